@@ -1,0 +1,94 @@
+"""What a server demands of a frame that a client sent, beyond being well formed.
+
+Everything is checked before anything happens: a frame is taken whole or refused whole, and the refusal names the
+first message and column that broke a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.batch.codec import BadBatch, Batch
+from penstock.errors import InvalidRequest, TooLarge
+
+_INTEGER_BOUNDS: dict[int, tuple[str, int, int]] = {
+    layout.PRIORITY: ("priority", -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
+    layout.DELAY_MS: ("delay_ms", 0, limits.DELAY_MS_MAX),
+    layout.DELIVER_AT_MS: ("deliver_at_ms", 0, limits.TIME_MS_MAX),
+    layout.TTL_MS: ("ttl_ms", 0, limits.TTL_MS_MAX),
+    layout.MAX_RETRIES: ("max_retries", -1, limits.RETRIES_MAX),
+    layout.PAYLOAD_KIND: ("payload_kind", 0, 1),
+}
+_STRING_BOUNDS: dict[int, tuple[str, int]] = {
+    layout.KEY: ("key", limits.KEY_BYTES_MAX),
+    layout.ID: ("id", limits.CLIENT_ID_BYTES_MAX),
+    layout.HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
+    layout.TENANT: ("tenant", limits.TENANT_BYTES_MAX),
+}
+_headers_decoder = msgspec.json.Decoder(dict[str, str])
+
+
+def check_client_frame(batch: Batch) -> Batch:
+    """Refuse what a client may not send; returns the batch for chaining."""
+    if batch.flags & layout.FLAG_CHECKED:
+        raise BadBatch("flag 'checked' belongs to the server; clear bit 2 of the frame's flags")
+    unknown = batch.columns & ~layout.KNOWN
+    if unknown:
+        raise BadBatch(f"column {unknown.bit_length() - 1} is not known to this server")
+    if len(batch.frame) > limits.BATCH_BYTES_MAX:
+        raise TooLarge(f"a batch of {len(batch.frame)} bytes is over the limit of {limits.BATCH_BYTES_MAX}")
+    if batch.columns:
+        for column, (name, low, high) in _INTEGER_BOUNDS.items():
+            if batch.columns & column:
+                values = batch.integers(column)
+                if min(values) < low or max(values) > high:
+                    row = next(i for i, value in enumerate(values) if not low <= value <= high)
+                    raise _broken(row, name, f"{values[row]} is outside {low} to {high}")
+        for column, (name, size_max) in _STRING_BOUNDS.items():
+            if batch.columns & column:
+                _check_strings(batch, column, name, size_max)
+    return batch
+
+
+def check_headers(text: bytes) -> None:
+    """A JSON object of strings, not too many; raises InvalidRequest."""
+    try:
+        headers = _headers_decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"headers must be a JSON object of strings: {error}", details={"field": "headers"}) from None
+    if len(headers) > limits.HEADERS_COUNT_MAX:
+        raise InvalidRequest(
+            f"{len(headers)} headers are over the limit of {limits.HEADERS_COUNT_MAX}", details={"field": "headers"}
+        )
+
+
+def check_payload_sizes(batch: Batch, size_max: int) -> None:
+    if batch.payload_bytes_max() > size_max:
+        offsets = batch.payload_offsets.tolist()
+        row = next(i for i in range(batch.count) if offsets[i + 1] - offsets[i] > size_max)
+        raise TooLarge(
+            f"message {row} has {offsets[row + 1] - offsets[row]} payload bytes, the queue allows {size_max}",
+            details={"row": row, "max_payload_bytes": size_max},
+        )
+
+
+def _check_strings(batch: Batch, column: int, name: str, size_max: int) -> None:
+    check: Callable[[bytes], object] = check_headers if column == layout.HEADERS else bytes.decode
+    for row, value in enumerate(batch.strings(column)):
+        if len(value) > size_max:
+            raise _broken(row, name, f"{len(value)} bytes are over the limit of {size_max}")
+        if value:
+            try:
+                check(value)
+            except UnicodeDecodeError:
+                raise _broken(row, name, "is not UTF-8") from None
+            except InvalidRequest as error:
+                raise _broken(row, name, error.message) from None
+
+
+def _broken(row: int, name: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"message {row}, {name}: {reason}", details={"row": row, "field": name})

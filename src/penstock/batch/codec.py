@@ -1,0 +1,288 @@
+"""The batch frame: build one, look into one, cut a run out of one. Grammar: docs/formats/batch.md.
+
+A `Batch` is a view of bytes that somebody else owns: opening it reads sixteen bytes of header and notes where each
+column starts. `Batch.open` proves that the frame is well formed (every offset inside the frame, none going back), so
+everything after it may index without fear. What a *server* additionally demands of a client's frame is `check.py`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
+from typing import TypeAlias
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.errors import InvalidRequest
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_FORMATS = {8: "q", 4: "i", 1: "B"}
+_FIXED = range(layout.VAR_SHIFT)
+_VAR = range(layout.VAR_SHIFT, 32)
+
+
+class BadBatch(InvalidRequest):
+    """These bytes are not a batch frame; the message says which rule they break."""
+
+
+class Batch:
+    """One frame. Immutable; slices share nothing but bytes."""
+
+    __slots__ = ("_payload_data", "_payload_offsets", "_positions", "columns", "count", "flags", "frame")
+
+    frame: Buffer
+    count: int
+    flags: int
+    columns: int
+
+    def __init__(
+        self, frame: Buffer, count: int, flags: int, columns: int, positions: dict[int, int],
+        payload_offsets: memoryview, payload_data: int,
+    ):  # fmt: skip
+        self.frame = frame
+        self.count = count
+        self.flags = flags
+        self.columns = columns
+        self._positions = positions
+        self._payload_offsets = payload_offsets
+        self._payload_data = payload_data
+
+    @classmethod
+    def open(cls, frame: Buffer) -> Batch:
+        """Check the structure and index the columns. Cost: the header, plus C-speed passes over the offsets."""
+        view = memoryview(frame)
+        size = len(view)
+        if size < layout.HEADER.size:
+            raise BadBatch(f"a batch frame has a header of {layout.HEADER.size} bytes, this one ends after {size}")
+        magic, version, flags, count, columns, length = layout.HEADER.unpack_from(view)
+        if magic != layout.MAGIC:
+            raise BadBatch("this is not a batch frame: it does not start with 'PB'")
+        if version != layout.VERSION:
+            raise BadBatch(f"batch frame version {version} is not known here (known: {layout.VERSION})")
+        if length != size:
+            raise BadBatch(f"the frame says it has {length} bytes, but {size} are here")
+        if not 1 <= count <= limits.BATCH_MESSAGES_MAX:
+            raise BadBatch(f"a batch has 1 to {limits.BATCH_MESSAGES_MAX} messages, not {count}")
+        if flags & layout.KIND_MASK == 3 or flags > 7:
+            raise BadBatch(f"unknown flags {flags:#x} in a batch frame")
+        if (flags & layout.KIND_MASK == layout.KIND_MIXED) != bool(columns & layout.PAYLOAD_KIND):
+            raise BadBatch("column payload_kind must be there exactly when the flags say that kinds are mixed")
+        positions: dict[int, int] = {}
+        at = layout.HEADER.size
+        if columns:
+            for bit in _FIXED:
+                if columns >> bit & 1:
+                    positions[1 << bit] = at
+                    at += layout.fixed_width(bit) * count
+            if columns >> layout.VAR_SHIFT:
+                for bit in _VAR:
+                    if columns >> bit & 1:
+                        positions[1 << bit] = at
+                        at = _var_end(view, at, count, size)
+        payload = at
+        if _var_end(view, payload, count, size) != size:
+            raise BadBatch("the frame is longer than its columns")
+        data = payload + 4 * (count + 1)
+        return cls(frame, count, flags, columns, positions, view[payload:data].cast("I"), data)
+
+    # -- columns --------------------------------------------------------------------------------------------
+
+    def has(self, column: int) -> bool:
+        return bool(self.columns & column)
+
+    def integers(self, column: int) -> memoryview:
+        """A fixed column as a view of integers. The column must be present."""
+        at = self._positions[column]
+        width = layout.fixed_width(column.bit_length() - 1)
+        return memoryview(self.frame)[at : at + width * self.count].cast(_FORMATS[width])
+
+    def strings(self, column: int) -> list[bytes]:
+        """A variable column as bytes, one per message; empty means "none". The column must be present."""
+        at = self._positions[column]
+        data = at + 4 * (self.count + 1)
+        view = memoryview(self.frame)
+        offsets = view[at:data].cast("I").tolist()
+        shift = data - offsets[0]
+        raw = view[data : shift + offsets[-1]].tobytes()
+        base = offsets[0]
+        return [raw[a - base : b - base] for a, b in zip(offsets, offsets[1:], strict=False)]
+
+    def string(self, column: int, row: int) -> bytes:
+        """One value of a variable column, or empty if the column is absent."""
+        at = self._positions.get(column)
+        if at is None:
+            return b""
+        data = at + 4 * (self.count + 1)
+        view = memoryview(self.frame)
+        offsets = view[at:data].cast("I")
+        base = data - offsets[0]
+        return view[base + offsets[row] : base + offsets[row + 1]].tobytes()
+
+    # -- payloads -------------------------------------------------------------------------------------------
+
+    @property
+    def payload_offsets(self) -> memoryview:
+        return self._payload_offsets
+
+    def payload(self, row: int) -> bytes:
+        offsets = self._payload_offsets
+        base = self._payload_data - offsets[0]
+        return bytes(memoryview(self.frame)[base + offsets[row] : base + offsets[row + 1]])
+
+    def payloads(self) -> list[bytes]:
+        raw = memoryview(self.frame)[self._payload_data :].tobytes()
+        offsets = self._payload_offsets.tolist()
+        base = offsets[0]
+        if base:
+            return [raw[a - base : b - base] for a, b in zip(offsets, offsets[1:], strict=False)]
+        return [raw[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+
+    def payload_bytes(self, first: int = 0, stop: int | None = None) -> int:
+        """Bytes of the payloads of rows `first` to `stop`."""
+        offsets = self._payload_offsets
+        return int(offsets[self.count if stop is None else stop] - offsets[first])
+
+    def payload_bytes_max(self) -> int:
+        offsets = self._payload_offsets.tolist()
+        return max(map(sub, offsets[1:], offsets))
+
+    def is_json(self, row: int) -> bool:
+        kind = self.flags & layout.KIND_MASK
+        if kind == layout.KIND_MIXED:
+            return bool(self.integers(layout.PAYLOAD_KIND)[row] == layout.KIND_JSON)
+        return kind == layout.KIND_JSON
+
+    def kinds(self) -> Sequence[int]:
+        """0 or 1 per message, whatever way the frame says it."""
+        kind = self.flags & layout.KIND_MASK
+        return self.integers(layout.PAYLOAD_KIND) if kind == layout.KIND_MIXED else bytes([kind]) * self.count
+
+    @property
+    def checked(self) -> bool:
+        """True if the server itself has parsed every JSON payload."""
+        return bool(self.flags & layout.FLAG_CHECKED)
+
+    # -- runs -----------------------------------------------------------------------------------------------
+
+    def run(self, first: int, stop: int) -> Batch:
+        """Messages `first` to `stop` (exclusive) as a frame of their own. The whole frame is itself."""
+        if first == 0 and stop == self.count:
+            return self
+        assert 0 <= first < stop <= self.count
+        view = memoryview(self.frame)
+        parts: list[Buffer] = [b""]
+        for column, at in self._positions.items():
+            bit = column.bit_length() - 1
+            if bit < layout.VAR_SHIFT:
+                width = layout.fixed_width(bit)
+                parts.append(view[at + width * first : at + width * stop])
+            else:
+                _cut_var(parts, view, at, self.count, first, stop)
+        _cut_var(parts, view, self._payload_data - 4 * (self.count + 1), self.count, first, stop)
+        size = layout.HEADER.size + sum(map(len, parts))
+        parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self.flags, stop - first, self.columns, size)
+        return Batch.open(b"".join(parts))
+
+    def pick(self, rows: Sequence[int]) -> Batch:
+        """These rows, in this order, as a frame of their own. Work per message: for keys that go separate ways."""
+        flags = self.flags
+        kinds = self.kinds() if flags & layout.KIND_MASK == layout.KIND_MIXED else None
+        payloads = self.payloads()
+        columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
+        for column in self._positions:
+            if column == layout.PAYLOAD_KIND:
+                continue
+            values = self.integers(column) if column < 1 << layout.VAR_SHIFT else self.strings(column)
+            columns[column] = [values[row] for row in rows]  # type: ignore[assignment]
+        return Batch.open(
+            build(
+                [payloads[row] for row in rows],
+                kind=flags & layout.KIND_MASK,
+                kinds=None if kinds is None else [kinds[row] for row in rows],
+                columns=columns,
+                checked=self.checked,
+            )
+        )
+
+
+def build(
+    payloads: Sequence[bytes],
+    *,
+    kind: int = layout.KIND_JSON,
+    kinds: Sequence[int] | None = None,
+    columns: dict[int, Sequence[int] | Sequence[bytes]] | None = None,
+    checked: bool = False,
+) -> bytes:
+    """A frame of these payloads. `columns` maps a column's bit to one value per message.
+
+    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all.
+    """
+    count = len(payloads)
+    if not count:
+        raise BadBatch("a batch has at least one message")
+    present = 0
+    parts: list[Buffer] = [b""]
+    if kinds is not None:
+        if len(set(kinds)) == 1:
+            kind, kinds = kinds[0], None
+        else:
+            kind = layout.KIND_MIXED
+            columns = {**(columns or {}), layout.PAYLOAD_KIND: kinds}
+    if columns:
+        for column in sorted(columns):
+            values = columns[column]
+            assert len(values) == count
+            present |= column
+            bit = column.bit_length() - 1
+            if bit < layout.VAR_SHIFT:
+                parts.append(array(_FORMATS[layout.fixed_width(bit)], values).tobytes())  # type: ignore[type-var]
+            else:
+                _add_var(parts, values)  # type: ignore[arg-type]
+    _add_var(parts, payloads)
+    size = layout.HEADER.size + sum(map(len, parts))
+    if size > limits.BATCH_BYTES_MAX:
+        raise BadBatch(f"a batch of {size} bytes is over the limit of {limits.BATCH_BYTES_MAX}; send it in parts")
+    flags = kind | (layout.FLAG_CHECKED if checked else 0)
+    parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, flags, count, present, size)
+    return b"".join(parts)
+
+
+def _add_var(parts: list[Buffer], values: Sequence[bytes]) -> None:
+    try:
+        parts.append(array("I", accumulate(map(len, values), initial=0)).tobytes())
+    except OverflowError:
+        raise BadBatch(f"a batch is over the limit of {limits.BATCH_BYTES_MAX} bytes; send it in parts") from None
+    parts.extend(values)
+
+
+def _cut_var(parts: list[Buffer], view: memoryview, at: int, count: int, first: int, stop: int) -> None:
+    data = at + 4 * (count + 1)
+    cut = view[at + 4 * first : at + 4 * (stop + 1)]
+    offsets = cut.cast("I")
+    base = data - int.from_bytes(view[at : at + 4], "little")
+    parts.append(cut)
+    parts.append(view[base + offsets[0] : base + offsets[stop - first]])
+
+
+def _var_end(view: memoryview, at: int, count: int, size: int) -> int:
+    """Where the variable column that starts at `at` ends; refuses offsets that leave the frame or go back."""
+    data = at + 4 * (count + 1)
+    if data > size:
+        raise BadBatch("the frame ends inside a column's offsets")
+    if count == 1:
+        first, last = view[at:data].cast("I")
+        if last < first:
+            raise BadBatch("offsets of a column go backwards")
+    else:
+        offsets = view[at:data].cast("I").tolist()
+        first, last = offsets[0], offsets[-1]
+        # A sorted list sorts in one pass of comparisons in C; this is the cheapest monotonicity check there is.
+        if sorted(offsets) != offsets:
+            raise BadBatch("offsets of a column go backwards")
+    end: int = data + last - first
+    if end > size:
+        raise BadBatch("the frame ends inside a column's data")
+    return end

@@ -1,0 +1,110 @@
+"""Every error a caller can meet, named by who must act.
+
+    PenstockError
+    ├── InvalidRequest      400  caller: the request is wrong, sending it again will not help
+    ├── Unauthenticated     401  caller: no valid credential
+    ├── Forbidden           403  caller: the credential does not allow this
+    ├── NotFound            404  caller: there is no such path
+    ├── QueueNotFound       404  caller: there is no such queue
+    ├── MethodNotAllowed    405  caller: the path exists, the method does not
+    ├── Conflict            409  caller: the state of things refuses it; look, then decide
+    │   ├── StaleReceipt         the lease behind the receipt has ended
+    │   └── FencedProducer       a newer epoch of the same producer exists
+    ├── TooLarge            413  caller: send less at once
+    ├── RateLimited         429  caller: slow down, then again
+    │   └── QueueFull            the queue is at its limit, then again
+    ├── Internal            500  us: a bug; the message says nothing but where to look
+    ├── Unavailable         503  operator or time: try again later
+    └── DiskFull            507  operator: give the disk room; consumers keep working
+
+Codes are API and never change; words may. The table of HTTP statuses is `wire/status.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class PenstockError(Exception):
+    """Base of everything that Penstock raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None, retry_after_ms: int | None = None):
+        super().__init__(message)
+        self.message = message
+        self.details = details or {}
+        self.retry_after_ms = retry_after_ms
+
+
+class InvalidRequest(PenstockError):
+    code = "invalid_request"
+
+
+class Unauthenticated(PenstockError):
+    code = "unauthenticated"
+
+
+class Forbidden(PenstockError):
+    code = "forbidden"
+
+
+class NotFound(PenstockError):
+    code = "not_found"
+
+
+class QueueNotFound(PenstockError):
+    code = "queue_not_found"
+
+
+class MethodNotAllowed(PenstockError):
+    code = "method_not_allowed"
+
+
+class Conflict(PenstockError):
+    code = "conflict"
+
+
+class StaleReceipt(Conflict):
+    code = "stale_receipt"
+
+
+class FencedProducer(Conflict):
+    code = "fenced_producer"
+
+
+class TooLarge(PenstockError):
+    code = "too_large"
+
+
+class RateLimited(PenstockError):
+    code = "rate_limited"
+    retryable = True
+
+
+class QueueFull(RateLimited):
+    code = "queue_full"
+
+
+class Internal(PenstockError):
+    code = "internal"
+
+
+class Unavailable(PenstockError):
+    code = "unavailable"
+    retryable = True
+
+
+class DiskFull(PenstockError):
+    code = "disk_full"
+    retryable = True
+
+
+BY_CODE: dict[str, type[PenstockError]] = {
+    kind.code: kind
+    for kind in (
+        InvalidRequest, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict, StaleReceipt,
+        FencedProducer, TooLarge, RateLimited, QueueFull, Internal, Unavailable, DiskFull,
+    )
+}  # fmt: skip

@@ -1,0 +1,142 @@
+"""Names of things: queue paths, message ids, receipts. Pure functions over strings and integers.
+
+Message ids are ULIDs: 48 bits of milliseconds, 80 bits that are random once per batch and then count up. The ids of
+one published run are therefore `first, first + 1, …`, and the ids of a partition grow with its offsets, which is why
+finding a message by its id is a binary search and needs no index of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+
+QueuePath = NewType("QueuePath", str)
+"""Canonical `namespace/task/name`."""
+
+MessageId = NewType("MessageId", int)
+"""A ULID as the integer it is; text only at the edges."""
+
+_SEGMENT = re.compile(limits.NAME_PATTERN)
+_GROUP = re.compile(limits.GROUP_PATTERN)
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
+ULID_CHARS = 26
+
+
+def parse_queue(text: str) -> QueuePath:
+    """One to three segments, missing ones are `default`; anything else is refused with the rule in the message."""
+    segments = text.split("/") if isinstance(text, str) else []
+    if 1 <= len(segments) <= 3 and all(_SEGMENT.fullmatch(segment) for segment in segments):
+        if len(segments) == 1:
+            return QueuePath(f"default/default/{segments[0]}")
+        if len(segments) == 2:
+            return QueuePath(f"{segments[0]}/default/{segments[1]}")
+        return QueuePath(text)
+    raise InvalidRequest(
+        f"queue {text[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case letters, "
+        "digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        details={"field": "queue"},
+    )
+
+
+def check_group(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise InvalidRequest(
+            f"group {text[:200]!r} is not a group name: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "group"},
+        )
+    return text
+
+
+def ulid_text(value: int) -> str:
+    """26 characters of Crockford's base 32, as the ULID specification writes them."""
+    text = []
+    for _ in range(ULID_CHARS // 2):
+        text.append(_PAIRS[value & 1023])
+        value >>= 10
+    return "".join(reversed(text))
+
+
+def ulid_texts(first: int, count: int) -> list[str]:
+    """The texts of `count` ids that count up from `first`; the long common prefix is encoded once."""
+    texts: list[str] = []
+    pairs = _PAIRS
+    value, end = first, first + count
+    while value < end:
+        block = value >> 20
+        prefix = ulid_text(block)[4:]
+        stop = min(end, (block + 1) << 20)
+        texts += [prefix + pairs[(v >> 10) & 1023] + pairs[v & 1023] for v in range(value & 0xFFFFF, (stop - 1 & 0xFFFFF) + 1)]
+        value = stop
+    return texts
+
+
+def ulid_value(text: str) -> MessageId:
+    """Inverse of `ulid_text`; lower case is accepted, anything that is not a ULID is the caller's mistake."""
+    if len(text) != ULID_CHARS or text[0] > "7":
+        raise InvalidRequest(f"{text[:64]!r} is not a message id (a ULID of 26 characters)", details={"field": "id"})
+    value = 0
+    try:
+        for letter in text.upper():
+            value = value << 5 | _VALUES[letter]
+    except KeyError:
+        raise InvalidRequest(f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": "id"}) from None
+    return MessageId(value)
+
+
+def ulid_time_ms(value: int) -> int:
+    return value >> 80
+
+
+class UlidSource:
+    """Hands out runs of ids that only ever grow, whatever the clock does."""
+
+    def __init__(self, last: int = 0):
+        self._last = last
+
+    def take(self, now_ms: int, count: int, entropy: int) -> MessageId:
+        """The first of `count` consecutive ids. `entropy` is 80 random bits, given by the caller: chance has a door too."""
+        # The top random bit starts clear, so that a run can count up without overflowing into the time.
+        fresh = now_ms << 80 | entropy & ((1 << 79) - 1)
+        first = max(fresh, self._last + 1)
+        self._last = first + count - 1
+        return MessageId(first)
+
+    def advance_to(self, last: int) -> None:
+        self._last = max(self._last, last)
+
+
+def receipt_text(shard: int, lease: int, nonce: int, offset: int) -> str:
+    """What a consumer shows to settle one message. The nonce makes it unguessable, the lease makes it stale."""
+    return f"{receipt_prefix(shard, lease, nonce)}{offset}"
+
+
+def receipt_prefix(shard: int, lease: int, nonce: int) -> str:
+    return f"r1.{shard}.{lease}.{nonce:016x}."
+
+
+def parse_receipt_prefix(prefix: str) -> tuple[int, int, int] | None:
+    """(shard, lease, nonce) of the part of a receipt before its offsets, or None if it was never ours."""
+    parts = prefix.split(".")
+    if len(parts) != 4 or parts[0] != "r1" or len(prefix) > 80:
+        return None
+    try:
+        return int(parts[1]), int(parts[2]), int(parts[3], 16)
+    except ValueError:
+        return None
+
+
+def parse_offsets(text: str) -> tuple[int, int] | None:
+    """`12` is one message, `12-99` every message from 12 to 99 of that lease; None if it is neither."""
+    if len(text) > 40 or not text.isascii():
+        return None
+    first, dash, last = text.partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        return None
+    pair = int(first), int(last) if dash else int(first)
+    return pair if pair[0] <= pair[1] else None

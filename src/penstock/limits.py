@@ -1,0 +1,100 @@
+"""Every bound of the system, with its unit, its reason and its relation to its neighbours.
+
+A bound that lives elsewhere is a bound nobody finds. Relations are asserted at import, at the end of the file.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
+"""One segment of a queue path. Lower case and no dots: dots are reserved for names that the system derives."""
+
+GROUP_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+CONSUMER_CHARS_MAX = 128
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+PAYLOAD_BYTES_MAX = 1 * MIB
+"""Default and hard ceiling of one payload. Raising it raises the memory of one request by the same factor."""
+
+KEY_BYTES_MAX = 256
+CLIENT_ID_BYTES_MAX = 128
+TENANT_BYTES_MAX = 128
+HEADERS_BYTES_MAX = 16 * KIB
+HEADERS_COUNT_MAX = 64
+PRODUCER_ID_CHARS_MAX = 128
+ERROR_CHARS_MAX = 2048
+"""Error text of a nack: longer text is cut, not refused, because failing a failure report helps nobody."""
+
+# -- batches and requests ---------------------------------------------------------------------------------------
+
+BATCH_MESSAGES_MAX = 10_000
+BATCH_BYTES_MAX = 8 * MIB
+"""One frame. Bounds what one publish holds in memory and what one lease can answer with."""
+
+REQUEST_BYTES_MAX = 12 * MIB
+"""One HTTP body: a full frame as JSON with base64 payloads is a third larger than its bytes."""
+
+JSON_DEPTH_MAX = 32
+LEASE_MESSAGES_MAX = 10_000
+LEASE_REPLY_BYTES_MAX = 8 * MIB
+"""A lease stops collecting at this size, so that `max` counts messages and never megabytes."""
+RECEIPTS_MAX = 10_000
+READ_MESSAGES_MAX = 10_000
+PEEK_MESSAGES_MAX = 1_000
+PAGE_LIMIT_MAX = 500
+
+# -- time -------------------------------------------------------------------------------------------------------
+
+WAIT_MS_MAX = 60_000
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 12 * 3_600_000
+DELAY_MS_MAX = 100 * 366 * 86_400_000
+"""A century. There is no wheel to run out of; the bound only keeps arithmetic inside 64 bits."""
+TTL_MS_MAX = DELAY_MS_MAX
+TIME_MS_MAX = 2**52
+"""Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
+DEDUP_WINDOW_MS = 24 * 3_600_000
+
+# -- queues -----------------------------------------------------------------------------------------------------
+
+PARTITIONS_MAX = 256
+QUEUES_MAX = 10_000
+GROUPS_PER_QUEUE_MAX = 1_000
+RETRIES_MAX = 1_000_000
+PRIORITY_MAX = 2**63 - 1
+PRODUCER_RUNS_KEPT = 64
+"""Recent publishes of a producer whose answers can be repeated word for word."""
+
+# -- the shard --------------------------------------------------------------------------------------------------
+
+COMMIT_BYTES_MAX = 16 * MIB
+"""One journal frame. A frame is read whole at recovery, so this also bounds what a damaged length can cost."""
+PENDING_BYTES_MAX = 32 * MIB
+"""Decided but not yet durable. Above it new publishes are refused with `unavailable`; acks are not."""
+PENDING_COMMANDS_MAX = 20_000
+WAITERS_MAX = 5_000
+"""Parked long-polls of one shard."""
+HOT_BYTES_MAX = 16 * MIB
+"""Recent message bytes kept in memory; everything older is read from the log."""
+
+# -- local engine -----------------------------------------------------------------------------------------------
+
+JOURNAL_SEGMENT_BYTES = 64 * MIB
+JOURNAL_SEGMENTS_KEPT = 2
+"""Closed journal segments that stay before their living messages are sealed into partition segments."""
+SPARSE_INDEX_BYTES = 4 * KIB
+DISK_RESERVE_BYTES = 16 * MIB
+"""Given back to the file system when it is full, so that acks can still be written while publishes are refused."""
+
+assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
+assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
+assert LEASE_REPLY_BYTES_MAX >= PAYLOAD_BYTES_MAX
+assert COMMIT_BYTES_MAX < JOURNAL_SEGMENT_BYTES
+assert DISK_RESERVE_BYTES >= COMMIT_BYTES_MAX
+assert TIME_MS_MAX > DELAY_MS_MAX

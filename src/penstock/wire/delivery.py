@@ -1,0 +1,83 @@
+"""The binary answer of a lease or a read: runs of messages as stored frames. Format: docs/formats/batch.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from penstock.batch import BadBatch, Batch, Buffer, layout
+
+
+class Run(msgspec.Struct, omit_defaults=True):
+    """What holds for a whole run of messages; message *i* has offset `offset + i` and id `id + i`."""
+
+    queue: str
+    partition: int
+    offset: int
+    count: int
+    id: str
+    published_at_ms: int
+    length: int
+    attempt: int = 1
+    receipt: str | None = None
+    deadline_at_ms: int | None = None
+
+
+class Settled(msgspec.Struct, omit_defaults=True):
+    """The outcome for one receipt. Of a range of receipts, one for each part that had the same outcome."""
+
+    receipt: str
+    status: str
+    due_at_ms: int | None = None
+    deadline_at_ms: int | None = None
+
+
+class LeaseMeta(msgspec.Struct, omit_defaults=True):
+    runs: list[Run]
+    results: list[Settled] | None = None
+
+
+class ReadMeta(msgspec.Struct):
+    runs: list[Run]
+    next_offset: int
+    end_offset: int
+    start_offset: int
+
+
+_encoder = msgspec.json.Encoder()
+M = TypeVar("M", LeaseMeta, ReadMeta)
+
+
+def encode_delivery(meta: LeaseMeta | ReadMeta, frames: Sequence[Buffer]) -> bytes:
+    """`frames[i]` is the frame of `meta.runs[i]`."""
+    text = _encoder.encode(meta)
+    header = layout.DELIVERY_HEADER.pack(layout.DELIVERY_MAGIC, layout.DELIVERY_VERSION, 0, len(text))
+    return b"".join((header, text, *frames))
+
+
+def decode_delivery(body: Buffer, kind: type[M]) -> tuple[M, list[Batch]]:
+    """The meta and one batch per run; raises BadBatch for anything that is not a delivery."""
+    view = memoryview(body)
+    if len(view) < layout.DELIVERY_HEADER.size:
+        raise BadBatch("a delivery starts with a header of 8 bytes")
+    magic, version, zero, size = layout.DELIVERY_HEADER.unpack_from(view)
+    if (magic, version, zero) != (layout.DELIVERY_MAGIC, layout.DELIVERY_VERSION, 0):
+        raise BadBatch("this is not a delivery of a known version")
+    at = layout.DELIVERY_HEADER.size + size
+    try:
+        meta = msgspec.json.decode(view[layout.DELIVERY_HEADER.size : at], type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadBatch(f"the delivery's description is damaged: {error}") from None
+    batches = []
+    for run in meta.runs:
+        if run.length < 0 or at + run.length > len(view):
+            raise BadBatch("the delivery ends inside a frame")
+        batches.append(Batch.open(view[at : at + run.length]))
+        if batches[-1].count != run.count:
+            raise BadBatch("a run and its frame disagree on the number of messages")
+        at += run.length
+    if at != len(view):
+        raise BadBatch("the delivery is longer than its frames")
+    return meta, batches

@@ -1,0 +1,124 @@
+"""The frame on paper (docs/formats/batch.md) and the frame in code are the same frame."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.batch import BadBatch, Batch, build, layout
+from penstock.batch.check import check_client_frame, check_payload_sizes
+from penstock.errors import InvalidRequest, TooLarge
+
+DOCUMENTED = bytes.fromhex(
+    "5042010102000000000001002e0000000000000000000000010000006b0000000001000000050000003122616222"
+)
+
+
+def test_the_documented_example_is_what_build_writes():
+    assert build([b"1", b'"ab"'], columns={layout.KEY: [b"", b"k"]}) == DOCUMENTED
+
+
+def test_the_documented_example_reads_back():
+    batch = Batch.open(DOCUMENTED)
+    assert (batch.count, batch.payloads(), batch.strings(layout.KEY)) == (2, [b"1", b'"ab"'], [b"", b"k"])
+    assert batch.is_json(0) and not batch.has(layout.PRIORITY) and batch.string(layout.ID, 1) == b""
+
+
+@st.composite
+def batches(draw):
+    count = draw(st.integers(1, 20))
+    several = lambda each: st.lists(each, min_size=count, max_size=count)  # noqa: E731
+    i64, text = st.integers(-(2**63), 2**63 - 1), st.binary(max_size=12)
+    columns = {}
+    for column, each in {
+        layout.PRIORITY: i64, layout.DELAY_MS: i64, layout.TTL_MS: i64, layout.MAX_RETRIES: st.integers(-1, 2**31 - 1),
+        layout.KEY: text, layout.ID: text, layout.HEADERS: text, layout.TENANT: text, 1 << 7: i64, 1 << 31: text,
+    }.items():  # fmt: skip
+        if draw(st.booleans()):
+            columns[column] = draw(several(each))
+    kinds = draw(st.none() | several(st.integers(0, 1)))
+    return draw(several(st.binary(max_size=30))), kinds, columns
+
+
+@given(batches(), st.data())
+def test_what_goes_in_comes_out_whole_cut_and_picked(content, data):
+    payloads, kinds, columns = content
+    batch = Batch.open(build(payloads, kinds=kinds, columns=columns))
+    first = data.draw(st.integers(0, len(payloads) - 1))
+    stop = data.draw(st.integers(first + 1, len(payloads)))
+    inner = data.draw(st.integers(0, stop - first - 1))
+    rows = data.draw(st.lists(st.integers(0, len(payloads) - 1), min_size=1, max_size=10))
+    cut = batch.run(first, stop)
+    for view, chosen in (
+        (batch, list(range(len(payloads)))),
+        (cut, list(range(first, stop))),
+        (cut.run(inner, cut.count), list(range(first + inner, stop))),
+        (cut.pick([0]), [first]),
+        (batch.pick(rows), rows),
+    ):
+        assert view.payloads() == [payloads[row] for row in chosen]
+        assert [view.payload(i) for i in range(view.count)] == view.payloads()
+        assert list(view.kinds()) == [1 if kinds is None else kinds[row] for row in chosen]
+        assert view.payload_bytes_max() == max(len(payloads[row]) for row in chosen)
+        for column, values in columns.items():
+            wide = view.strings(column) if column >= 1 << 16 else list(view.integers(column))
+            assert list(wide) == [values[row] for row in chosen]
+
+
+@given(batches(), st.data())
+def test_any_damage_is_refused_or_still_a_frame_never_a_crash(content, data):
+    payloads, kinds, columns = content
+    frame = bytearray(build(payloads, kinds=kinds, columns=columns))
+    at = data.draw(st.integers(0, len(frame) - 1))
+    frame[at] ^= data.draw(st.integers(1, 255))
+    try:
+        batch = check_client_frame(Batch.open(bytes(frame)))
+    except InvalidRequest:
+        return
+    assert len(batch.payloads()) == batch.count
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_a_frame(noise):
+    for candidate in (noise, layout.HEADER.pack(b"PB", 1, 1, 2, 1 << 16, 16 + len(noise)) + noise):
+        try:
+            Batch.open(candidate)
+        except BadBatch:
+            continue
+
+
+@pytest.mark.parametrize("cut", range(len(DOCUMENTED)))
+def test_a_frame_cut_short_is_refused(cut):
+    with pytest.raises(BadBatch):
+        Batch.open(DOCUMENTED[:cut])
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ({layout.DELAY_MS: [0, -1]}, "delay_ms"),
+        ({layout.TTL_MS: [0, 2**62]}, "ttl_ms"),
+        ({layout.MAX_RETRIES: [0, -2]}, "max_retries"),
+        ({layout.KEY: [b"", b"\xff"]}, "key"),
+        ({layout.ID: [b"", b"x" * 129]}, "id"),
+        ({layout.HEADERS: [b"", b'{"a": 1}']}, "headers"),
+        ({layout.HEADERS: [b"", b"[]"]}, "headers"),
+    ],
+)
+def test_the_server_names_the_message_and_the_field_it_refuses(columns, field):
+    with pytest.raises(InvalidRequest) as caught:
+        check_client_frame(Batch.open(build([b"1", b"2"], columns=columns)))
+    assert caught.value.details == {"row": 1, "field": field}
+
+
+def test_the_server_refuses_its_own_flag_and_unknown_columns_from_a_client():
+    with pytest.raises(BadBatch, match="checked"):
+        check_client_frame(Batch.open(build([b"1"], checked=True)))
+    with pytest.raises(BadBatch, match="column 20"):
+        check_client_frame(Batch.open(build([b"1"], columns={1 << 20: [b"x"]})))
+
+
+def test_an_oversize_payload_is_named():
+    with pytest.raises(TooLarge, match="message 1 has 9 payload bytes"):
+        check_payload_sizes(Batch.open(build([b"1", b"123456789"])), 8)
