@@ -39,8 +39,9 @@ class SystemClock:
         elapsed_ns = real_ns - self._last_real_ns
         self._last_real_ns = real_ns
         ahead_ns = self._journal_ns + elapsed_ns - time.time_ns()
-        # Most calls land here: the clocks agree to within a few milliseconds and there is nothing to mend.
-        if -5_000_000 < ahead_ns < 5_000_000:
+        # Most calls land here: the clocks agree and there is nothing to mend. Being ahead is mended at once, because a
+        # message that is due by our clock must be due by everybody's.
+        if -5_000_000 < ahead_ns <= 0:
             self._journal_ns += elapsed_ns
         else:
             slew_ns = min(abs(ahead_ns), elapsed_ns // self.SLEW_DIVISOR)

@@ -91,6 +91,26 @@ SPARSE_INDEX_BYTES = 4 * KIB
 DISK_RESERVE_BYTES = 16 * MIB
 """Given back to the file system when it is full, so that acks can still be written while publishes are refused."""
 
+# -- the edges --------------------------------------------------------------------------------------------------
+
+CONNECTIONS_MAX = 10_000
+HEADER_BYTES_MAX = 64 * KIB
+"""Request line and headers of one HTTP request."""
+HEADER_WAIT_MS = 10_000
+"""From the first byte of a request (or from connecting) to the end of its headers."""
+BODY_STALL_MS = 30_000
+"""A body that makes no progress for this long is given up."""
+WRITE_STALL_MS = 30_000
+"""A client that takes nothing of its answer for this long is cut off, so that it cannot hold our memory."""
+KEEP_ALIVE_MS = 75_000
+"""Above the 60 s that load balancers keep a connection, so that they close first and never meet a closed one."""
+DISCARD_BYTES_MAX = 64 * MIB
+"""Of a body that is too large, read and thrown away so that the sender gets to see the refusal."""
+CONFIG_BYTES_MAX = 64 * KIB
+RECEIPT_CHARS_MAX = 256
+METRIC_QUEUES_MAX = 500
+"""Queues with metrics of their own; the rest are added up as `_other`."""
+
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
@@ -98,3 +118,5 @@ assert LEASE_REPLY_BYTES_MAX >= PAYLOAD_BYTES_MAX
 assert COMMIT_BYTES_MAX < JOURNAL_SEGMENT_BYTES
 assert DISK_RESERVE_BYTES >= COMMIT_BYTES_MAX
 assert TIME_MS_MAX > DELAY_MS_MAX
+assert WAIT_MS_MAX < KEEP_ALIVE_MS
+assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX

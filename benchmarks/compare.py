@@ -1,0 +1,25 @@
+"""Two result files side by side: what became faster, what became slower, beyond what the rounds differ anyway."""
+
+from __future__ import annotations
+
+from benchmarks.report import Report, Row
+
+
+def compare(old: Report, new: Report) -> list[Row]:
+    """New over old for every figure that both have.
+
+    Only ratios (`x`) and CPU times mean something across days and machines, so a rate that changed while its ratio
+    did not is the machine's change, not ours. A change is called one when the two spreads do not overlap.
+    """
+    before = {(row.workload, row.figure, row.who): row for row in old.rows if row.median}
+    rows = []
+    for row in new.rows:
+        was = before.get((row.workload, row.figure, row.who))
+        if was is None or row.median is None or was.median is None:
+            continue
+        assert row.low is not None and row.high is not None and was.low is not None and was.high is not None
+        apart = row.low > was.high or row.high < was.low
+        quotient = row.median / was.median
+        note = f"{was.median:.4g} → {row.median:.4g} {row.unit}" + ("; spreads apart" if apart else "")
+        rows.append(Row(row.workload, row.figure, row.who, "x", quotient, quotient, quotient, note=note))
+    return rows

@@ -1,0 +1,79 @@
+"""HTTP/1.1 on one keep-alive connection, blocking, and nothing more: what a plain client costs at the least."""
+
+from __future__ import annotations
+
+import socket
+import time
+from urllib.parse import urlsplit
+
+
+class HttpError(Exception):
+    """The server answered, and not with success."""
+
+    def __init__(self, status: int, body: bytes):
+        super().__init__(f"HTTP {status}: {body[:300].decode(errors='replace')}")
+        self.status = status
+        self.body = body
+
+
+class HttpConnection:
+    """Reconnects by itself after a second of silence: a server may close what is idle between two turns."""
+
+    IDLE_SECONDS_MAX = 1.0
+
+    def __init__(self, url: str, seconds_max: float = 90.0):
+        parts = urlsplit(url)
+        assert parts.hostname and parts.port
+        self._address = (parts.hostname, parts.port)
+        self._host = f"{parts.hostname}:{parts.port}".encode()
+        self._seconds_max = seconds_max
+        self._used_at = 0.0
+        self._connect()
+
+    def post(self, path: bytes, body: bytes) -> bytes:
+        """The body of a 2xx answer; HttpError otherwise."""
+        return self.request(b"POST", path, body)
+
+    def request(self, method: bytes, path: bytes, body: bytes = b"") -> bytes:
+        if time.monotonic() - self._used_at > self.IDLE_SECONDS_MAX:
+            self.close()
+            self._connect()
+        head = b"%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self._socket.sendall(head % (method, path, self._host, len(body)) + body)
+        received = b""
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += self._receive(1 << 18)
+        status = int(received[9:12])
+        length = _content_length(received[:end])
+        parts = [received[end + 4 :]]
+        missing = length - len(parts[0])
+        while missing > 0:
+            parts.append(self._receive(missing))
+            missing -= len(parts[-1])
+        answer = b"".join(parts)
+        self._used_at = time.monotonic()
+        if not 200 <= status < 300:
+            raise HttpError(status, answer)
+        return answer
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(self._address, timeout=self._seconds_max)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._used_at = time.monotonic()
+
+    def _receive(self, size: int) -> bytes:
+        data = self._socket.recv(size)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        return data
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise ConnectionError("an answer without Content-Length")

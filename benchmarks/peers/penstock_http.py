@@ -1,0 +1,103 @@
+"""Penstock through its friendly door: JSON over HTTP on one keep-alive connection, with a client of thirty lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.machine import package_versions
+from benchmarks.peers.http_client import HttpConnection
+from benchmarks.peers.penstock_server import PenstockServer
+from benchmarks.peers.port import Peer
+
+
+class _Leased(msgspec.Struct):
+    receipt: str
+    payload: msgspec.Raw
+
+
+class _LeaseAnswer(msgspec.Struct):
+    messages: list[_Leased]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_lease = msgspec.json.Decoder(_LeaseAnswer).decode
+_LISTEN_MAX = 500
+
+
+class PenstockHttp(Peer):
+    """`ack_in_lease`: each lease call carries the receipts of the batch before it, so a batch is one round trip."""
+
+    promise = "on disk"
+    server: PenstockServer
+
+    def __init__(self, ack_in_lease: bool):
+        super().__init__()
+        self.name = "penstock-http-ack-in-lease" if ack_in_lease else "penstock-http"
+        self._ack_in_lease = ack_in_lease
+
+    async def start(self, directory: Path) -> None:
+        self.server = PenstockServer(directory)
+        self._closing.callback(self.server.stop)
+        self._connection = HttpConnection(self.server.url)
+        self._closing.callback(self._connection.close)
+
+    def versions(self) -> dict[str, str]:
+        return package_versions("penstock")
+
+    async def create(self, queue: str) -> None:
+        self.server.create_queue(queue)
+
+    async def drop(self, queue: str) -> None:
+        self.server.delete_queue(queue)
+
+    async def publish(self, queue: str, payloads: Sequence[bytes]) -> None:
+        messages = [{"payload": msgspec.Raw(content)} for content in payloads]
+        self._connection.post(b"/v1/publish", _encode({"queue": queue, "messages": messages}))
+
+    async def publish_one(self, queue: str, content: bytes) -> None:
+        await self.publish(queue, [content])
+
+    async def publish_at(self, queue: str, payloads: Sequence[bytes], deliver_at_ms: Sequence[int]) -> None:
+        """Like `publish`, each message due at its own moment."""
+        pairs = zip(payloads, deliver_at_ms, strict=True)
+        messages = [{"payload": msgspec.Raw(content), "deliver_at_ms": due} for content, due in pairs]
+        self._connection.post(b"/v1/publish", _encode({"queue": queue, "messages": messages}))
+
+    async def drain(self, queue: str, batch: int, count: int) -> None:
+        self._consume(self._connection, queue, batch, count)
+
+    async def listen(self, queue: str, count: int, arrived: Callable[[bytes], None]) -> None:
+        def wait_and_take() -> None:
+            connection = HttpConnection(self.server.url)
+            self._consume(connection, queue, _LISTEN_MAX, count, arrived)
+            connection.close()
+
+        await asyncio.to_thread(wait_and_take)
+
+    def _consume(
+        self,
+        connection: HttpConnection,
+        queue: str,
+        batch: int,
+        count: int,
+        arrived: Callable[[bytes], None] | None = None,
+    ) -> None:
+        taken = 0
+        receipts: list[str] = []
+        while taken < count:
+            lease: dict[str, object] = {"queue": queue, "max": batch, "wait_ms": 10_000}
+            if self._ack_in_lease and receipts:
+                lease["ack"] = receipts
+            leased = _decode_lease(connection.post(b"/v1/lease", _encode(lease))).messages
+            contents = [bytes(message.payload) for message in leased]
+            if arrived:
+                for content in contents:
+                    arrived(content)
+            receipts = [message.receipt for message in leased]
+            taken += len(contents)
+            if receipts and not (self._ack_in_lease and taken < count):
+                connection.post(b"/v1/ack", _encode({"receipts": receipts}))

@@ -1,0 +1,86 @@
+"""Rows of figures and the file they are kept in.
+
+A result file is JSON with `format` 1: fields are only ever added. `benchmarks/results/<date>-<commit>.json` is what
+scripts compare, the `.md` beside it says the same to people.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.stats import Spread
+from benchmarks.targets import TARGETS
+
+FORMAT = 1
+
+
+class Row(msgspec.Struct, omit_defaults=True):
+    """One figure of one contender, or of one pair of them (`a / b`, unit `x`)."""
+
+    workload: str
+    figure: str
+    who: str
+    unit: str = ""
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    target: str = ""
+    met: bool | None = None
+    note: str = ""
+    error: str = ""
+
+
+class Report(msgspec.Struct):
+    """One run: what was measured, where, and on which commit."""
+
+    taken_at: str
+    commit: str
+    settings: dict[str, Any]
+    machine: dict[str, str]
+    versions: dict[str, str]
+    rows: list[Row]
+    format: int = FORMAT
+
+    @property
+    def file_stem(self) -> str:
+        return f"{self.taken_at[:10]}-{self.commit}"
+
+
+def figure(workload: str, name: str, who: str, unit: str, value: Spread | float, note: str = "") -> Row:
+    """A row with its verdict, if the table of targets has one for it."""
+    spread = value if isinstance(value, Spread) else Spread(value, value, value)
+    target = TARGETS.get((workload, name, who))
+    return Row(
+        workload, name, who, unit, *spread, note=note,
+        target=str(target) if target else "",
+        met=target.met_by(spread.median) if target else None,
+    )  # fmt: skip
+
+
+def failure(workload: str, who: str, error: str) -> Row:
+    """What could not be measured is a row too: silence would look like success."""
+    return Row(workload, "", who, error=error)
+
+
+def encode(report: Report) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def decode(text: bytes) -> Report:
+    """Inverse of `encode`. A file of another format is refused rather than half understood."""
+    report = msgspec.json.decode(text, type=Report)
+    if report.format != FORMAT:
+        raise ValueError(f"result format {report.format} is not known here (known: {FORMAT})")
+    return report
+
+
+def save(report: Report, markdown: str, directory: Path) -> Path:
+    """Writes both files and returns the path of the JSON. A second run on one commit and day replaces the first."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{report.file_stem}.json"
+    path.write_bytes(encode(report))
+    path.with_suffix(".md").write_text(markdown)
+    return path

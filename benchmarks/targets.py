@@ -1,0 +1,59 @@
+"""What we want, in one table: (workload, figure, who) -> bound. A figure without an entry is only reported."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Target(NamedTuple):
+    relation: Literal["≥", "≤"]
+    bound: float
+
+    def met_by(self, value: float) -> bool:
+        return value >= self.bound if self.relation == "≥" else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.bound:g}"
+
+
+def at_least(bound: float) -> Target:
+    return Target("≥", bound)
+
+
+def at_most(bound: float) -> Target:
+    return Target("≤", bound)
+
+
+TARGETS: dict[tuple[str, str, str], Target] = {
+    # Work per batch instead of work per message has to show: plain JSON keeps up with a peer written in C that
+    # promises as much, the SDK's binary batches leave it behind, also where the peer may lose its last second.
+    ("publish_b100_200B", "publish ratio", "penstock-http / valkey-always"): at_least(1),
+    ("publish_b100_200B", "publish ratio", "penstock-http / valkey-everysec"): at_least(1),
+    ("publish_b100_200B", "publish ratio", "penstock-sdk / valkey-always"): at_least(2),
+    ("publish_b100_200B", "publish ratio", "penstock-sdk / valkey-everysec"): at_least(1),
+    ("publish_b100_200B", "publish ratio", "penstock-sdk / nats-always"): at_least(10),
+    ("publish_b100_200B", "publish ratio", "penstock-sdk / postgres"): at_least(1),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http / valkey-always"): at_least(1),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http-ack-in-lease / valkey-always"): at_least(1),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http-ack-in-lease / valkey-everysec"): at_least(1),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-sdk / valkey-everysec"): at_least(1),
+    ("bulk_b1000_200B", "publish ratio", "penstock-sdk-batches / valkey-everysec"): at_least(8),
+    ("bulk_b1000_200B", "lease+ack ratio", "penstock-sdk-batches / valkey-everysec"): at_least(8),
+    ("publish_b1_c64", "publish ratio", "penstock-sdk / nats-always"): at_least(3),
+    ("publish_b1_c64", "publish ratio", "penstock-sdk / valkey-always"): at_least(1),
+    # Server CPU per message, publish + lease + ack together.
+    ("cpu_b100", "publish+lease+ack cpu", "penstock-http"): at_most(10),
+    ("cpu_b100", "publish+lease+ack cpu", "penstock-http-ack-in-lease"): at_most(10),
+    ("bulk_b1000_200B", "publish+lease+ack cpu", "penstock-sdk-batches"): at_most(1),
+    # Nothing grows with backlog: 300 MiB at ten million is 30 MiB per million, and speed stays what it was.
+    ("backlog_1m", "rss growth", "penstock-sdk-batches"): at_most(30),
+    ("backlog_1m", "publish vs empty", "penstock-sdk-batches"): at_least(0.9),
+    ("backlog_1m", "lease+ack vs empty", "penstock-sdk-batches"): at_least(0.9),
+    ("backlog_1m", "restart after SIGTERM", "penstock-sdk-batches"): at_most(5),
+    ("backlog_1m", "restart after kill -9", "penstock-sdk-batches"): at_most(5),
+    # Never early, and on time when the machine is not.
+    ("delays_200k", "lateness min", "penstock-http-ack-in-lease"): at_least(0),
+    ("delays_200k", "lateness p99", "penstock-http-ack-in-lease"): at_most(10),
+    ("latency_e2e", "p99", "penstock-sdk"): at_most(10),
+    ("latency_e2e", "p99", "penstock-http"): at_most(10),
+}

@@ -1,0 +1,60 @@
+"""Taking messages and acknowledging them; publish, lease and ack together; and what that costs the server."""
+
+from __future__ import annotations
+
+from benchmarks.report import Row, figure
+from benchmarks.rounds import take_turns
+from benchmarks.stats import Spread
+from benchmarks.workloads.run import Run, comparison, failures
+from benchmarks.workloads.turns import CycleTurn
+
+LEASE_PEERS = (
+    "penstock-http", "penstock-http-ack-in-lease", "penstock-sdk", "penstock-sdk-batches", "valkey-always",
+    "valkey-everysec", "nats", "postgres", "rabbitmq", "beanstalkd",
+)  # fmt: skip
+BULK_PEERS = ("penstock-sdk-batches", "valkey-everysec", "postgres")
+CPU_PEERS = ("penstock-http", "penstock-http-ack-in-lease", "valkey-always")
+
+
+async def lease_ack_b100_200B(run: Run) -> list[Row]:
+    """One consumer takes 100 messages of 200 B at a time and acks them; the queue was filled before."""
+    name = "lease_ack_b100_200B"
+    async with run.peers(name, LEASE_PEERS) as (peers, rows):
+        turns = {who: CycleTurn(peer, 100, run.pace.seconds, fill_batch=1000) for who, peer in peers.items()}
+        cycles, errors = await take_turns(turns, run.pace.rounds)
+        rates = {who: [cycle.drain.rate for cycle in each] for who, each in cycles.items()}
+        return [*comparison(name, "lease+ack", "msg/s", rates, peers), *rows, *failures(name, errors)]
+
+
+async def bulk_b1000_200B(run: Run) -> list[Row]:
+    """Batches of 1,000 in and out through the SDK; server CPU per message for all of it."""
+    name = "bulk_b1000_200B"
+    async with run.peers(name, BULK_PEERS) as (peers, rows):
+        turns = {who: CycleTurn(peer, 1000, run.pace.seconds) for who, peer in peers.items()}
+        cycles, errors = await take_turns(turns, run.pace.rounds)
+        published = {who: [cycle.publish.rate for cycle in each] for who, each in cycles.items()}
+        drained = {who: [cycle.drain.rate for cycle in each] for who, each in cycles.items()}
+        return [
+            *comparison(name, "publish", "msg/s", published, peers),
+            *comparison(name, "lease+ack", "msg/s", drained, peers),
+            *(cpu_row(name, who, [cycle.cpu_us for cycle in each]) for who, each in cycles.items()),
+            *rows,
+            *failures(name, errors),
+        ]
+
+
+async def cpu_b100(run: Run) -> list[Row]:
+    """Server CPU per message through JSON at batch 100: publish + lease + ack."""
+    name = "cpu_b100"
+    async with run.peers(name, CPU_PEERS) as (peers, rows):
+        turns = {who: CycleTurn(peer, 100, run.pace.seconds) for who, peer in peers.items()}
+        cycles, errors = await take_turns(turns, run.pace.rounds)
+        for who, each in cycles.items():
+            rows.append(figure(name, "publish cpu", who, "µs/msg", Spread.of([c.publish.cpu_us for c in each])))
+            rows.append(figure(name, "lease+ack cpu", who, "µs/msg", Spread.of([c.drain.cpu_us for c in each])))
+            rows.append(cpu_row(name, who, [c.cpu_us for c in each]))
+        return [*rows, *failures(name, errors)]
+
+
+def cpu_row(workload: str, who: str, values: list[float]) -> Row:
+    return figure(workload, "publish+lease+ack cpu", who, "µs/msg", Spread.of(values))

@@ -1,0 +1,37 @@
+"""Publishing, in batches and by many single callers. Every reply comes when the message is as safe as promised."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks.report import Row
+from benchmarks.rounds import take_turns
+from benchmarks.workloads.run import Run, comparison, failures
+from benchmarks.workloads.turns import publish_by_callers, publish_for
+
+BATCH_PEERS = (
+    "penstock-http", "penstock-sdk", "valkey-always", "valkey-everysec", "nats", "nats-always", "postgres", "rabbitmq",
+    "beanstalkd",
+)  # fmt: skip
+CALLER_PEERS = ("penstock-sdk", "valkey-always", "nats-always", "nats")
+CALLERS = 64
+
+
+async def publish_b100_200B(run: Run) -> list[Row]:
+    """One client publishes batches of 100 messages of 200 B, one after the other."""
+    name = "publish_b100_200B"
+    async with run.peers(name, BATCH_PEERS) as (peers, rows):
+        turns = {who: partial(publish_for, peer, 100, run.pace.seconds) for who, peer in peers.items()}
+        samples, errors = await take_turns(turns, run.pace.rounds)
+        rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
+        return [*comparison(name, "publish", "msg/s", rates, peers), *rows, *failures(name, errors)]
+
+
+async def publish_b1_c64(run: Run) -> list[Row]:
+    """64 concurrent callers in one client process publish one message of 200 B at a time."""
+    name = "publish_b1_c64"
+    async with run.peers(name, CALLER_PEERS) as (peers, rows):
+        turns = {who: partial(publish_by_callers, peer, CALLERS, run.pace.seconds) for who, peer in peers.items()}
+        samples, errors = await take_turns(turns, run.pace.rounds)
+        rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
+        return [*comparison(name, "publish", "msg/s", rates, peers), *rows, *failures(name, errors)]

@@ -1,0 +1,66 @@
+"""What every workload is given: the pace, the choice of peers, and how its rows are made."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from benchmarks.peers import Peer, started
+from benchmarks.report import Row, failure, figure
+from benchmarks.rounds import Pace
+from benchmarks.stats import Spread, ratio
+
+_queue_numbers = itertools.count(1)
+
+
+class Run:
+    """One invocation of the suite, and what it learns about its peers on the way."""
+
+    def __init__(self, *, quick: bool, only: frozenset[str] | None = None):
+        self.quick = quick
+        self.pace = Pace.of(quick=quick)
+        self.versions: dict[str, str] = {}
+        self._only = only
+
+    @asynccontextmanager
+    async def peers(self, workload: str, names: Sequence[str]) -> AsyncIterator[tuple[dict[str, Peer], list[Row]]]:
+        """Those of `names` that were chosen and run, and a row for each that was chosen and does not."""
+        chosen = [name for name in names if self._only is None or name in self._only]
+        with data_directory() as directory:
+            async with started(chosen, directory) as (running, reasons):
+                for peer in running.values():
+                    self.versions |= peer.versions()
+                yield running, failures(workload, reasons)
+
+
+@contextmanager
+def data_directory() -> Iterator[Path]:
+    """Gone afterwards with all that the servers wrote. Others may walk through it: a peer may run as another user."""
+    with tempfile.TemporaryDirectory(prefix="penstock-benchmarks-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        yield directory
+
+
+def new_queue() -> str:
+    """A name that was not used before: no turn ever sees what another one left behind."""
+    return f"bench-{next(_queue_numbers)}"
+
+
+def failures(workload: str, reasons: Mapping[str, str]) -> list[Row]:
+    return [failure(workload, who, reason) for who, reason in reasons.items()]
+
+
+def comparison(
+    workload: str, name: str, unit: str, values: Mapping[str, Sequence[float]], peers: Mapping[str, Peer]
+) -> list[Row]:
+    """The figures of each, then each way of using Penstock over each peer."""
+    rows = [figure(workload, name, who, unit, Spread.of(each), peers[who].promise) for who, each in values.items()]
+    for ours, theirs in itertools.product(values, values):
+        if ours.startswith("penstock") and not theirs.startswith("penstock"):
+            quotient = ratio(values[ours], values[theirs])
+            rows.append(figure(workload, f"{name} ratio", f"{ours} / {theirs}", "x", quotient))
+    return rows

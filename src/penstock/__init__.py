@@ -1,0 +1,99 @@
+"""Penstock: a durable message broker you can query. This package's names are the SDK; the broker is `penstock serve`.
+
+Importing it costs nothing: a name brings its module along when it is first used, so that a program which only wants an
+error class, or the broker itself, does not load the client.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock._version import __version__
+
+if TYPE_CHECKING:
+    from penstock.client import (
+        BatchConsumer,
+        Client,
+        Consumer,
+        LogBatch,
+        Message,
+        MessageBatch,
+        ProducerSeq,
+        Published,
+        PublishedMessage,
+        Queue,
+        StoredMessage,
+    )
+    from penstock.errors import (
+        Conflict,
+        DiskFull,
+        FencedProducer,
+        Forbidden,
+        Internal,
+        InvalidRequest,
+        MethodNotAllowed,
+        NotFound,
+        PenstockError,
+        QueueFull,
+        QueueNotFound,
+        RateLimited,
+        StaleReceipt,
+        TooLarge,
+        Unauthenticated,
+        Unavailable,
+    )
+
+_CLIENT = (
+    "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
+    "PublishedMessage", "Queue", "StoredMessage",
+)  # fmt: skip
+_ERRORS = (
+    "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
+    "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleReceipt", "TooLarge", "Unauthenticated",
+    "Unavailable",
+)  # fmt: skip
+_HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
+
+__all__ = [
+    "BatchConsumer",
+    "Client",
+    "Conflict",
+    "Consumer",
+    "DiskFull",
+    "FencedProducer",
+    "Forbidden",
+    "Internal",
+    "InvalidRequest",
+    "LogBatch",
+    "Message",
+    "MessageBatch",
+    "MethodNotAllowed",
+    "NotFound",
+    "PenstockError",
+    "ProducerSeq",
+    "Published",
+    "PublishedMessage",
+    "Queue",
+    "QueueFull",
+    "QueueNotFound",
+    "RateLimited",
+    "StaleReceipt",
+    "StoredMessage",
+    "TooLarge",
+    "Unauthenticated",
+    "Unavailable",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

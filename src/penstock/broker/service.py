@@ -1,0 +1,389 @@
+"""The Broker: the one door to everything. Transports translate; this decides nothing that the machine decides.
+
+Every method either does what it says durably before it returns, or raises an error of `penstock.errors` and has
+changed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.batch.check import check_payload_sizes
+from penstock.broker.confirm import Confirmations
+from penstock.broker.receipts import Claims
+from penstock.broker.stats import Stats
+from penstock.broker.types import (
+    DeliveredRun,
+    LeaseReply,
+    ProducerSeq,
+    PublishedRun,
+    PublishPart,
+    PublishReply,
+    ReadReply,
+    Touched,
+)
+from penstock.core import commands
+from penstock.core.config import DEFAULT, QueueConfig, parse_config
+from penstock.core.publishing import partition_of
+from penstock.core.ranges import RangeSet
+from penstock.core.state import Queue
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
+from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
+from penstock.runtime.host import ShardHost
+from penstock.wire.delivery import Settled
+
+SCAN_STEP = 50
+"""Pieces of the log looked through by key between two turns of the event loop."""
+
+
+class Broker:
+    """What users can do, independent of how they connect."""
+
+    def __init__(self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True):
+        self._host = host
+        self._loop = host.loop
+        self._entropy = entropy
+        """Number of bits -> that many random bits."""
+        self._auto_create = auto_create
+        self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        self._stats = Stats(host.loop)
+
+    # -- publish ------------------------------------------------------------------------------------------------------
+
+    async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
+        """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
+        numbered = []
+        for part in parts:
+            queue = self._queue_for_publish(part.queue)
+            check_payload_sizes(part.batch, queue.config.max_payload_bytes)
+            numbered.append(commands.Part(queue.number, part.batch))
+        command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
+        runs: list[commands.PublishedRun] = await self._loop.submit(command)
+        return PublishReply(
+            [
+                PublishedRun(
+                    run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+                )
+                for run in runs
+            ],
+            self._host.journal.durable,
+        )
+
+    def _queue_for_publish(self, path: QueuePath) -> Queue:
+        shard = self._loop.shard
+        number = shard.paths.get(path)
+        if number is None:
+            if not self._auto_create:
+                raise _not_found(path)
+            # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
+            self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
+            number = shard.paths[path]
+        return shard.queues[number]
+
+    # -- lease and settle -----------------------------------------------------------------------------------------------
+
+    async def lease(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        max: int = 1,  # noqa: A002  the word of the API
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+        ack: Sequence[str] = (),
+    ) -> LeaseReply:
+        """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case."""
+        number = self._queue(queue).number
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
+        command = commands.Lease(number, group, max, self._entropy(64), lease_ms, consumer)
+        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        results = claims.results(await acked) if acked is not None else []
+        return LeaseReply([run for lease in leased for run in self._delivered(queue, lease)], results)
+
+    def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
+        receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
+        deadline = None if lease.settled else lease.deadline
+        runs = []
+        found = 0
+        for record, first, stop in self._loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count):
+            row = first - record.offset
+            runs.append(
+                DeliveredRun(
+                    path, lease.partition, first, stop - first, record.id + row, record.at,
+                    record.batch.run(row, row + stop - first), lease.attempt, receipt, deadline,
+                )
+            )  # fmt: skip
+            found += stop - first
+        assert found == lease.count, f"{path}: {lease.count - found} leased messages are not in the log"
+        return runs
+
+    async def ack(self, receipts: Sequence[str]) -> list[Settled]:
+        claims = Claims(receipts)
+        return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
+
+    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> list[Settled]:
+        claims = Claims(receipts)
+        text = error[: limits.ERROR_CHARS_MAX]
+        return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
+
+    async def reject(self, receipts: Sequence[str], *, error: str = "") -> list[Settled]:
+        claims = Claims(receipts)
+        return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
+
+    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
+        claims = Claims(receipts)
+        return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+
+    # -- messages that wait ---------------------------------------------------------------------------------------------
+
+    async def cancel(
+        self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
+    ) -> tuple[int, list[Touched]]:
+        """What answers `cancelled` will not be delivered to anyone who does not have it already."""
+        return await self._touch(queue, ids, key, "cancelled", lambda number, found: commands.Cancel(number, found))
+
+    async def reschedule(
+        self,
+        queue: QueuePath,
+        *,
+        ids: Sequence[str] | None = None,
+        key: str | None = None,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> tuple[int, list[Touched]]:
+        if (deliver_at_ms is None) == (delay_ms is None):
+            raise InvalidRequest("give either deliver_at_ms or delay_ms", details={"field": "deliver_at_ms"})
+        due = deliver_at_ms if deliver_at_ms is not None else self._loop.now_ms() + (delay_ms or 0)
+        return await self._touch(
+            queue, ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
+        )
+
+    async def _touch(
+        self,
+        path: QueuePath,
+        ids: Sequence[str] | None,
+        key: str | None,
+        status: str,
+        make: Callable[[int, list[tuple[int, int]]], commands.Command],
+    ) -> tuple[int, list[Touched]]:
+        if (ids is None) == (key is None):
+            raise InvalidRequest("give either ids or key", details={"field": "ids"})
+        queue = self._queue(path)
+        if ids is not None:
+            named = [(text, self._place_of(queue, ulid_value(text))) for text in ids]
+        else:
+            named = [(text, place) for text, place in await self._with_key(queue, (key or "").encode())]
+        found = [place for _, place in named if place is not None]
+        statuses = iter(await self._loop.submit(make(queue.number, found)))
+        results = [Touched(text, next(statuses) if place is not None else "not_found") for text, place in named]
+        return sum(result.status == status for result in results), results
+
+    def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
+        for number in range(len(queue.partitions)):
+            found = self._loop.log.find(queue.number, number, message_id)
+            if found is not None:
+                return number, found[1]
+        return None
+
+    async def _with_key(self, queue: Queue, key: bytes) -> list[tuple[str, tuple[int, int]]]:
+        """Unfinished messages with this key. Looks through what is unfinished in the key's partition."""
+        number = partition_of(key, len(queue.partitions))
+        partition = queue.partitions[number]
+        unfinished = partition.live(keeps=False)
+        found = []
+        for step, (first, stop) in enumerate(list(unfinished)):
+            for record, inside, after in self._loop.log.runs(queue.number, number, first, stop):
+                if record.batch.has(layout.KEY):
+                    keys = record.batch.strings(layout.KEY)
+                    found += [
+                        (ulid_text(record.id + offset - record.offset), (number, offset))
+                        for offset in range(inside, after)
+                        if keys[offset - record.offset] == key
+                    ]
+            if step % SCAN_STEP == SCAN_STEP - 1:
+                await asyncio.sleep(0)
+        return found
+
+    # -- looking without leasing ------------------------------------------------------------------------------------------
+
+    async def read(
+        self, queue: QueuePath, *, partition: int = 0, offset: str = "earliest", max: int = 100, wait_ms: int = 0  # noqa: A002
+    ) -> ReadReply:
+        """Stored messages by position, whatever became of them in any group; at the end, wait for more."""
+        found = self._queue(queue)
+        if not 0 <= partition < len(found.partitions):
+            raise InvalidRequest(
+                f"queue {queue} has partitions 0 to {len(found.partitions) - 1}, not {partition}",
+                details={"field": "partition"},
+            )
+        first = self._position(found, partition, offset)
+        part = found.partitions[partition]
+        if wait_ms and first >= self._stored_end(found, partition):
+            await self._loop.grown(found.number, partition, wait_ms)
+        first = first if first >= part.start else part.start
+        end = self._stored_end(found, partition)
+        stop, _ = self._loop.log.fit(found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX)
+        runs = self._runs(found, partition, first, stop, part.gone)
+        return ReadReply(runs, stop if stop > first else first, end, part.start)
+
+    async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:  # noqa: A002
+        """What the group would be given next, without giving it."""
+        found = self._queue(queue)
+        group_number = found.groups.get(group)
+        runs: list[DeliveredRun] = []
+        for number, partition in enumerate(found.partitions):
+            progress = partition.progress.get(group_number) if group_number is not None else None
+            skipped = partition.gone.copy()
+            first = partition.start
+            if progress is not None:
+                first = progress.floor
+                for busy in (progress.done, progress.leased):
+                    for start, stop in busy:
+                        skipped.add(start, stop)
+            for start, stop in skipped.gaps(first, self._stored_end(found, number)):
+                for run in self._runs(found, number, start, min(stop, start + max), RangeSet()):
+                    if max > 0 and run.offset not in partition.scheduled:
+                        cut = min(run.count, max)
+                        runs.append(run._replace(count=cut, batch=run.batch.run(0, cut)))
+                        max -= cut  # noqa: PLW2901
+        return runs
+
+    def _position(self, queue: Queue, partition: int, text: str) -> int:
+        part = queue.partitions[partition]
+        if text == "earliest":
+            return part.start
+        if text == "latest":
+            return self._stored_end(queue, partition)
+        kind, _, value = text.rpartition(":")
+        if value.isascii() and value.isdigit() and len(value) <= 18:
+            if kind == "at":
+                at = self._loop.log.offset_at(queue.number, partition, int(value))
+                return self._stored_end(queue, partition) if at is None else at
+            if not kind:
+                return int(value)
+        raise InvalidRequest(
+            f"offset {text[:64]!r} is neither a number, 'earliest', 'latest' nor 'at:<ms>'", details={"field": "offset"}
+        )
+
+    def _stored_end(self, queue: Queue, partition: int) -> int:
+        """End of what is durable: a decided publish may still be on its way to the disk."""
+        index = self._loop.log.indexes.get((queue.number, partition))
+        return index.ends[-1] if index is not None and len(index) else queue.partitions[partition].start
+
+    def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
+        runs = []
+        for record, start, end in self._loop.log.runs(queue.number, partition, first, stop):
+            for inside, after in hidden.gaps(start, end):
+                row = inside - record.offset
+                runs.append(
+                    DeliveredRun(
+                        queue.path, partition, inside, after - inside, record.id + row, record.at,
+                        record.batch.run(row, row + after - inside),
+                    )
+                )  # fmt: skip
+        return runs
+
+    # -- queues -------------------------------------------------------------------------------------------------------------
+
+    def list_queues(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
+        paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
+        chosen = paths[(page - 1) * limit : page * limit]
+        return {
+            "queues": [self.get_queue(QueuePath(path)) for path in chosen],
+            "total": len(paths),
+            "page": page,
+            "limit": limit,
+        }
+
+    def get_queue(self, queue: QueuePath) -> dict[str, Any]:
+        found = self._queue(queue)
+        return {"queue": found.path, "config": msgspec.to_builtins(found.config), "depth": found.depth()}
+
+    async def put_queue(self, queue: QueuePath, config: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Create the queue, or give it exactly this configuration (what is not named gets its default)."""
+        created = queue not in self._loop.shard.paths
+        await self._configure(queue, parse_config(config))
+        return self.get_queue(queue), created
+
+    async def patch_queue(self, queue: QueuePath, changes: dict[str, Any]) -> dict[str, Any]:
+        await self._configure(queue, parse_config(changes, self._queue(queue).config))
+        return self.get_queue(queue)
+
+    async def _configure(self, queue: QueuePath, config: QueueConfig) -> None:
+        await self._loop.submit(commands.ConfigureQueue(queue, config))
+
+    async def delete_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
+        return await self._destroy("delete", queue, confirm, commands.DeleteQueue)
+
+    async def purge_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
+        return await self._destroy("purge", queue, confirm, commands.PurgeQueue)
+
+    async def _destroy(
+        self, action: str, path: QueuePath, confirm: str | None, make: Callable[[int], commands.Command]
+    ) -> dict[str, Any]:
+        queue = self._queue(path)
+        lost = {
+            "messages": queue.depth(),
+            "dead_letters": sum(len(partition.dead) for partition in queue.partitions),
+        }
+        self._confirmations.demand(action, path, confirm, self._loop.now_ms(), lost)
+        await self._loop.submit(make(queue.number))
+        return {"queue": path, action + "d": True, "lost": lost}
+
+    # -- state now ------------------------------------------------------------------------------------------------------------
+
+    def stats(self, queue: QueuePath) -> dict[str, Any]:
+        return self._stats.queue(self._queue(queue))
+
+    def summary(self) -> dict[str, Any]:
+        return self._stats.summary()
+
+    def groups(self, queue: QueuePath) -> dict[str, Any]:
+        return self._stats.groups(self._queue(queue))
+
+    async def dead_letters(self, queue: QueuePath, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
+        """The dead letters of a queue, oldest first, with why they are there and what they carried (as a run each)."""
+        found = self._queue(queue)
+        places = sorted(
+            (letter.dead_at, number, offset, group, letter)
+            for number, partition in enumerate(found.partitions)
+            for (group, offset), letter in partition.dead.items()
+        )
+        entries = []
+        for _, number, offset, group, letter in places[(page - 1) * limit : page * limit]:
+            for run in self._runs(found, number, offset, offset + 1, RangeSet()):
+                entries.append({"run": run, "group": found.group_names[group], **msgspec.to_builtins(letter)})
+        return {"dead_letters": entries, "total": len(places), "page": page, "limit": limit}
+
+    # -- life -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        return self._loop.failed is None and not self._loop.closing
+
+    @property
+    def waiting(self) -> int:
+        """Parked long-polls."""
+        return self._loop.waiting
+
+    async def close(self) -> None:
+        """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
+        await self._host.close()
+
+    def _queue(self, path: str) -> Queue:
+        number = self._loop.shard.paths.get(path)
+        if number is None:
+            raise _not_found(path)
+        return self._loop.shard.queues[number]
+
+
+def _not_found(path: str) -> PenstockError:
+    return QueueNotFound(f"there is no queue {path}", details={"queue": path})

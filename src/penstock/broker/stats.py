@@ -1,0 +1,131 @@
+"""State now, as numbers: per queue, partition and group; and rates over the last minute. One pass, no disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from penstock.core.state import Partition, Progress, Queue
+from penstock.runtime.loop import ShardLoop
+
+RATE_WINDOW_MS = 60_000
+SAMPLE_EVERY_MS = 1_000
+
+
+class Stats:
+    def __init__(self, loop: ShardLoop):
+        self._loop = loop
+        self._samples: dict[int, deque[tuple[int, dict[str, int]]]] = {}
+
+    def queue(self, queue: Queue) -> dict[str, Any]:
+        partitions = [
+            {
+                "partition": number,
+                "start_offset": partition.start,
+                "end_offset": partition.end,
+                "depth": queue.partition_depth(partition),
+                "scheduled": partition.scheduled.count,
+                "dead": len(partition.dead),
+            }
+            for number, partition in enumerate(queue.partitions)
+        ]
+        groups = self.groups(queue)["groups"]
+        first = groups[0] if groups else None
+        depth = sum(entry["depth"] for entry in partitions)
+        scheduled = sum(entry["scheduled"] for entry in partitions)
+        return {
+            "queue": queue.path,
+            "depth": depth,
+            "ready": first["ready"] if first else depth - scheduled,
+            "scheduled": scheduled,
+            "leased": sum(group["leased"] for group in groups),
+            "waiting_for_retry": sum(group["waiting_for_retry"] for group in groups),
+            "dead": sum(entry["dead"] for entry in partitions),
+            "oldest_age_ms": self._oldest_age_ms(queue),
+            "totals": self._loop.counters.of(queue.number).as_dict(),
+            "rates": self._rates(queue.number),
+            "partitions": partitions,
+            "groups": groups,
+        }
+
+    def groups(self, queue: Queue) -> dict[str, Any]:
+        now_ms = self._loop.now_ms()
+        entries = []
+        for name, number in sorted(queue.groups.items()):
+            parts = [(part, part.progress[number]) for part in queue.partitions]
+            leased = sum(progress.leased.count for _, progress in parts)
+            waiting = sum(progress.waiting_for_retry(now_ms) for _, progress in parts)
+            lag = sum(progress.undone(partition.end) for partition, progress in parts)
+            scheduled = sum(_scheduled(partition, progress) for partition, progress in parts)
+            entries.append(
+                {
+                    "group": name,
+                    "lag": lag,
+                    "ready": lag - leased - waiting - scheduled,
+                    "scheduled": scheduled,
+                    "leased": leased,
+                    "waiting_for_retry": waiting,
+                    "partitions": [
+                        {
+                            "partition": place,
+                            "next_offset": progress.cursor,
+                            "floor": progress.floor,
+                            "acked_ranges": list(progress.done)[:100],
+                        }
+                        for place, (_, progress) in enumerate(parts)
+                    ],
+                }
+            )
+        return {"queue": queue.path, "groups": entries}
+
+    def summary(self) -> dict[str, Any]:
+        shard = self._loop.shard
+        queues = list(shard.queues.values())
+        return {
+            "queues": len(queues),
+            "namespaces": len({queue.path.partition("/")[0] for queue in queues}),
+            "depth": sum(queue.depth() for queue in queues),
+            "scheduled": sum(part.scheduled.count for queue in queues for part in queue.partitions),
+            "leased": sum(
+                progress.leased.count
+                for queue in queues
+                for part in queue.partitions
+                for progress in part.progress.values()
+            ),
+            "dead": sum(len(part.dead) for queue in queues for part in queue.partitions),
+            "waiting_consumers": self._loop.waiting,
+        }
+
+    def _oldest_age_ms(self, queue: Queue) -> int | None:
+        """Age of the oldest unfinished message, to the precision of the sparse index."""
+        oldest = None
+        for number, partition in enumerate(queue.partitions):
+            floors = [progress.floor for progress in partition.progress.values()]
+            first = min(floors, default=partition.start)
+            index = self._loop.log.indexes.get((queue.number, number))
+            if index is not None and first < partition.end:
+                piece = index.at(first)
+                if piece < len(index):
+                    oldest = min(oldest or index.times[piece], index.times[piece])
+        return None if oldest is None else max(0, self._loop.now_ms() - oldest)
+
+    def _rates(self, number: int) -> dict[str, float]:
+        """Messages a second since the oldest sample of the last minute; the first call has nothing to compare with."""
+        now_ms = self._loop.now_ms()
+        totals = self._loop.counters.of(number).as_dict()
+        samples = self._samples.setdefault(number, deque())
+        if not samples or now_ms - samples[-1][0] >= SAMPLE_EVERY_MS:
+            samples.append((now_ms, totals))
+        while len(samples) > 1 and now_ms - samples[0][0] > RATE_WINDOW_MS:
+            samples.popleft()
+        then_ms, then = samples[0]
+        seconds = (now_ms - then_ms) / 1000
+        return {
+            f"{name}_per_s": round((totals[name] - then[name]) / seconds, 3) if seconds > 0 else 0.0
+            for name in ("published", "delivered", "acked")
+        }
+
+
+def _scheduled(partition: Partition, progress: Progress) -> int:
+    """Scheduled for this group: a group that began later may not count all of the partition's."""
+    return sum(1 for offset in partition.scheduled.within(progress.floor, partition.end) if offset not in progress.retries)

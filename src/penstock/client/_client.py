@@ -1,0 +1,330 @@
+"""The asyncio shell: `Client` and `Queue`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from penstock import limits
+from penstock.client import _calls as calls
+from penstock.client._consumer import BatchConsumer, Consumer, Session
+from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._frames import frames, make_options, milliseconds, row
+from penstock.client._http1 import Origin
+from penstock.client._pool import Pool
+from penstock.client._producer import Lane
+from penstock.client._published import Published, PublishedMessage
+from penstock.client._retry import Policy, Retry, is_transport_failure
+from penstock.client._terms import Terms, make_terms
+from penstock.errors import PenstockError, Unavailable
+from penstock.ids import QueuePath, parse_queue
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection pool to one server, and everything one can ask of it. Use it with `async with`, from one loop.
+
+    `url`              where `penstock serve` listens; https for TLS, checked by `ssl` (default: the system's rules)
+    `token`            sent as `Authorization: Bearer …`
+    `timeout`          seconds that an answer may take, on top of what a call waits on purpose
+    `connect_timeout`  seconds that a connection may take
+    `retry_for`        seconds to keep repeating a call that failed for a passing reason; 0: never, `math.inf`: for ever
+    `connections`      most requests at the same time; long polls of consumers are not counted
+
+    Creating a client connects to nothing. Methods raise `PenstockError` subclasses named after the API's codes, and
+    `Unavailable` if the server cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:7400",
+        *,
+        token: str | None = None,
+        ssl: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        retry_for: float = 30.0,
+        connections: int = 64,
+    ):
+        self._pool = Pool(
+            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout,
+            connections_max=connections,
+        )  # fmt: skip
+        self._policy = Policy(retry_for)
+        self._producer = calls.new_producer()
+        self._queues: dict[QueuePath, Queue] = {}
+        self._sessions: set[Session] = set()
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name (`"orders"`, `"email/high"`, …); the same object each time. Asks nothing yet."""
+        path = parse_queue(name)
+        if path not in self._queues:
+            self._queues[path] = Queue(self, path)
+        return self._queues[path]
+
+    async def create_queue(self, name: str, **config: Any) -> Queue:
+        """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
+        queue = self.queue(name)
+        await self.request(calls.put_queue(queue.path, config))
+        return queue
+
+    async def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
+        """One page of the queues whose path starts with `prefix`: `{"queues": […], "total", "page", "limit"}`."""
+        return await self.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
+
+    async def summary(self) -> dict[str, Any]:
+        """Numbers over all queues."""
+        return await self.request(calls.summary())
+
+    async def ready(self) -> bool:
+        """True if the server takes requests, False if it says that it does not. Asks once."""
+        try:
+            return await self.request(calls.ready(), Retry(Policy(0.0)))
+        except Unavailable as error:
+            if is_transport_failure(error):
+                raise
+            return False
+
+    # -- used by queues and sessions --------------------------------------------------------------------------
+
+    async def request(self, call: calls.Call[T], retry: Retry | None = None) -> T:
+        """Carry a call to its result, trying again as long as that makes sense."""
+        while True:
+            try:
+                return call.result(await self._pool.exchange(call))
+            except PenstockError as error:
+                retry = retry or self.new_retry()
+                now = asyncio.get_running_loop().time()
+                delay = retry.delay_after(error, now, reached_before=self._pool.reached)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    def new_retry(self) -> Retry:
+        return Retry(self._policy)
+
+    def open_session(self, terms: Terms, *, low_water: int) -> Session:
+        session = Session(self, terms, low_water=low_water)
+        self._sessions.add(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        self._sessions.discard(session)
+
+    def new_lane(self, queue: QueuePath) -> Lane:
+        return Lane(queue, self._producer, self.request)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
+        sessions = list(self._sessions)
+        try:
+            for session in sessions:
+                await session.aclose()
+            for queue in self._queues.values():
+                await queue.drain()
+        finally:
+            for session in sessions:
+                session.stop()
+            self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Queue:
+    """One queue of a server; made by `Client.queue`. Times are in seconds."""
+
+    def __init__(self, client: Client, path: QueuePath):
+        self._client = client
+        self._lane = client.new_lane(path)
+        self.path = path
+        """The full path, `namespace/task/name`."""
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.path}>"
+
+    # -- publish ----------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        value: Any,
+        *,
+        key: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+    ) -> PublishedMessage:
+        """Publish a JSON value, or bytes as they are. Durable on return.
+
+        Calls that run at the same time travel together. Messages of one client to one queue are stored in the order of
+        the calls, and each once, however often the network made the client repeat itself; `id` extends that to your
+        own repetitions: a second message with the same id within 24 hours is answered with the first one.
+
+        `key` keeps messages of the same key in order, `delay` or `deliver_at` (an aware datetime or epoch seconds) hold
+        the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting.
+
+        Raises TypeError for a value that is not JSON, InvalidRequest or TooLarge for what the server would refuse.
+        If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
+        not take the message back.
+        """
+        options = make_options(
+            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
+            max_retries=max_retries,
+        )  # fmt: skip
+        return await self._lane.publish(row(value, options))
+
+    async def publish_many(
+        self,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        ids: Iterable[str | None] | None = None,
+        priorities: Iterable[int] | None = None,
+        key: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        sequence: calls.ProducerSeq | None = None,
+    ) -> Published:
+        """Publish many values (JSON or bytes) in order. All of them are durable on return.
+
+        Up to 10,000 messages and 8 MiB are one frame, which is stored whole or not at all; more are sent as several,
+        one after the other, while `values` is read. `keys`, `ids` and `priorities` give one each per message, the
+        other options hold for all.
+
+        `sequence` (producer, epoch, number of the first message) replaces the client's own numbering, for programs
+        that repeat the very same batch after a restart and want it stored once.
+        """
+        options = make_options(
+            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
+            max_retries=max_retries,
+        )  # fmt: skip
+        chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities)
+        return Published(await self._lane.publish_frames(chunks, sequence))
+
+    async def drain(self) -> None:
+        """Wait until every publish begun so far has been answered."""
+        await self._lane.drain()
+
+    # -- consume ----------------------------------------------------------------------------------------------
+
+    def consume(
+        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> Consumer:  # fmt: skip
+        """Iterate over messages, each leased to you until it is settled; see `Message`.
+
+        Up to `prefetch` messages wait in a local buffer, which is refilled when half of it is used. `lease` is how long
+        the server waits for a consumer that died; while it lives the lease is renewed. With `wait` the iteration ends
+        when nothing came for that many seconds. `consumer` is a name for people who look at the queue.
+        """
+        size = ("prefetch", prefetch)
+        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        return Consumer(self._client.open_session(terms, low_water=prefetch // 2))
+
+    def consume_batches(
+        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> BatchConsumer:  # fmt: skip
+        """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`."""
+        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        return BatchConsumer(self._client.open_session(terms, low_water=-1))
+
+    # -- look without leasing ---------------------------------------------------------------------------------
+
+    async def read(
+        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 100, wait: float = 0.0
+    ) -> LogBatch:
+        """Messages of the log from `offset` on (a number, "earliest", "latest" or "at:<epoch ms>"); leases nothing.
+
+        Waits up to `wait` seconds for the first one.
+        """
+        wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
+        return await self._client.request(
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+        )
+
+    async def follow(
+        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
+    ) -> AsyncIterator[LogBatch]:
+        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while True:
+            poll_s = calls.follow_poll_s(wait, loop.time() - since)
+            batch = await self.read(partition=partition, offset=offset, max=max, wait=poll_s)
+            offset = batch.next_offset
+            if batch:
+                yield batch
+                since = loop.time()
+            elif wait is not None and loop.time() - since >= wait:
+                return
+
+    async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
+        """The messages that would be delivered next, without leasing them."""
+        return await self._client.request(calls.peek(self.path, max=max, group=group))
+
+    # -- scheduled messages -----------------------------------------------------------------------------------
+
+    async def cancel(self, *, ids: Iterable[str] | None = None, key: str | None = None) -> dict[str, Any]:
+        """Cancel by ids or by key what was not delivered yet: `{"cancelled": n, "results": […]}`.
+
+        A message whose result is `cancelled` will not be delivered.
+        """
+        return await self._client.request(calls.cancel(self.path, ids=ids, key=key))
+
+    async def reschedule(
+        self, *, ids: Iterable[str] | None = None, key: str | None = None, delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Give scheduled messages, by ids or by key, another time: `delay` from now, or `deliver_at`."""
+        return await self._client.request(
+            calls.reschedule(self.path, ids=ids, key=key, delay=delay, deliver_at=deliver_at)
+        )
+
+    # -- the queue itself -------------------------------------------------------------------------------------
+
+    async def config(self) -> dict[str, Any]:
+        return await self._client.request(calls.get_queue(self.path))
+
+    async def configure(self, **changes: Any) -> dict[str, Any]:
+        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
+        return await self._client.request(calls.patch_queue(self.path, changes))
+
+    async def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
+        """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to
+        confirm with and what would be lost."""
+        return await self._client.request(calls.delete_queue(self.path, confirm=confirm))
+
+    async def purge(self, *, confirm: str | None = None) -> dict[str, Any]:
+        """Drop every message and keep the queue. Needs to be confirmed like `delete`."""
+        return await self._client.request(calls.purge_queue(self.path, confirm=confirm))
+
+    async def stats(self) -> dict[str, Any]:
+        return await self._client.request(calls.stats(self.path))
+
+    async def groups(self) -> dict[str, Any]:
+        return await self._client.request(calls.groups(self.path))
+
+    async def dead_letters(self, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
+        """One page of the messages that were given up."""
+        return await self._client.request(calls.dead_letters(self.path, page=page, limit=limit))

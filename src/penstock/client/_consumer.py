@@ -1,0 +1,397 @@
+"""Consuming with asyncio: a buffer that is refilled ahead of need, acks that ride along, leases that do not run out.
+
+One `Session` per consumer does the work; `Consumer` and `BatchConsumer` are the iterators around it. The rules:
+
+- A lease call that carries acks never waits at the server, so an ack is answered within one round trip; only when
+  there is nothing to carry does the call become a long poll. A busy consumer's loop is thus one call per batch.
+- An awaited ack is sent at once. Acks that are handed over (`async with`) wait for the next lease call, but not longer
+  than `ACK_LINGER_S`. What finishes while a call is under way shares the next one.
+- The lease of a message is kept alive while it waits in the buffer, while it is the one that the loop is at, and
+  inside `async with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar
+
+from penstock import limits
+from penstock.client import _calls as calls
+from penstock.client._leased import LeasedRun
+from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
+from penstock.client._message import Message, MessageBatch
+from penstock.client._retry import Retry
+from penstock.client._terms import ACK_LINGER_S, Terms, lost_in, receipts_of
+from penstock.errors import PenstockError
+from penstock.wire.delivery import Settled
+
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.client")
+_Waiter: TypeAlias = "asyncio.Future[None] | None"
+
+
+class Carrier(Protocol):
+    """The client, as a session sees it."""
+
+    def new_retry(self) -> Retry: ...
+
+    async def request(self, call: calls.Call[T], retry: Retry | None = None) -> T: ...
+
+    def forget(self, session: Session) -> None:
+        """The session is closed and needs nothing any more."""
+
+
+class Session:
+    """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
+
+    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int):
+        """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
+        self._carrier = carrier
+        self._terms = terms
+        self._low_water = low_water
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[LeasedRun] = deque()
+        self._ready_count = 0
+        self._current: Message | MessageBatch | None = None
+        self._acks: PendingAcks[_Waiter] = PendingAcks()
+        self._keeper = LeaseKeeper(terms.lease_ms / 1000)
+        self._fetching: asyncio.Task[None] | None = None
+        self._fetch_waits = False
+        self._flushing: asyncio.Task[None] | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._settling: set[asyncio.Task[list[Settled]]] = set()
+        self._error: PenstockError | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # -- out of the buffer ------------------------------------------------------------------------------------
+
+    async def next_message(self) -> Message | None:
+        """The next message, or None if none came for as long as the terms allow."""
+        self._move_on()
+        while (self._ready and self._closing is None) or await self._fill():
+            run = self._ready[0]
+            row = run.next_row
+            run.next_row += 1
+            self._ready_count -= 1
+            if run.next_row == run.batch.count:
+                self._ready.popleft()
+                self._keeper.remove(run)
+            if self._ready_count <= self._low_water and self._fetching is None:
+                self._start_fetch(self._terms.poll_s())
+            if row not in run.lost_rows:
+                message = Message(run, row, self)
+                self._hand_out(message)
+                return message
+        return None
+
+    async def next_batch(self) -> MessageBatch | None:
+        """All that the buffer has, or None if nothing came for as long as the terms allow."""
+        self._move_on()
+        while (self._ready and self._closing is None) or await self._fill():
+            runs = list(self._ready)
+            self._ready.clear()
+            self._ready_count = 0
+            for run in runs:
+                self._keeper.remove(run)
+            if runs := [run for run in runs if not run.lost_rows]:
+                batch = MessageBatch(runs, self)
+                self._hand_out(batch)
+                return batch
+        return None
+
+    def _hand_out(self, current: Message | MessageBatch) -> None:
+        self._current = current
+        self.hold(current)
+
+    def _move_on(self) -> None:
+        """The loop is no longer at what it was given last; that keeps its lease only inside `async with`."""
+        if self._current is not None and not self._current.entered:
+            self.let_go(self._current)
+        self._current = None
+
+    # -- into the buffer --------------------------------------------------------------------------------------
+
+    async def _fill(self) -> bool:
+        """Wait for messages. False if none came in time; raises what the last lease call failed with."""
+        since = self._loop.time()
+        while self._closing is None:
+            if self._fetching is None:
+                self._start_fetch(self._terms.poll_s(self._loop.time() - since))
+            assert self._fetching is not None
+            await asyncio.wait({self._fetching})
+            if self._ready:
+                return True
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._terms.is_over(self._loop.time() - since):
+                break
+        return False
+
+    def _start_fetch(self, wait_s: float) -> None:
+        acks = self._take_acks()
+        self._fetch_waits = acks is None and wait_s > 0
+        wait_ms = round(wait_s * 1000) if self._fetch_waits else 0
+        self._fetching = self._loop.create_task(self._fetch(acks, wait_ms), name=f"penstock lease {self._terms.queue}")
+        self._flush()  # in case there were more than one call can carry
+
+    async def _fetch(self, acks: AckBatch[_Waiter] | None, wait_ms: int) -> None:
+        retry = self._carrier.new_retry()
+        call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else ())
+        try:
+            leased = await self._carrier.request(call, retry)
+        except PenstockError as error:
+            self._error = error
+            if acks is not None:
+                self._not_acked(acks, error)
+        else:
+            renew_at = self._keeper.renew_at(self._loop.time())
+            for run in leased.runs:
+                run.renew_at = renew_at
+                self._ready.append(run)
+                self._ready_count += run.batch.count
+                if run.leased:
+                    self.hold(run)
+            if acks is not None:
+                self._acked(acks, leased.results, retry)
+        finally:
+            self._fetching = None
+
+    # -- acks -------------------------------------------------------------------------------------------------
+
+    async def ack(self, spans: Sequence[Span]) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._acks.add(spans, waiter)
+        # With room in the buffer the same round trip can bring the next messages.
+        if self._fetching is None and self._ready_count <= max(self._low_water, 0) and self._closing is None:
+            self._start_fetch(0.0)
+        else:
+            self._flush()
+        await waiter
+
+    def ack_soon(self, spans: Sequence[Span]) -> None:
+        self._acks.add(spans, None)
+        if self._linger is None:
+            self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
+
+    def _take_acks(self) -> AckBatch[_Waiter] | None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        return self._acks.take() if self._acks else None
+
+    def _flush(self) -> None:
+        """Send what is pending without waiting for a lease call; if that is being done already, it takes this along."""
+        if self._flushing is None and self._acks:
+            self._flushing = self._loop.create_task(self._flush_all(), name=f"penstock ack {self._terms.queue}")
+
+    async def _flush_all(self) -> None:
+        try:
+            while (acks := self._take_acks()) is not None:
+                retry = self._carrier.new_retry()
+                try:
+                    results = await self._carrier.request(calls.ack(acks.receipts), retry)
+                except PenstockError as error:
+                    self._not_acked(acks, error)
+                else:
+                    self._acked(acks, results, retry)
+        finally:
+            self._flushing = None
+
+    def _acked(self, acks: AckBatch[_Waiter], results: list[Settled], retry: Retry) -> None:
+        lost = lost_in(results, retry)
+        for spans, waiter in acks.entries:
+            gone = common(spans, lost) if lost else []
+            if waiter is None:
+                if gone:
+                    log.warning("%s: %s", self._terms.queue, stale_error(gone, sum(span.size for span in spans)))
+            elif not waiter.done():
+                if gone:
+                    waiter.set_exception(stale_error(gone, sum(span.size for span in spans)))
+                else:
+                    waiter.set_result(None)
+
+    def _not_acked(self, acks: AckBatch[_Waiter], error: PenstockError) -> None:
+        for spans, waiter in acks.entries:
+            if waiter is None:
+                # Nobody waits for this one; the loop hears of it when it next waits for messages.
+                self._error = self._error or error
+                log.warning("%s: ack of %d messages failed: %s", self._terms.queue, sum(s.size for s in spans), error)
+            elif not waiter.done():
+                waiter.set_exception(error)
+
+    # -- other settlements ------------------------------------------------------------------------------------
+
+    async def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]:
+        return await self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
+
+    async def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
+        task = self._loop.create_task(self.nack(spans, delay_ms, error), name=f"penstock nack {self._terms.queue}")
+        self._settling.add(task)
+        task.add_done_callback(self._nacked)
+        await asyncio.wait({task})
+
+    def _nacked(self, task: asyncio.Task[list[Settled]]) -> None:
+        self._settling.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.warning("%s: nack failed: %s", self._terms.queue, problem)
+
+    async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
+        return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
+
+    async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
+        return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)
+
+    async def _settle(self, call: calls.Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
+        retry = self._carrier.new_retry()
+        results = await self._carrier.request(call, retry)
+        if lost := lost_in(results, retry):
+            raise stale_error(lost, sum(span.size for span in spans))
+        return results
+
+    # -- renewal ----------------------------------------------------------------------------------------------
+
+    def hold(self, holder: Holder) -> None:
+        self._keeper.add(holder)
+        # All leases are equally long, so whoever comes later is due later: an armed timer is never too late.
+        if self._renewal is None and self._renewing is None:
+            self._arm(holder.renew_at)
+
+    def let_go(self, holder: Holder) -> None:
+        self._keeper.remove(holder)
+
+    def _arm(self, at: float) -> None:
+        self._renewal = self._loop.call_at(at, self._start_renewal)
+
+    def _start_renewal(self) -> None:
+        self._renewal = None
+        self._renewing = self._loop.create_task(self._renew(), name=f"penstock extend {self._terms.queue}")
+
+    async def _renew(self) -> None:
+        now = self._loop.time()
+        holders, spans = self._keeper.due(now)
+        try:
+            results: list[Settled] = []
+            for at in range(0, len(spans), limits.RECEIPTS_MAX):
+                receipts = receipts_of(spans[at : at + limits.RECEIPTS_MAX])
+                results += await self._carrier.request(calls.extend(receipts, lease_ms=self._terms.lease_ms))
+        except PenstockError as error:
+            log.warning("%s: renewal of %d leases failed: %s", self._terms.queue, len(holders), error)
+            self._keeper.not_renewed(holders, self._loop.time())
+        else:
+            self._keeper.renewed(holders, now, results)
+        finally:
+            self._renewing = None
+        if (at_next := self._keeper.next_at()) is not None:
+            self._arm(at_next)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def close_soon(self) -> None:
+        """The iterator is gone, and where that happens nobody can wait. May be called from any thread."""
+        if self._closing is None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._start_closing)
+
+    async def aclose(self) -> None:
+        """Give back what was not handed out, send every ack, then return. What is being handled stays leased."""
+        self._start_closing()
+        assert self._closing is not None
+        await asyncio.wait({self._closing})
+
+    def stop(self) -> None:
+        """No more calls: the client goes away. After `aclose`."""
+        for handle in (self._renewal, self._linger, self._renewing):
+            if handle is not None:
+                handle.cancel()
+
+    def _start_closing(self) -> None:
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(), name=f"penstock close {self._terms.queue}")
+
+    async def _close(self) -> None:
+        self._move_on()
+        if self._fetching is not None:
+            # A long poll is not worth waiting for. Any other call answers soon, and may bring what must be given back.
+            if self._fetch_waits:
+                self._fetching.cancel()
+            await asyncio.wait({self._fetching})
+        spans = [span for run in self._ready for span in run.spans()]
+        for run in self._ready:
+            self._keeper.remove(run)
+        self._ready.clear()
+        self._ready_count = 0
+        if spans:
+            try:
+                await self._carrier.request(calls.release(receipts_of(spans)))
+            except PenstockError as error:
+                log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
+        self._flush()
+        under_way = {task for task in (self._flushing, *self._settling) if task is not None}
+        if under_way:
+            await asyncio.wait(under_way)
+        self._carrier.forget(self)
+
+
+class _Iterator:
+    """What the two iterators share. Leaving the loop early closes the session as soon as the iterator is dropped."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    async def aclose(self) -> None:
+        """Stop: messages that were not handed out go back to the queue, and every ack is sent before this returns.
+
+        What goes back is nacked without delay, which costs those messages one attempt.
+        """
+        await self._session.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __del__(self) -> None:
+        self._session.close_soon()
+
+
+class Consumer(_Iterator):
+    """Async iterator of messages; made by `Queue.consume`."""
+
+    async def __anext__(self) -> Message:
+        try:
+            message = await self._session.next_message()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if message is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return message
+
+
+class BatchConsumer(_Iterator):
+    """Async iterator of batches; made by `Queue.consume_batches`."""
+
+    async def __anext__(self) -> MessageBatch:
+        try:
+            batch = await self._session.next_batch()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if batch is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return batch

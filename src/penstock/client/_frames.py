@@ -1,0 +1,282 @@
+"""Outgoing: Python values and options in, batch frames out. Pure.
+
+Everything that can be refused without asking the server is refused here, with the message's own call, so that one bad
+message never fails the others that would have travelled in the same frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock import limits
+from penstock.batch import build, layout
+from penstock.errors import InvalidRequest, TooLarge
+
+T = TypeVar("T")
+
+_encode_json = msgspec.json.Encoder().encode
+_BYTES_TYPES = frozenset((bytes, bytearray, memoryview))
+_FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 4 * 4
+"""Upper bound of what a message costs in a frame besides its own bytes: every fixed column and every offset."""
+FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
+"""What `frames` fills a frame up to; the rest is room for the header and the last offsets."""
+
+
+class Frame(NamedTuple):
+    data: bytes
+    rows: int
+
+
+class Options(NamedTuple):
+    """Everything but the payload, in the frame's own units; the defaults mean "nothing" there too."""
+
+    priority: int = 0
+    delay_ms: int = 0
+    deliver_at_ms: int = 0
+    ttl_ms: int = 0
+    max_retries: int = -1
+    key: bytes = b""
+    id: bytes = b""
+    headers: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.key) + len(self.id) + len(self.headers)
+
+
+PLAIN = Options()
+_COLUMNS: tuple[int, ...] = (
+    layout.PRIORITY, layout.DELAY_MS, layout.DELIVER_AT_MS, layout.TTL_MS, layout.MAX_RETRIES, layout.KEY, layout.ID,
+    layout.HEADERS,
+)  # fmt: skip
+"""The column of each field of Options, in its order."""
+
+
+class Row(NamedTuple):
+    """One message of `publish`, ready to share a frame with others."""
+
+    payload: bytes
+    kind: int
+    options: Options
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + self.options.size + _FIXED_BYTES_PER_MESSAGE
+
+
+# -- one message ------------------------------------------------------------------------------------------------
+
+
+def row(value: Any, options: Options) -> Row:
+    """Raises TypeError for a value that is neither bytes nor JSON, TooLarge for one that no queue can take."""
+    kind = layout.KIND_BYTES if type(value) in _BYTES_TYPES else layout.KIND_JSON
+    payload = bytes(value) if kind == layout.KIND_BYTES else _encode_json(value)
+    if len(payload) > limits.PAYLOAD_BYTES_MAX:
+        raise _too_large(len(payload))
+    return Row(payload, kind, options)
+
+
+def frame_of_rows(rows: Sequence[Row]) -> Frame:
+    """The rows of several publish calls as one frame."""
+    columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
+    if any(each.options is not PLAIN for each in rows):
+        for column, default, values in zip(
+            _COLUMNS, PLAIN, zip(*(each.options for each in rows), strict=True), strict=True
+        ):
+            if any(value != default for value in values):
+                columns[column] = values
+    data = build([each.payload for each in rows], kinds=[each.kind for each in rows], columns=columns)
+    return Frame(data, len(rows))
+
+
+def make_options(
+    *,
+    key: str | None = None,
+    delay: float | None = None,
+    deliver_at: datetime | float | None = None,
+    ttl: float | None = None,
+    priority: int = 0,
+    id: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    max_retries: int | None = None,
+) -> Options:
+    """Check and convert what a caller said: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
+    if delay is not None and deliver_at is not None:
+        raise _invalid("deliver_at", "give either delay or deliver_at, not both")
+    options = Options(
+        _bounded("priority", priority, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
+        0 if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX),
+        0 if deliver_at is None else moment(deliver_at),
+        0 if ttl is None else milliseconds("ttl", ttl, limits.TTL_MS_MAX, 1),
+        -1 if max_retries is None else _bounded("max_retries", max_retries, 0, limits.RETRIES_MAX),
+        b"" if key is None else _text("key", key, limits.KEY_BYTES_MAX),
+        b"" if id is None else _text("id", id, limits.CLIENT_ID_BYTES_MAX),
+        b"" if not headers else _headers(headers),
+    )
+    # The one shared value lets frame_of_rows see at a glance that no column is needed.
+    return PLAIN if options == PLAIN else options
+
+
+# -- many messages ----------------------------------------------------------------------------------------------
+
+
+def frames(
+    values: Iterable[Any],
+    options: Options = PLAIN,
+    *,
+    keys: Iterable[str | None] | None = None,
+    ids: Iterable[str | None] | None = None,
+    priorities: Iterable[int] | None = None,
+) -> Iterator[Frame]:
+    """As few frames as the limits allow, made one at a time while `values` is read.
+
+    `options` hold for every message; `keys`, `ids` and `priorities` give one value per message and must be as long as
+    `values`. Nothing is checked or read before the first frame is asked for.
+    """
+    source = iter(values)
+    sides = {
+        column: iter(side)
+        for column, side in ((layout.KEY, keys), (layout.ID, ids), (layout.PRIORITY, priorities))
+        if side is not None
+    }
+    while chunk := list(islice(source, limits.BATCH_MESSAGES_MAX)):
+        payloads, kinds = _payloads(chunk)
+        columns = _common_columns(options, len(payloads))
+        for column, side in sides.items():
+            columns[column] = _side_column(column, list(islice(side, len(payloads))), len(payloads))
+        yield from _cut_by_size(payloads, kinds, columns, options.size + _FIXED_BYTES_PER_MESSAGE)
+    for column, side in sides.items():
+        if next(side, sides) is not sides:
+            raise _invalid(_SIDES[column], "there are more of them than values")
+
+
+def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
+    """The payload bytes, and what they are: one kind for all, or one each if they differ."""
+    types = set(map(type, values))
+    if types.isdisjoint(_BYTES_TYPES):
+        payloads, kinds = list(map(_encode_json, values)), layout.KIND_JSON
+    elif types <= _BYTES_TYPES:
+        payloads, kinds = values if types == {bytes} else list(map(bytes, values)), layout.KIND_BYTES
+    else:
+        rows = [row(value, PLAIN) for value in values]
+        return [each.payload for each in rows], [each.kind for each in rows]
+    if (largest := max(map(len, payloads))) > limits.PAYLOAD_BYTES_MAX:
+        raise _too_large(largest)
+    return payloads, kinds
+
+
+_Columns = dict[int, Sequence[int] | Sequence[bytes]]
+_SIDES = {layout.KEY: "keys", layout.ID: "ids", layout.PRIORITY: "priorities"}
+
+
+def _common_columns(options: Options, count: int) -> _Columns:
+    columns: _Columns = {}
+    if options is not PLAIN:
+        for column, default, value in zip(_COLUMNS, PLAIN, options, strict=True):
+            if value != default:
+                columns[column] = [value] * count  # type: ignore[assignment]
+    return columns
+
+
+def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | Sequence[bytes]:
+    if len(values) != count:
+        raise _invalid(_SIDES[column], "there are fewer of them than values")
+    if column == layout.PRIORITY:
+        return [_bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX) for value in values]
+    name, size_max = ("key", limits.KEY_BYTES_MAX) if column == layout.KEY else ("id", limits.CLIENT_ID_BYTES_MAX)
+    return [b"" if value is None else _text(name, value, size_max) for value in values]
+
+
+def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
+    count = len(payloads)
+    first = 0
+    # Almost every chunk fits as it is; only one that does not is walked message by message.
+    texts: list[Sequence[Any]] = [columns[column] for column in (layout.KEY, layout.ID) if column in columns]
+    if sum(map(len, payloads)) + sum(sum(map(len, text)) for text in texts) + overhead * count > FRAME_BYTES_TARGET:
+        size = 0
+        for at in range(count):
+            more = len(payloads[at]) + sum(len(text[at]) for text in texts) + overhead
+            if size + more > FRAME_BYTES_TARGET:
+                yield _frame(payloads, kinds, columns, first, at)
+                first, size = at, 0
+            size += more
+    yield _frame(payloads, kinds, columns, first, count)
+
+
+def _frame(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, first: int, stop: int) -> Frame:
+    if (first, stop) != (0, len(payloads)):
+        payloads = payloads[first:stop]
+        columns = {column: values[first:stop] for column, values in columns.items()}
+        kinds = kinds if isinstance(kinds, int) else kinds[first:stop]
+    if isinstance(kinds, int):
+        return Frame(build(payloads, kind=kinds, columns=columns), stop - first)
+    return Frame(build(payloads, kinds=kinds, columns=columns), stop - first)
+
+
+# -- conversions ------------------------------------------------------------------------------------------------
+
+
+def milliseconds(name: str, seconds: float, ms_max: int, ms_min: int = 0) -> int:
+    """Seconds as the API's whole milliseconds; raises InvalidRequest outside the given bounds."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds):
+        raise _invalid(name, f"{seconds!r} is not a number of seconds")
+    value = round(seconds * 1000)
+    if not ms_min <= value <= ms_max:
+        raise _invalid(name, f"{seconds} s is outside {ms_min / 1000} to {ms_max / 1000} seconds")
+    return value
+
+
+def moment(when: datetime | float) -> int:
+    """An aware datetime or epoch seconds as epoch milliseconds."""
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise _invalid("deliver_at", "a datetime needs a time zone, for example datetime.now(timezone.utc)")
+        when = when.timestamp()
+    return milliseconds("deliver_at", when, limits.TIME_MS_MAX)
+
+
+def _bounded(name: str, value: int, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise _invalid(name, f"{value!r} is not an integer from {low} to {high}")
+    return value
+
+
+def _text(name: str, value: str, size_max: int) -> bytes:
+    if not isinstance(value, str):
+        raise _invalid(name, f"{value!r} is not a string")
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        raise _invalid(name, "is not valid Unicode") from None
+    if len(data) > size_max:
+        raise _invalid(name, f"{len(data)} bytes are over the limit of {size_max}")
+    return data
+
+
+def _headers(headers: Mapping[str, str]) -> bytes:
+    if len(headers) > limits.HEADERS_COUNT_MAX:
+        raise _invalid("headers", f"{len(headers)} of them are over the limit of {limits.HEADERS_COUNT_MAX}")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise _invalid("headers", f"names and values are strings, not {name!r}: {value!r}")
+    data = _encode_json(dict(headers))
+    if len(data) > limits.HEADERS_BYTES_MAX:
+        raise _invalid("headers", f"{len(data)} bytes are over the limit of {limits.HEADERS_BYTES_MAX}")
+    return data
+
+
+def _invalid(name: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{name}: {reason}", details={"field": name})
+
+
+def _too_large(size: int) -> TooLarge:
+    return TooLarge(
+        f"a payload of {size} bytes is over the limit of {limits.PAYLOAD_BYTES_MAX}",
+        details={"max_payload_bytes": limits.PAYLOAD_BYTES_MAX},
+    )

@@ -1,0 +1,157 @@
+"""HTTP/1.1 without I/O: a request becomes bytes, bytes become responses. Both shells drive the same two pieces.
+
+One request at a time per connection (no pipelining): a slow answer then holds up nobody else, and a connection that
+breaks leaves exactly one request in doubt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import httptools
+
+from penstock import limits
+from penstock._version import __version__
+from penstock.errors import InvalidRequest
+
+RESPONSE_BYTES_MAX = 16 * limits.MIB
+"""A larger answer is refused while it arrives, so that no server can make a client hold more than this."""
+READ_BYTES = 256 * limits.KIB
+"""Buffer of a connection. Most answers then arrive in one read; untouched pages of it cost nothing."""
+
+assert RESPONSE_BYTES_MAX > limits.LEASE_REPLY_BYTES_MAX + limits.PAYLOAD_BYTES_MAX
+
+
+class Response(NamedTuple):
+    status: int
+    headers: dict[bytes, bytes]
+    """Names in lower case."""
+    body: bytes
+    keep_alive: bool
+
+
+class BadResponse(Exception):
+    """What came back is not an HTTP answer that this client can take; the connection is of no further use."""
+
+
+class Origin(NamedTuple):
+    """Where a server is, taken apart once per client."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+    """Path in front of every target, for servers behind a reverse proxy; empty or `/like/this`."""
+
+    @classmethod
+    def parse(cls, url: str) -> Origin:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise _bad_url(url, str(error)) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _bad_url(url, "it must look like http://host:port or https://host")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise _bad_url(url, "it may have neither user, query nor fragment; pass a credential as token=…")
+        tls = parts.scheme == "https"
+        return cls(_shown(parts), parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+def constant_headers(origin: Origin, token: str | None) -> bytes:
+    """The header lines that every request of a client has in common."""
+    lines = f"Host: {origin.host_header}\r\nUser-Agent: penstock-python/{__version__}\r\n"
+    if token is not None:
+        if not token.isascii() or not token.isprintable():
+            raise InvalidRequest("a token is printable ASCII without line breaks", details={"field": "token"})
+        lines += f"Authorization: Bearer {token}\r\n"
+    return lines.encode("ascii")
+
+
+def encode_request(
+    method: str, target: str, constant: bytes, *, content_type: str, accept: str, body: bytes
+) -> tuple[bytes, bytes]:
+    """(head, body) of one request. They stay apart so that a large body is never copied just to prefix it."""
+    typed = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if method != "GET" else ""
+    return b"%b%b%b" % (
+        f"{method} {target} HTTP/1.1\r\n".encode("ascii"),
+        constant,
+        f"{typed}Accept: {accept}\r\n\r\n".encode("ascii"),
+    ), body
+
+
+class ResponseReader:
+    """Bytes of one connection in, at most one response out per `feed`. After a BadResponse it must not be used."""
+
+    __slots__ = ("_body", "_complete", "_header_bytes", "_headers", "_parser", "_size", "received")
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._header_bytes = 0
+        self._complete: Response | None = None
+        self.received = 0
+        """Bytes of the current answer so far: tells an answer that broke off from one that never began."""
+
+    def feed(self, data: bytes | memoryview) -> Response | None:
+        """The response, once it is whole; keeps nothing of `data` itself.
+
+        Raises BadResponse for bytes that no client asked for or can take.
+        """
+        self.received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            raise BadResponse(str(error.__context__ or error)) from None
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise BadResponse(f"the answer is not HTTP/1.1: {error}") from None
+        response, self._complete = self._complete, None
+        if response is not None:
+            self.received = 0
+        return response
+
+    # -- called by the parser ---------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._complete is not None:
+            raise BadResponse("the server sent two answers to one request")
+        self._headers = {}
+        self._body = []
+        self._size = self._header_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > limits.HEADER_BYTES_MAX:
+            raise BadResponse(f"the answer has more than {limits.HEADER_BYTES_MAX} bytes of headers")
+        self._headers[name.lower()] = value
+
+    def on_body(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > RESPONSE_BYTES_MAX:
+            raise BadResponse(f"the answer is larger than {RESPONSE_BYTES_MAX} bytes")
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return  # an interim answer; the real one follows
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._complete = Response(status, self._headers, body, self._parser.should_keep_alive())
+        self._body = []
+
+
+def _shown(parts: SplitResult) -> str:
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _bad_url(url: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{url!r} is not a server address: {reason}", details={"field": "url"})

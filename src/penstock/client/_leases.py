@@ -1,0 +1,180 @@
+"""What a consumer holds: spans of receipts, acks on their way, and when to renew what. Pure; both shells use it.
+
+A receipt is its lease's prefix and an offset, and the server takes ranges (`prefix12-99`). So everything here is
+counted in spans: settling or renewing a thousand neighbours is one short string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from penstock import limits
+from penstock.errors import StaleReceipt
+from penstock.ids import parse_offsets
+from penstock.wire.delivery import Settled
+
+W = TypeVar("W")
+
+
+class Span(NamedTuple):
+    """Messages `first` to `last`, both included, of the lease that `prefix` names."""
+
+    prefix: str
+    first: int
+    last: int
+
+    @property
+    def receipt(self) -> str:
+        return f"{self.prefix}{self.first}" if self.first == self.last else f"{self.prefix}{self.first}-{self.last}"
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same messages in as few spans as possible."""
+    result: list[Span] = []
+    for span in sorted(spans):
+        if result and result[-1].prefix == span.prefix and span.first <= result[-1].last + 1:
+            before = result.pop()
+            span = Span(span.prefix, before.first, max(before.last, span.last))
+        result.append(span)
+    return result
+
+
+def common(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
+    """The messages that are in both."""
+    return [
+        Span(span.prefix, max(span.first, other.first), min(span.last, other.last))
+        for span in spans
+        for other in others
+        if span.prefix == other.prefix and span.first <= other.last and other.first <= span.last
+    ]
+
+
+def stale_spans(results: Iterable[Settled]) -> list[Span]:
+    """What the server says is no longer ours."""
+    spans = []
+    for result in results:
+        if result.status == "stale":
+            prefix, dot, offsets = result.receipt.rpartition(".")
+            if pair := parse_offsets(offsets):
+                spans.append(Span(prefix + dot, *pair))
+    return spans
+
+
+def stale_error(lost: Sequence[Span], of: int) -> StaleReceipt:
+    count = sum(span.size for span in lost)
+    return StaleReceipt(
+        f"{count} of {of} messages were no longer leased to this consumer: the lease ran out or they were settled "
+        "before; what was not settled is delivered again",
+        details={"receipts": [span.receipt for span in lost]},
+    )
+
+
+# -- acks on their way ------------------------------------------------------------------------------------------
+
+
+class AckBatch(NamedTuple, Generic[W]):
+    """Acks that travel in one call."""
+
+    receipts: list[str]
+    entries: list[tuple[Sequence[Span], W]]
+
+
+class PendingAcks(Generic[W]):
+    """Acks that have not been sent yet, each with whoever wants to hear of it."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Sequence[Span], W]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, spans: Sequence[Span], waiter: W) -> None:
+        self._entries.append((spans, waiter))
+
+    def take(self) -> AckBatch[W]:
+        """As many as one call may carry; the others stay."""
+        if len(self._entries) == 1:
+            taken = self._entries
+            self._entries = []
+        else:
+            room = limits.RECEIPTS_MAX
+            stop = 0
+            while stop < len(self._entries) and (room := room - len(self._entries[stop][0])) >= 0:
+                stop += 1
+            taken, self._entries = self._entries[: max(stop, 1)], self._entries[max(stop, 1) :]
+        spans = [span for entry, _ in taken for span in entry]
+        return AckBatch([span.receipt for span in (merged(spans) if len(spans) > 1 else spans)], taken)
+
+
+# -- renewal ----------------------------------------------------------------------------------------------------
+
+
+class Holder(Protocol):
+    """Something whose lease must not run out: a run in the buffer, a message or a batch that is being handled."""
+
+    renew_at: float
+
+    def spans(self) -> list[Span]:
+        """What it still holds; empty if there is nothing left to renew."""
+
+    def lost(self, spans: Sequence[Span]) -> None:
+        """The server gave these messages to somebody else or settled them."""
+
+
+class LeaseKeeper:
+    """Knows what to renew and when: everything that is held, each time half of its lease has passed.
+
+    Sets no timer: `next_at` says when to call `due`. Adding and removing cost O(1), because they happen for every
+    message; looking for what is due costs O(holders), because it happens twice per lease.
+    """
+
+    __slots__ = ("_holders", "lease_s")
+
+    def __init__(self, lease_s: float):
+        self.lease_s = lease_s
+        self._holders: dict[Holder, None] = {}
+
+    def add(self, holder: Holder) -> None:
+        self._holders[holder] = None
+
+    def remove(self, holder: Holder) -> None:
+        self._holders.pop(holder, None)
+
+    def renew_at(self, leased_at: float) -> float:
+        """When to renew what was leased or extended by a call that was sent at `leased_at`."""
+        return leased_at + self.lease_s / 2
+
+    def next_at(self) -> float | None:
+        return min((holder.renew_at for holder in self._holders), default=None)
+
+    def due(self, now: float) -> tuple[list[Holder], list[Span]]:
+        """Who needs renewal now or soon, and what that is in as few spans as possible.
+
+        "Soon" is an eighth of the lease: neighbours in time then share one call instead of following each other.
+        """
+        soon = now + self.lease_s / 8
+        held = [(holder, holder.spans()) for holder in self._holders if holder.renew_at <= soon]
+        for holder, spans in held:
+            if not spans:
+                self.remove(holder)
+        return [holder for holder, spans in held if spans], merged(span for _, spans in held for span in spans)
+
+    def renewed(self, holders: Iterable[Holder], asked_at: float, results: Iterable[Settled]) -> None:
+        """Take over the answer to an extend of what `due` gave."""
+        lost = stale_spans(results)
+        for holder in holders:
+            holder.renew_at = self.renew_at(asked_at)
+            if lost and (gone := common(holder.spans(), lost)):
+                holder.lost(gone)
+
+    def not_renewed(self, holders: Iterable[Holder], now: float) -> None:
+        """The extend failed: ask again while there is still some lease left."""
+        for holder in holders:
+            holder.renew_at = now + self.lease_s / 8

@@ -1,0 +1,215 @@
+"""Connections of the asyncio shell: an asyncio protocol around the sans-IO reader, and the pool that lends them.
+
+A connection carries one request at a time. Whatever ends a request early (a timeout, a cancelled caller, a broken
+answer) ends its connection too: nobody can then read an answer that was meant for somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Any, cast
+
+from penstock.client._calls import Call
+from penstock.client._http1 import (
+    READ_BYTES,
+    BadResponse,
+    Origin,
+    Response,
+    ResponseReader,
+    constant_headers,
+    encode_request,
+)
+from penstock.client._retry import AnswerLost, Unreachable, unreachable
+from penstock.errors import PenstockError, Unavailable
+
+_JOIN_BELOW_BYTES = 16 * 1024
+"""A small head and body are cheaper to join than to hand over as two."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One TCP connection. `exchange` is the only thing to do with it.
+
+    It reads into one buffer of its own, over and over: asking the allocator for a large block at every read costs more
+    than everything else about a large answer.
+    """
+
+    def __init__(self) -> None:
+        self._reader = ResponseReader()
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[Response] | None = None
+        self.usable = False
+        """True while another request may be sent."""
+
+    async def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+        """Send one request and wait for its answer. Raises ConnectionError, BadResponse or TimeoutError."""
+        transport = self._transport
+        if transport is None or not self.usable:
+            raise ConnectionResetError("the server closed the connection")
+        assert self._waiter is None, "a connection carries one request at a time"
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Response] = loop.create_future()
+        self._waiter = waiter
+        if len(body) < _JOIN_BELOW_BYTES:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        timer = loop.call_later(timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s"))
+        try:
+            return await waiter
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def close(self) -> None:
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- called by the event loop -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.usable = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._waiter is None:
+            self.close()  # bytes that nobody asked for
+            return
+        try:
+            response = self._reader.feed(self._buffer[:nbytes])
+        except BadResponse as error:
+            self._fail(error)
+            return
+        if response is not None:
+            self.usable = response.keep_alive
+            if not self._waiter.done():
+                self._waiter.set_result(response)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.usable = False
+        self._transport = None
+        began = " in the middle of its answer" if self._reader.received else ""
+        self._fail(error or ConnectionResetError(f"the server closed the connection{began}"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+
+class Pool:
+    """Lends connections to one server. Calls that only wait at the server are not counted: they would starve others."""
+
+    def __init__(
+        self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
+        timeout_s: float, connections_max: int,
+    ):  # fmt: skip
+        self._origin = origin
+        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
+        self._constant = constant_headers(origin, token)
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._free = connections_max
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._idle: list[Connection] = []
+        self._lent: set[Connection] = set()
+        self._closed = False
+        self.reached = False
+        """True once any request was answered."""
+
+    async def exchange(self, call: Call[Any]) -> Response:
+        """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+        head, body = encode_request(
+            call.method, self._origin.prefix + call.target, self._constant,
+            content_type=call.content_type, accept=call.accept, body=call.body,
+        )  # fmt: skip
+        if call.wait_ms:
+            return await self._carry(head, body, self._timeout_s + call.wait_ms / 1000)
+        await self._enter()
+        try:
+            return await self._carry(head, body, self._timeout_s)
+        finally:
+            self._leave()
+
+    def close(self) -> None:
+        """Drop every connection; requests that are under way fail."""
+        self._closed = True
+        for connection in [*self._idle, *self._lent]:
+            connection.close()
+        self._idle.clear()
+
+    async def _carry(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+        connection = self._take_idle() or await self._connect()
+        self._lent.add(connection)
+        try:
+            response = await connection.exchange(head, body, timeout_s)
+        except BadResponse as error:
+            raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
+        except OSError as error:  # a TimeoutError is one too
+            raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+        finally:
+            self._lent.discard(connection)
+        self.reached = True
+        if connection.usable and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return response
+
+    def _take_idle(self) -> Connection | None:
+        # The most recently used one is the least likely to have been closed meanwhile.
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        origin = self._origin
+        if self._closed:
+            raise Unavailable("this client is closed")
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection, origin.host, origin.port, ssl=self._tls
+                )
+        except TimeoutError:
+            raise Unreachable(
+                f"cannot reach {origin.url}: no connection within {self._connect_timeout_s:g} s"
+            ) from None
+        except ssl.SSLError as error:
+            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
+        except OSError as error:
+            raise unreachable(origin.url, error) from error
+        return connection
+
+    async def _enter(self) -> None:
+        """Wait for a place among the counted requests, first come first served."""
+        if self._free > 0 and not self._queue:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except BaseException:
+            # Cancelled while the place was being given to us: pass it on. Otherwise `_leave` skips the dead turn.
+            if not turn.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the place goes from hand to hand
+                return
+        self._free += 1

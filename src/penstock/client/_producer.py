@@ -1,0 +1,200 @@
+"""The road from a client to one queue: what is published first is stored first, and nothing is stored twice.
+
+Calls to `publish` that arrive while a frame is under way wait together and become the next frame. No timer is
+involved: an idle lane sends at once, a busy one collects for exactly as long as the server takes, so the batch grows
+with the load. One frame is in flight at a time, because order is worth more than the little that a second would
+gain: the server commits in groups anyway, and the next frame is built while this one travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
+
+from penstock import limits
+from penstock.client import _calls as calls
+from penstock.client._frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_rows
+from penstock.client._published import PublishedMessage, messages_of
+from penstock.errors import InvalidRequest, TooLarge
+from penstock.ids import QueuePath
+from penstock.wire.replies import PublishRunsReply
+
+Send: TypeAlias = Callable[[calls.Call[PublishRunsReply]], Awaitable[PublishRunsReply]]
+"""Carries a call to its result, with all its retries."""
+
+
+class Sequencer:
+    """Numbers of one producer in one queue. Every frame gets its own, and keeps them however often it is sent.
+
+    A frame that was refused gives its numbers up: using them for other content would let the server take that content
+    for a repetition and drop it. Gaps cost nothing.
+    """
+
+    __slots__ = ("_next", "_producer")
+
+    EPOCH = 1
+
+    def __init__(self, producer: str):
+        self._producer = producer
+        self._next = 0
+
+    def take(self, count: int) -> calls.ProducerSeq:
+        first = self._next
+        self._next += count
+        return calls.ProducerSeq(self._producer, self.EPOCH, first)
+
+
+class _Open:
+    """A frame that still grows: rows of `publish` calls, each with its caller."""
+
+    __slots__ = ("rows", "size", "waiters")
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.waiters: list[asyncio.Future[PublishedMessage]] = []
+        self.size = 0
+
+    def has_room(self, row: Row) -> bool:
+        return len(self.rows) < limits.BATCH_MESSAGES_MAX and self.size + row.size <= FRAME_BYTES_TARGET
+
+    def add(self, row: Row, waiter: asyncio.Future[PublishedMessage]) -> None:
+        self.rows.append(row)
+        self.waiters.append(waiter)
+        self.size += row.size
+
+
+class _Many:
+    """One `publish_many`. Its frames are stored in order or not at all: after a failure the later ones are not sent."""
+
+    __slots__ = ("error", "sequence")
+
+    def __init__(self, sequence: calls.ProducerSeq | None):
+        self.sequence = sequence
+        self.error: Exception | None = None
+
+
+class _Sealed:
+    """A finished frame of a `publish_many`."""
+
+    __slots__ = ("frame", "of", "sequence", "waiter")
+
+    def __init__(self, frame: Frame, of: _Many, waiter: asyncio.Future[PublishRunsReply]):
+        self.frame = frame
+        self.of = of
+        self.sequence = of.sequence
+        self.waiter = waiter
+
+
+class Lane:
+    """All publishing of one client to one queue."""
+
+    def __init__(self, queue: QueuePath, producer: str, send: Send):
+        self._queue = queue
+        self._send = send
+        self._sequencer = Sequencer(producer)
+        self._entries: deque[_Open | _Sealed] = deque()
+        self._sender: asyncio.Task[None] | None = None
+
+    def publish(self, row: Row) -> asyncio.Future[PublishedMessage]:
+        """Take one message along with the next frame. Cancelling the future does not take it back."""
+        waiter: asyncio.Future[PublishedMessage] = asyncio.get_running_loop().create_future()
+        entry = self._entries[-1] if self._entries else None
+        if not isinstance(entry, _Open) or not entry.has_room(row):
+            entry = _Open()
+            self._entries.append(entry)
+        entry.add(row, waiter)
+        self._start()
+        return waiter
+
+    async def publish_frames(
+        self, frames: Iterator[Frame], sequence: calls.ProducerSeq | None
+    ) -> list[PublishRunsReply]:
+        """Send the frames one after the other, each built while the one before travels; all durable on return.
+
+        If one fails, the frames before it are stored and the ones after it are not.
+        """
+        many = _Many(sequence)
+        replies: list[PublishRunsReply] = []
+        before: asyncio.Future[PublishRunsReply] | None = None
+        for frame in frames:
+            waiter = self._add_sealed(frame, many)
+            if before is None:
+                await asyncio.sleep(0)  # the sender writes the first frame before the second is built
+            else:
+                replies.append(await before)
+            before = waiter
+        if before is not None:
+            replies.append(await before)
+        return replies
+
+    def _add_sealed(self, frame: Frame, many: _Many) -> asyncio.Future[PublishRunsReply]:
+        waiter: asyncio.Future[PublishRunsReply] = asyncio.get_running_loop().create_future()
+        # Whoever waits for an earlier frame may never come to look at this one.
+        waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._entries.append(_Sealed(frame, many, waiter))
+        if many.sequence is not None:
+            many.sequence = many.sequence._replace(seq=many.sequence.seq + frame.rows)
+        self._start()
+        return waiter
+
+    async def drain(self) -> None:
+        """Wait until everything handed over so far was sent and answered."""
+        if self._sender is not None:
+            await asyncio.wait({self._sender})
+
+    def _start(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._run(), name=f"penstock publish {self._queue}")
+
+    async def _run(self) -> None:
+        while self._entries:
+            entry = self._entries.popleft()
+            if isinstance(entry, _Sealed):
+                await self._send_sealed(entry)
+            else:
+                await self._send_open(entry.rows, entry.waiters)
+
+    async def _send_sealed(self, entry: _Sealed) -> None:
+        try:
+            if entry.of.error is not None:
+                raise entry.of.error
+            reply = await self._send_frame(entry.frame, entry.sequence)
+        except Exception as error:  # whatever it is belongs to the caller; the lane goes on
+            entry.of.error = error
+            if not entry.waiter.done():
+                entry.waiter.set_exception(error)
+        else:
+            if not entry.waiter.done():
+                entry.waiter.set_result(reply)
+
+    async def _send_open(self, rows: list[Row], waiters: list[asyncio.Future[PublishedMessage]]) -> None:
+        """A frame is refused whole, but its callers know nothing of each other: only the one to blame may fail."""
+        while rows:
+            try:
+                messages = messages_of(await self._send_frame(frame_of_rows(rows), None))
+            except (InvalidRequest, TooLarge) as error:
+                blamed = error.details.get("row") if len(rows) > 1 else 0
+                if isinstance(blamed, int) and 0 <= blamed < len(rows):
+                    _fail([waiters[blamed]], error)
+                    del rows[blamed], waiters[blamed]
+                    continue
+                for row, waiter in zip(rows, waiters, strict=True):
+                    await self._send_open([row], [waiter])
+            except Exception as error:  # whatever it is belongs to the callers; the lane goes on
+                _fail(waiters, error)
+            else:
+                for waiter, message in zip(waiters, messages, strict=True):
+                    if not waiter.done():
+                        waiter.set_result(message)
+            return
+
+    def _send_frame(self, frame: Frame, sequence: calls.ProducerSeq | None) -> Awaitable[PublishRunsReply]:
+        return self._send(calls.publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows)))
+
+
+def _fail(waiters: list[asyncio.Future[PublishedMessage]], error: Exception) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(error)

@@ -1,0 +1,312 @@
+"""The blocking shell: `Client` and `Queue` for threads and scripts. Public as `penstock.sync`.
+
+It shares everything but the waiting with the asyncio shell. A client may be used from many threads; each call is made
+by the thread that asks for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from penstock import limits
+from penstock.client import _calls as calls
+from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
+from penstock.client._http1 import Origin
+from penstock.client._producer import Sequencer
+from penstock.client._published import Published, PublishedMessage
+from penstock.client._retry import Policy, Retry, is_transport_failure
+from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
+from penstock.client._sync_pool import Pool
+from penstock.client._terms import Terms, make_terms
+from penstock.errors import PenstockError, Unavailable
+from penstock.ids import QueuePath, parse_queue
+from penstock.wire.replies import PublishRunsReply
+
+T = TypeVar("T")
+
+
+class Client:
+    """The blocking twin of `penstock.Client`: same arguments, same methods, same errors. Use it with `with`.
+
+    Creating a client connects to nothing.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:7400",
+        *,
+        token: str | None = None,
+        ssl: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        retry_for: float = 30.0,
+    ):
+        self._pool = Pool(
+            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
+        )  # fmt: skip
+        self._policy = Policy(retry_for)
+        self._producer = calls.new_producer()
+        self._lock = threading.Lock()
+        self._queues: dict[QueuePath, Queue] = {}
+        self._sessions: set[Session] = set()
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name (`"orders"`, `"email/high"`, …); the same object each time. Asks nothing yet."""
+        path = parse_queue(name)
+        with self._lock:
+            if path not in self._queues:
+                self._queues[path] = Queue(self, path, self._producer)
+            return self._queues[path]
+
+    def create_queue(self, name: str, **config: Any) -> Queue:
+        """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
+        queue = self.queue(name)
+        self.request(calls.put_queue(queue.path, config))
+        return queue
+
+    def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
+        """One page of the queues whose path starts with `prefix`: `{"queues": […], "total", "page", "limit"}`."""
+        return self.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers over all queues."""
+        return self.request(calls.summary())
+
+    def ready(self) -> bool:
+        """True if the server takes requests, False if it says that it does not. Asks once."""
+        try:
+            return self.request(calls.ready(), Retry(Policy(0.0)))
+        except Unavailable as error:
+            if is_transport_failure(error):
+                raise
+            return False
+
+    # -- used by queues and sessions --------------------------------------------------------------------------
+
+    def request(self, call: calls.Call[T], retry: Retry | None = None) -> T:
+        """Carry a call to its result, trying again as long as that makes sense."""
+        while True:
+            try:
+                return call.result(self._pool.exchange(call))
+            except PenstockError as error:
+                retry = retry or self.new_retry()
+                delay = retry.delay_after(error, time.monotonic(), reached_before=self._pool.reached)
+                if delay is None:
+                    raise
+            time.sleep(delay)
+
+    def new_retry(self) -> Retry:
+        return Retry(self._policy)
+
+    def open_session(self, terms: Terms) -> Session:
+        session = Session(self, terms)
+        with self._lock:
+            self._sessions.add(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        with self._lock:
+            self._sessions.discard(session)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Finish what was begun, then disconnect: acks are sent, leases taken ahead given back."""
+        with self._lock:
+            sessions = list(self._sessions)
+        try:
+            for session in sessions:
+                session.close()
+        finally:
+            for session in sessions:
+                session.stop()
+            self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Queue:
+    """The blocking twin of `penstock.Queue`; see there for what the options mean."""
+
+    def __init__(self, client: Client, path: QueuePath, producer: str):
+        self._client = client
+        self._sequencer = Sequencer(producer)
+        self._lock = threading.Lock()
+        self.path = path
+        """The full path, `namespace/task/name`."""
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.path}>"
+
+    # -- publish ----------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        value: Any,
+        *,
+        key: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+    ) -> PublishedMessage:
+        """Publish a JSON value, or bytes as they are. Durable on return; stored once, however often it was sent.
+
+        One call, one request. Many messages go many times faster through `publish_many`.
+        """
+        options = make_options(
+            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
+            max_retries=max_retries,
+        )  # fmt: skip
+        return Published([self._send(frame_of_rows([row(value, options)]), None)])[0]
+
+    def publish_many(
+        self,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        ids: Iterable[str | None] | None = None,
+        priorities: Iterable[int] | None = None,
+        key: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        sequence: calls.ProducerSeq | None = None,
+    ) -> Published:
+        """Publish many values (JSON or bytes) in order. All of them are durable on return.
+
+        Up to 10,000 messages and 8 MiB are one frame, which is stored whole or not at all; more are sent as several,
+        one after the other. If one fails, the ones before it are stored and the ones after it are not.
+        """
+        options = make_options(
+            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
+            max_retries=max_retries,
+        )  # fmt: skip
+        replies = []
+        for frame in frames(values, options, keys=keys, ids=ids, priorities=priorities):
+            replies.append(self._send(frame, sequence))
+            if sequence is not None:
+                sequence = sequence._replace(seq=sequence.seq + frame.rows)
+        return Published(replies)
+
+    def _send(self, frame: Frame, sequence: calls.ProducerSeq | None) -> PublishRunsReply:
+        if sequence is None:
+            with self._lock:
+                sequence = self._sequencer.take(frame.rows)
+        return self._client.request(calls.publish(self.path, frame.data, sequence))
+
+    # -- consume ----------------------------------------------------------------------------------------------
+
+    def consume(
+        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> Consumer:  # fmt: skip
+        """Iterate over messages, each leased to you until it is settled: `with message:` acks or nacks it.
+
+        Up to `prefetch` messages are taken at once. While the consumer lives their leases are renewed. With `wait` the
+        iteration ends when nothing came for that many seconds.
+        """
+        size = ("prefetch", prefetch)
+        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        return Consumer(self._client.open_session(terms))
+
+    def consume_batches(
+        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> BatchConsumer:  # fmt: skip
+        """Iterate over batches of up to `max` messages; the fastest way to consume."""
+        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        return BatchConsumer(self._client.open_session(terms))
+
+    # -- look without leasing ---------------------------------------------------------------------------------
+
+    def read(
+        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 100, wait: float = 0.0
+    ) -> LogBatch:
+        """Messages of the log from `offset` on (a number, "earliest", "latest" or "at:<epoch ms>"); leases nothing.
+
+        Waits up to `wait` seconds for the first one.
+        """
+        wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
+        return self._client.request(calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms))
+
+    def follow(
+        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
+    ) -> Iterator[LogBatch]:
+        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never."""
+        since = time.monotonic()
+        while True:
+            poll_s = calls.follow_poll_s(wait, time.monotonic() - since)
+            batch = self.read(partition=partition, offset=offset, max=max, wait=poll_s)
+            offset = batch.next_offset
+            if batch:
+                yield batch
+                since = time.monotonic()
+            elif wait is not None and time.monotonic() - since >= wait:
+                return
+
+    def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
+        """The messages that would be delivered next, without leasing them."""
+        return self._client.request(calls.peek(self.path, max=max, group=group))
+
+    # -- scheduled messages -----------------------------------------------------------------------------------
+
+    def cancel(self, *, ids: Iterable[str] | None = None, key: str | None = None) -> dict[str, Any]:
+        """Cancel by ids or by key what was not delivered yet: `{"cancelled": n, "results": […]}`."""
+        return self._client.request(calls.cancel(self.path, ids=ids, key=key))
+
+    def reschedule(
+        self, *, ids: Iterable[str] | None = None, key: str | None = None, delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Give scheduled messages, by ids or by key, another time: `delay` from now, or `deliver_at`."""
+        return self._client.request(
+            calls.reschedule(self.path, ids=ids, key=key, delay=delay, deliver_at=deliver_at)
+        )  # fmt: skip
+
+    # -- the queue itself -------------------------------------------------------------------------------------
+
+    def config(self) -> dict[str, Any]:
+        return self._client.request(calls.get_queue(self.path))
+
+    def configure(self, **changes: Any) -> dict[str, Any]:
+        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
+        return self._client.request(calls.patch_queue(self.path, changes))
+
+    def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
+        """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to
+        confirm with and what would be lost."""
+        return self._client.request(calls.delete_queue(self.path, confirm=confirm))
+
+    def purge(self, *, confirm: str | None = None) -> dict[str, Any]:
+        """Drop every message and keep the queue. Needs to be confirmed like `delete`."""
+        return self._client.request(calls.purge_queue(self.path, confirm=confirm))
+
+    def stats(self) -> dict[str, Any]:
+        return self._client.request(calls.stats(self.path))
+
+    def groups(self) -> dict[str, Any]:
+        return self._client.request(calls.groups(self.path))
+
+    def dead_letters(self, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
+        """One page of the messages that were given up."""
+        return self._client.request(calls.dead_letters(self.path, page=page, limit=limit))

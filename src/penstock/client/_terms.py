@@ -1,0 +1,82 @@
+"""What a consumer asks for, checked once, and what both shells agree on about answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.client import _calls as calls
+from penstock.client._frames import milliseconds
+from penstock.client._leases import Span, stale_spans
+from penstock.client._retry import Retry
+from penstock.errors import InvalidRequest
+from penstock.ids import QueuePath, check_group
+from penstock.wire.delivery import Settled
+
+POLL_S = 20.0
+"""Length of one long poll: well below what proxies cut, long enough to cost nothing."""
+ACK_LINGER_S = 0.01
+"""How long an ack that nobody waits for may stay here to travel with others."""
+
+assert POLL_S * 1000 <= limits.WAIT_MS_MAX
+
+
+class Terms(NamedTuple):
+    queue: QueuePath
+    group: str
+    size: int
+    """Most messages to hold unhandled."""
+    lease_ms: int
+    wait_s: float | None
+    """End after this long without a message; None: never."""
+    consumer: str
+
+    def lease(self, held: int, wait_ms: int, ack: Sequence[str]) -> calls.Call[calls.Leased]:
+        """The call for more, with `held` messages still at hand."""
+        return calls.lease(
+            self.queue,
+            group=self.group,
+            max=self.size - held,
+            lease_ms=self.lease_ms,
+            wait_ms=wait_ms,
+            consumer=self.consumer,
+            ack=ack,
+        )
+
+    def poll_s(self, waited_s: float = 0.0) -> float:
+        """How long the next long poll may wait, for someone who has waited this long already."""
+        return POLL_S if self.wait_s is None else max(0.0, min(self.wait_s - waited_s, POLL_S))
+
+    def is_over(self, waited_s: float) -> bool:
+        return self.wait_s is not None and waited_s >= self.wait_s
+
+
+def make_terms(
+    queue: QueuePath, *, group: str, size: tuple[str, int], lease: float, wait: float | None, consumer: str
+) -> Terms:
+    """`size` comes with the name that the caller knows it by. Raises InvalidRequest for what no server would take."""
+    name, most = size
+    if not isinstance(most, int) or not 1 <= most <= limits.LEASE_MESSAGES_MAX:
+        raise InvalidRequest(f"{name}: {most!r} is not from 1 to {limits.LEASE_MESSAGES_MAX}", details={"field": name})
+    if len(consumer) > limits.CONSUMER_CHARS_MAX:
+        raise InvalidRequest(
+            f"consumer: over the limit of {limits.CONSUMER_CHARS_MAX} characters", details={"field": "consumer"}
+        )
+    if wait is not None:
+        milliseconds("wait", wait, limits.DELAY_MS_MAX)
+    lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+    return Terms(queue, check_group(group), most, lease_ms, wait, consumer)
+
+
+def receipts_of(spans: Sequence[Span]) -> list[str]:
+    return [span.receipt for span in spans]
+
+
+def lost_in(results: Sequence[Settled], retry: Retry) -> list[Span]:
+    """What was no longer leased to us when we settled it.
+
+    After an answer was lost, a stale receipt most likely says that the first attempt had counted. If it does not, the
+    message comes again, as at-least-once always may. Either way there is nothing left to do, so nothing is reported.
+    """
+    return [] if retry.uncertain else stale_spans(results)

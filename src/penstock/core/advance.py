@@ -1,0 +1,76 @@
+"""The passing of time over soft state: what has come due becomes visible to `decide`.
+
+Nothing here is a fact. A delay that is over needs no record, because anyone who knows the due time and the time knows
+that it is over; a lease or a time to live that ran out does need one, and is only put on the list from which the next
+tick makes it.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from penstock.core.state import NEVER_MS, Partition, Progress, Shard
+
+
+def advance(shard: Shard, now_ms: int) -> set[int]:
+    """Bring the caches up to `now_ms`; returns the queues in which something may have become ready.
+
+    Afterwards nothing is due at or before `now_ms`, unless `shard.needs_tick()`: then a tick must be decided.
+    """
+    shard.advanced_ms = max(shard.advanced_ms, now_ms)
+    woken: set[int] = set()
+    while shard.timers and shard.timers[0][0] <= now_ms:
+        _, queue, partition_number, group = heappop(shard.timers)
+        if queue not in shard.queues or partition_number >= len(shard.queues[queue].partitions):
+            continue
+        partition = shard.queues[queue].partitions[partition_number]
+        woken.add(queue)
+        if group < 0:
+            _advance_partition(partition, now_ms)
+            if partition.overdue:
+                shard.overdue_partitions[queue, partition_number] = None
+            partition.armed = NEVER_MS
+            upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
+            if upcoming:
+                shard.arm(min(upcoming), queue, partition_number)
+        elif group in partition.progress:
+            progress = partition.progress[group]
+            _advance_retries(progress, now_ms)
+            progress.armed = NEVER_MS
+            if progress.waiting:
+                shard.arm(progress.waiting[0][0], queue, partition_number, group)
+    while shard.deadlines and shard.deadlines[0][0] <= now_ms:
+        _, lease_id = heappop(shard.deadlines)
+        lease = shard.leases.get(lease_id)
+        if lease is not None and any(run.deadline <= now_ms for run in lease.held):
+            shard.overdue.append(lease_id)
+            woken.add(lease.queue)
+    return woken
+
+
+def _advance_partition(partition: Partition, now_ms: int) -> None:
+    for due, first, count in partition.schedule.take_due(now_ms):
+        stop = first + count
+        if not partition.moved and partition.scheduled.covers(first, stop):
+            _promote(partition, first, stop)
+            continue
+        for offset in list(partition.scheduled.within(first, stop)):
+            if partition.moved.get(offset, due) == due:
+                partition.moved.pop(offset, None)
+                _promote(partition, offset, offset + 1)
+    for _, first, count in partition.expiries.take_due(now_ms):
+        partition.overdue.append((first, first + count))
+
+
+def _promote(partition: Partition, first: int, stop: int) -> None:
+    partition.scheduled.remove(first, stop)
+    for progress in partition.progress.values():
+        progress.push_ready(first, stop)
+
+
+def _advance_retries(progress: Progress, now_ms: int) -> None:
+    while progress.waiting and progress.waiting[0][0] <= now_ms:
+        due, offset = heappop(progress.waiting)
+        retry = progress.retries.get(offset)
+        if retry is not None and retry.due == due and offset not in progress.leased:
+            heappush(progress.ready, offset)

@@ -1,0 +1,333 @@
+"""(state, record) -> None. Total: it never refuses, never asks for the time, and does the same on every replay.
+
+One function per kind of record, in the table at the end. Hard state changes here and nowhere else; soft state is kept
+in step where that is cheap (see `state.py` for which is which).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.core import records
+from penstock.core.dedup import Place, SeqRun
+from penstock.core.ranges import pairs
+from penstock.core.records import Record
+from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+
+
+def apply(shard: Shard, record: Record) -> None:
+    shard.now_ms = max(shard.now_ms, record.at)
+    _APPLY[type(record)](shard, record)
+
+
+# -- queues -----------------------------------------------------------------------------------------------------
+
+
+def _opened(shard: Shard, record: records.Opened) -> None:
+    shard.term = record.term
+    for lease in shard.leases.values():
+        deadline = record.at + lease.lease_ms
+        for run in lease.held:
+            run.deadline = deadline
+        heappush(shard.deadlines, (deadline, lease.id))
+
+
+def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
+    queue = shard.queues.get(record.queue)
+    if queue is None:
+        shard.queues[record.queue] = Queue(record.queue, record.path, record.config)
+        shard.paths[record.path] = record.queue
+        shard.next_queue = record.queue + 1
+        return
+    queue.config = record.config
+    for partition in queue.partitions:
+        _move_start(queue, partition)
+
+
+def _queue_deleted(shard: Shard, record: records.QueueDeleted) -> None:
+    queue = shard.queues.pop(record.queue)
+    del shard.paths[queue.path]
+    for lease in [lease for lease in shard.leases.values() if lease.queue == record.queue]:
+        del shard.leases[lease.id]
+
+
+def _queue_purged(shard: Shard, record: records.QueuePurged) -> None:
+    queue = shard.queues[record.queue]
+    for lease in [lease for lease in shard.leases.values() if lease.queue == record.queue]:
+        del shard.leases[lease.id]
+    for number, end in enumerate(record.ends):
+        old = queue.partitions[number]
+        queue.partitions[number] = fresh = Partition()
+        fresh.start = fresh.end = end
+        fresh.progress = {group: Progress(end) for group in old.progress}
+
+
+def _group_created(shard: Shard, record: records.GroupCreated) -> None:
+    queue = shard.queues[record.queue]
+    queue.groups[record.name] = record.group
+    queue.group_names[record.group] = record.name
+    for partition, start in zip(queue.partitions, record.starts, strict=True):
+        progress = Progress(start)
+        for first, stop in partition.gone.within(start, partition.end):
+            progress.mark_done(first, stop)
+        for due, first, count in partition.schedule:
+            for offset in range(first, first + count):
+                if due > record.at and partition.is_scheduled(offset, due):
+                    progress.skip.add(offset, offset + 1)
+        partition.progress[record.group] = progress
+        _move_start(queue, partition)
+
+
+def _trimmed(shard: Shard, record: records.Trimmed) -> None:
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    partition.start = max(partition.start, record.start)
+    partition.gone.remove_below(partition.start)
+    for progress in partition.progress.values():
+        for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
+            progress.mark_done(first, stop)
+
+
+# -- messages in ------------------------------------------------------------------------------------------------
+
+
+def _published(shard: Shard, record: records.Published) -> None:
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    batch, first = record.batch, record.offset
+    stop = first + batch.count
+    partition.end = stop
+    shard.last_id = record.id + batch.count - 1
+    config = queue.config
+    columns = batch.columns
+    if columns & (layout.DELAY_MS | layout.DELIVER_AT_MS) or config.delay_ms:
+        _schedule(shard, queue, record)
+    if columns & layout.TTL_MS or config.ttl_ms:
+        _note_expiries(shard, queue, record)
+    if columns & layout.MAX_RETRIES:
+        for row, budget in enumerate(batch.integers(layout.MAX_RETRIES)):
+            if budget >= 0:
+                partition.max_retries[first + row] = budget
+    if columns & layout.ID:
+        for row, client_id in enumerate(batch.strings(layout.ID)):
+            if client_id:
+                queue.dedup.remember_id(client_id, record.at, Place(record.partition, first + row, record.id + row))
+    if record.producer:
+        runs, row = [], 0
+        for seq, seq_stop in pairs(record.seqs):
+            runs.append(SeqRun(seq, seq_stop, record.partition, first + row, record.id + row))
+            row += seq_stop - seq
+        queue.dedup.remember_seqs(record.producer, record.epoch, record.at, runs)
+    if queue.dedup.ids or queue.dedup.producers:
+        queue.dedup.forget_before(record.at - limits.DEDUP_WINDOW_MS)
+
+
+def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
+    """Put the delayed messages of a run on the schedule, as one entry per stretch that is due together."""
+    batch, at = record.batch, record.at
+    partition = queue.partitions[record.partition]
+    floor = at + queue.config.delay_ms
+    dues = [floor] * batch.count
+    if batch.has(layout.DELAY_MS):
+        dues = [max(due, at + delay) for due, delay in zip(dues, batch.integers(layout.DELAY_MS), strict=True)]
+    if batch.has(layout.DELIVER_AT_MS):
+        dues = list(map(max, dues, batch.integers(layout.DELIVER_AT_MS)))
+    for due, first, stop in _stretches(dues, record.offset):
+        if due > at:
+            partition.schedule.add(due, first, stop - first, at)
+            partition.scheduled.add(first, stop)
+            shard.arm(due, record.queue, record.partition)
+            for progress in partition.progress.values():
+                progress.skip.add(first, stop)
+
+
+def _note_expiries(shard: Shard, queue: Queue, record: records.Published) -> None:
+    batch, at = record.batch, record.at
+    ttls = [queue.config.ttl_ms or 0] * batch.count
+    if batch.has(layout.TTL_MS):
+        ttls = [own or general for own, general in zip(batch.integers(layout.TTL_MS), ttls, strict=True)]
+    for ttl, first, stop in _stretches(ttls, record.offset):
+        if ttl:
+            queue.partitions[record.partition].expiries.add(at + ttl, first, stop - first, at)
+            shard.arm(at + ttl, record.queue, record.partition)
+
+
+def _stretches(values: list[int], first: int) -> list[tuple[int, int, int]]:
+    """Neighbours of equal value as (value, first offset, stop offset)."""
+    stretches, begin = [], 0
+    for at in range(1, len(values) + 1):
+        if at == len(values) or values[at] != values[begin]:
+            stretches.append((values[begin], first + begin, first + at))
+            begin = at
+    return stretches
+
+
+# -- messages out -----------------------------------------------------------------------------------------------
+
+
+def _leased(shard: Shard, record: records.Leased) -> None:
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    progress = partition.progress[record.group]
+    deadline = record.at + record.lease_ms
+    shard.next_lease = record.lease + 1
+    held = []
+    runs = record.runs
+    for at in range(0, len(runs), 3):
+        first, count, attempt = runs[at : at + 3]
+        stop = first + count
+        if first >= progress.cursor and first not in progress.skip:
+            progress.cursor = stop
+            progress.skip.remove_below(stop)
+        if record.settled:
+            progress.mark_done(first, stop)
+        else:
+            progress.leased.add(first, stop)
+            held.append(Held(first, stop, attempt, deadline))
+    if record.settled:
+        _move_start(queue, partition)
+        return
+    held.sort(key=_by_first)
+    shard.leases[record.lease] = Lease(
+        record.lease, record.nonce, record.queue, record.partition, record.group, record.consumer, record.lease_ms,
+        record.at, held,
+    )  # fmt: skip
+    heappush(shard.deadlines, (deadline, record.lease))
+
+
+def _by_first(run: Held) -> int:
+    return run.first
+
+
+def _extended(shard: Shard, record: records.Extended) -> None:
+    lease = shard.leases[record.lease]
+    deadline = record.at + record.lease_ms
+    for first, stop in pairs(record.ranges):
+        lease.extend(first, stop, deadline)
+    lease.lease_ms = record.lease_ms
+    heappush(shard.deadlines, (deadline, lease.id))
+
+
+def _acked(shard: Shard, record: records.Acked) -> None:
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    progress = partition.progress[record.group]
+    _release(shard, progress, record.lease, record.ranges)
+    for first, stop in pairs(record.ranges):
+        progress.mark_done(first, stop)
+    _move_start(queue, partition)
+
+
+def _retried(shard: Shard, record: records.Retried) -> None:
+    progress = shard.queues[record.queue].partitions[record.partition].progress[record.group]
+    lease = shard.leases[record.lease]
+    for first, stop in pairs(record.ranges):
+        for run in lease.parts(first, stop):
+            for offset in range(run.first, run.stop):
+                before = progress.retries.get(offset)
+                progress.retries[offset] = Retry(
+                    run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
+                    lease.consumer,
+                )  # fmt: skip
+                heappush(progress.waiting, (record.due, offset))
+    _release(shard, progress, record.lease, record.ranges)
+    shard.arm(record.due, record.queue, record.partition, record.group)
+
+
+def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    progress = partition.progress[record.group]
+    lease = shard.leases[record.lease]
+    if record.kept:
+        for first, stop in pairs(record.ranges):
+            for run in lease.parts(first, stop):
+                for offset in range(run.first, run.stop):
+                    before = progress.retries.get(offset)
+                    partition.dead[record.group, offset] = DeadLetter(
+                        run.attempt, before.first_at if before else lease.at, lease.at, record.at, lease.consumer,
+                        record.reason, record.error or (before.error if before else ""),
+                    )  # fmt: skip
+    _release(shard, progress, record.lease, record.ranges)
+    for first, stop in pairs(record.ranges):
+        progress.mark_done(first, stop)
+    _move_start(queue, partition)
+
+
+def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int]) -> None:
+    lease = shard.leases[lease_id]
+    for first, stop in pairs(ranges):
+        lease.release(first, stop)
+        progress.leased.remove(first, stop)
+    if not lease.held:
+        del shard.leases[lease_id]
+
+
+# -- messages that wait or end by themselves --------------------------------------------------------------------
+
+
+def _ended(shard: Shard, record: records.Expired | records.Cancelled) -> None:
+    """These messages are over, for every group that has not finished them."""
+    queue = shard.queues[record.queue]
+    partition = queue.partitions[record.partition]
+    for first, stop in pairs(record.ranges):
+        partition.gone.add(first, stop)
+        partition.scheduled.remove(first, stop)
+        if partition.moved:
+            forget(partition.moved, first, stop)
+        for progress in partition.progress.values():
+            progress.mark_done(first, stop)
+    _move_start(queue, partition)
+
+
+def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
+    partition = shard.queues[record.queue].partitions[record.partition]
+    for first, stop in pairs(record.ranges):
+        for offset in range(first, stop):
+            partition.moved[offset] = record.due
+            partition.schedule.add(record.due, offset, 1, record.at)
+            partition.scheduled.add(offset, offset + 1)
+            for group, progress in partition.progress.items():
+                retry = progress.retries.get(offset)
+                if retry is not None:
+                    retry.due = record.due
+                    heappush(progress.waiting, (record.due, offset))
+                    shard.arm(record.due, record.queue, record.partition, group)
+                elif offset >= progress.cursor:
+                    progress.skip.add(offset, offset + 1)
+    shard.arm(record.due, record.queue, record.partition)
+
+
+def _move_start(queue: Queue, partition: Partition) -> None:
+    """Where nothing is kept for later readers, the log begins where the slowest group is."""
+    if queue.config.retention.mode == "until_acked" and partition.progress:
+        start = min([progress.floor for progress in partition.progress.values()])
+        if start > partition.start:
+            partition.start = start
+            partition.gone.remove_below(start)
+            if partition.max_retries:
+                forget(partition.max_retries, 0, start)
+
+
+_APPLY: dict[type, Callable[[Shard, Any], None]] = {
+    records.Opened: _opened,
+    records.QueueConfigured: _queue_configured,
+    records.QueueDeleted: _queue_deleted,
+    records.QueuePurged: _queue_purged,
+    records.GroupCreated: _group_created,
+    records.Trimmed: _trimmed,
+    records.Published: _published,
+    records.Leased: _leased,
+    records.Extended: _extended,
+    records.Acked: _acked,
+    records.Retried: _retried,
+    records.DeadLettered: _dead_lettered,
+    records.Expired: _ended,
+    records.Cancelled: _ended,
+    records.Rescheduled: _rescheduled,
+}
+assert set(_APPLY) == set(records.KINDS)

@@ -1,0 +1,161 @@
+"""What may be asked of the machine, and what it answers. Values only; the edge has already checked their form.
+
+Whatever the machine may not invent comes with the command: `nonce` and `entropy` are random bits, drawn outside.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from penstock.batch import Batch
+from penstock.core.config import QueueConfig
+
+# -- queues -----------------------------------------------------------------------------------------------------
+
+
+class ConfigureQueue(NamedTuple):
+    """Create the queue or change its settings."""
+
+    path: str
+    config: QueueConfig
+
+
+class DeleteQueue(NamedTuple):
+    queue: int
+
+
+class PurgeQueue(NamedTuple):
+    queue: int
+
+
+class TrimPartition(NamedTuple):
+    queue: int
+    partition: int
+    start: int
+
+
+# -- messages in ------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    queue: int
+    batch: Batch
+
+
+class Publish(NamedTuple):
+    """All parts or none of them."""
+
+    parts: list[Part]
+    entropy: int
+    producer: str = ""
+    epoch: int = 0
+    seq: int = 0
+
+
+class PublishedRun(NamedTuple):
+    """Where a run of rows of one part is now: the rows themselves, or the earlier ones they are duplicates of."""
+
+    part: int
+    queue: int
+    partition: int
+    offset: int
+    count: int
+    id: int
+    duplicate: bool
+    rows: list[int] | None
+    """Positions in the part's batch; None for the whole part."""
+
+
+# -- messages out -----------------------------------------------------------------------------------------------
+
+
+class Lease(NamedTuple):
+    queue: int
+    group: str
+    max: int
+    nonce: int
+    lease_ms: int | None = None
+    consumer: str = ""
+
+
+class LeasedRun(NamedTuple):
+    queue: int
+    partition: int
+    first: int
+    count: int
+    attempt: int
+    lease: int
+    nonce: int
+    deadline: int
+    settled: bool
+
+
+class Claim(NamedTuple):
+    """Offsets `first` to `stop` of a lease, shown by someone who says that it is theirs."""
+
+    lease: int
+    nonce: int
+    first: int
+    stop: int
+
+
+class Outcome(NamedTuple):
+    """What became of a part of a claim. `at` is the due time of a retry or the deadline of an extension."""
+
+    first: int
+    stop: int
+    status: str
+    at: int | None = None
+
+
+class Ack(NamedTuple):
+    claims: list[Claim]
+
+
+class Nack(NamedTuple):
+    claims: list[Claim]
+    delay_ms: int | None = None
+    error: str = ""
+
+
+class Reject(NamedTuple):
+    claims: list[Claim]
+    error: str = ""
+
+
+class Extend(NamedTuple):
+    claims: list[Claim]
+    lease_ms: int
+
+
+# -- messages that wait -----------------------------------------------------------------------------------------
+
+
+class Cancel(NamedTuple):
+    queue: int
+    messages: list[tuple[int, int]]
+    """(partition, offset) each."""
+
+
+class Reschedule(NamedTuple):
+    queue: int
+    messages: list[tuple[int, int]]
+    due: int
+
+
+# -- time -------------------------------------------------------------------------------------------------------
+
+
+class Open(NamedTuple):
+    term: int
+    node: str
+
+
+class Tick(NamedTuple):
+    """Time has passed. What ended because of it becomes facts like any other."""
+
+
+Command: TypeAlias = (
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Extend | Cancel
+    | Reschedule | Open | Tick
+)  # fmt: skip

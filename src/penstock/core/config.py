@@ -1,0 +1,109 @@
+"""How a queue behaves: the settings of `GET /v1/queues/{path}`, as the machine knows them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+
+
+class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Literal["none", "fixed", "exponential"] = "exponential"
+    base_ms: int = 1_000
+    factor: float = 2
+    cap_ms: int = 60_000
+    jitter: float = 0.1
+
+
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    mode: Literal["until_acked", "keep"] = "until_acked"
+    ms: int | None = None
+    bytes: int | None = None
+
+
+class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    partitions: int = 1
+    order: Literal["fifo"] = "fifo"
+    heap_mode: Literal["min", "max"] = "min"
+    top_k: int = 1
+    ordered_keys: Literal[False] = False
+    queue_priority: int = 0
+    lease_ms: int = 30_000
+    max_retries: int = 3
+    backoff: Backoff = Backoff()
+    dead_letter: bool = True
+    delay_ms: int = 0
+    window_ms: int = 0
+    window_max_wait_ms: int | None = None
+    ttl_ms: int | None = None
+    max_messages: int | None = None
+    max_payload_bytes: int = limits.PAYLOAD_BYTES_MAX
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    retention: Retention = Retention()
+    durability: Literal["default"] = "default"
+    compression: Literal["none"] = "none"
+    encryption: Literal[False] = False
+
+
+DEFAULT = QueueConfig()
+
+_BOUNDS: tuple[tuple[str, int, int], ...] = (
+    ("partitions", 1, limits.PARTITIONS_MAX),
+    ("top_k", 1, 1),
+    ("queue_priority", -(2**31), 2**31 - 1),
+    ("lease_ms", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    ("max_retries", 0, limits.RETRIES_MAX),
+    ("delay_ms", 0, limits.DELAY_MS_MAX),
+    ("window_ms", 0, 0),
+    ("ttl_ms", 1, limits.TTL_MS_MAX),
+    ("max_messages", 1, 2**53),
+    ("max_payload_bytes", 1, limits.PAYLOAD_BYTES_MAX),
+)
+
+
+def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueConfig:
+    """`base` with these values changed; refuses what is unknown, out of bounds or not supported, by its name."""
+    merged = {**msgspec.to_builtins(base), **values}
+    for name in ("backoff", "retention"):
+        if isinstance(values.get(name), dict):
+            merged[name] = {**msgspec.to_builtins(getattr(base, name)), **values[name]}
+    try:
+        config = msgspec.convert(merged, QueueConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"queue configuration: {error}", details={"field": _field_of(str(error))}) from None
+    for name, low, high in _BOUNDS:
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise _refused(name, f"{value} is outside {low} to {high}")
+    if config.window_max_wait_ms is not None:
+        raise _refused("window_max_wait_ms", "window buffers are not supported yet")
+    backoff, retention = config.backoff, config.retention
+    if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
+        raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
+    if not 1 <= backoff.factor <= 100 or not 0 <= backoff.jitter <= 1:
+        raise _refused("backoff", "needs a factor of 1 to 100 and a jitter of 0 to 1")
+    for name in ("ms", "bytes"):
+        value = getattr(retention, name)
+        if value is not None and (retention.mode != "keep" or value < 1):
+            raise _refused("retention", f"{name} is a positive bound of mode 'keep'")
+    return config
+
+
+def check_change(old: QueueConfig, new: QueueConfig) -> None:
+    """Refuse a change that stored messages could not follow."""
+    if new.partitions != old.partitions:
+        raise _refused("partitions", f"cannot change from {old.partitions} to {new.partitions} on an existing queue")
+
+
+def _field_of(text: str) -> str:
+    """The field's name out of msgspec's `$.backoff.kind` or of its 'unknown field `x`'."""
+    if "unknown field" in text:
+        return text.split("`")[1]
+    return text.rpartition("$.")[2].rstrip("`") if "$." in text else ""
+
+
+def _refused(name: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"queue configuration, {name}: {reason}", details={"field": name})

@@ -1,0 +1,87 @@
+"""Exact deduplication: what was published under a client's id, or under a producer's sequence number.
+
+Exact means: no filter that can be wrong, and no assumption on order. A producer's accepted numbers are kept as ranges,
+so two batches that overtake each other on the network are both stored, and each is still recognised when it is sent
+again. The state moves in the same record as the message: there is no moment in which one is known and not the other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.core.ranges import RangeSet
+
+
+class Place(NamedTuple):
+    """Where a message was stored."""
+
+    partition: int
+    offset: int
+    id: int
+
+
+class SeqRun(msgspec.Struct, gc=False):
+    """Sequence numbers `first` to `stop`, stored one after another from `offset` on."""
+
+    first: int
+    stop: int
+    partition: int
+    offset: int
+    id: int
+
+
+class Producer(msgspec.Struct):
+    epoch: int
+    used_at: int
+    accepted: RangeSet
+    runs: list[SeqRun]
+    """The latest ones, so that the answer to a repeated publish can be repeated too."""
+
+    def place(self, seq: int) -> Place | None:
+        """Where this number went, if that is still remembered."""
+        for run in reversed(self.runs):
+            if run.first <= seq < run.stop:
+                return Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
+        return None
+
+
+class Dedup:
+    """Hard state of one queue, all of it."""
+
+    __slots__ = ("ids", "producers")
+
+    def __init__(self) -> None:
+        self.ids: dict[bytes, tuple[int, Place]] = {}
+        """Client id -> (time, place), oldest first."""
+        self.producers: dict[str, Producer] = {}
+        """Least recently used first."""
+
+    def remember_id(self, client_id: bytes, at_ms: int, place: Place) -> None:
+        self.ids[client_id] = (at_ms, place)
+
+    def remember_seqs(self, producer: str, epoch: int, at_ms: int, runs: list[SeqRun]) -> None:
+        entry = self.producers.pop(producer, None)
+        if entry is None or entry.epoch < epoch:
+            entry = Producer(epoch, at_ms, RangeSet(), [])
+        entry.used_at = at_ms
+        for run in runs:
+            entry.accepted.add(run.first, run.stop)
+        entry.runs += runs
+        del entry.runs[: -limits.PRODUCER_RUNS_KEPT]
+        self.producers[producer] = entry
+
+    def forget_before(self, at_ms: int) -> None:
+        """Drop what is older than the window. Costs what it drops."""
+        while self.ids:
+            client_id = next(iter(self.ids))
+            if self.ids[client_id][0] >= at_ms:
+                break
+            del self.ids[client_id]
+        while self.producers:
+            producer = next(iter(self.producers))
+            if self.producers[producer].used_at >= at_ms:
+                break
+            del self.producers[producer]

@@ -1,0 +1,51 @@
+"""What must always hold. Called by tests and by the simulator after every step; not by the running server."""
+
+from __future__ import annotations
+
+from penstock.core.ranges import RangeSet
+from penstock.core.state import Partition, Progress, Queue, Shard
+
+
+def check(shard: Shard) -> None:
+    """Raises AssertionError with the place and the rule."""
+    held: dict[tuple[int, int, int], RangeSet] = {}
+    for lease in shard.leases.values():
+        assert lease.held, f"lease {lease.id} holds nothing and is still there"
+        assert lease.id < shard.next_lease
+        ranges = held.setdefault((lease.queue, lease.partition, lease.group), RangeSet())
+        for run in lease.held:
+            assert run.first < run.stop
+            assert not ranges.overlaps(run.first, run.stop), f"offset {run.first} is under two leases"
+            ranges.add(run.first, run.stop)
+    for queue in shard.queues.values():
+        assert shard.paths[queue.path] == queue.number
+        for number, partition in enumerate(queue.partitions):
+            _check_partition(partition, where := f"{queue.path}/{number}")
+            for group, progress in partition.progress.items():
+                leased = held.pop((queue.number, number, group), RangeSet())
+                assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
+                _check_progress(queue, partition, progress, f"{where}, group {group}")
+    assert not held, f"leases of groups that do not exist: {held}"
+
+
+def _check_partition(partition: Partition, where: str) -> None:
+    assert 0 <= partition.start <= partition.end, where
+    for _, stop in partition.gone:
+        assert stop <= partition.end, where
+    for _, offset in partition.dead:
+        assert offset < partition.end, where
+
+
+def _check_progress(queue: Queue, partition: Partition, progress: Progress, where: str) -> None:
+    assert progress.floor <= progress.cursor <= partition.end, f"{where}: floor, cursor, end out of order"
+    assert progress.floor not in progress.done, f"{where}: the floor is done"
+    if queue.config.retention.mode == "until_acked":
+        assert partition.start <= progress.floor, f"{where}: the log begins after an unfinished message"
+    for first, stop in progress.leased:
+        assert not progress.done.overlaps(first, stop), f"{where}: leased and done at once"
+        assert first >= progress.floor, f"{where}: leased below the floor"
+    for first, _ in progress.skip:
+        assert first >= progress.cursor, f"{where}: skip below the cursor"
+    for offset in progress.retries:
+        assert not progress.is_done(offset), f"{where}: offset {offset} is done and to be retried"
+        assert offset < progress.cursor or offset in progress.skip, f"{where}: retried before it was delivered"

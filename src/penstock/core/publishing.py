@@ -1,0 +1,191 @@
+"""Deciding a publish: what of it is new, where it goes, and which facts that makes.
+
+The usual batch (no client ids, one partition, numbers never seen) is decided as a whole and stored as the frame that
+came in. Rows are looked at one by one only where the semantics ask for it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from penstock import limits
+from penstock.batch import Batch, layout
+from penstock.core.commands import Part, Publish, PublishedRun
+from penstock.core.dedup import Place
+from penstock.core.ranges import RangeSet
+from penstock.core.records import Published, Record
+from penstock.core.state import Queue, Shard
+from penstock.errors import Conflict, FencedProducer, QueueFull, QueueNotFound
+
+
+def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Record], list[PublishedRun]]:
+    """All parts or an error. Parts see what earlier parts of the same command store."""
+    made: list[Record] = []
+    runs: list[PublishedRun] = []
+    # Ids only grow, also when the clock does not. The top random bit is clear: a run counts up within its time.
+    next_id = max(now_ms << 80 | command.entropy & ((1 << 79) - 1), shard.last_id + 1)
+    ends: dict[tuple[int, int], int] = {}
+    seq = command.seq
+    for number, part in enumerate(command.parts):
+        queue = shard.queues.get(part.queue)
+        if queue is None:
+            raise QueueNotFound("the queue was deleted meanwhile")
+        fresh, duplicates, echoes = _split(queue, part, command, seq, made)
+        _check_room(queue, part.batch.count if fresh is None else len(fresh), ends)
+        runs += _repeated(number, queue, duplicates)
+        for partition, rows in _routed(queue, part.batch, fresh):
+            batch = part.batch if rows is None else part.batch.pick(rows)
+            end = ends.get((part.queue, partition), queue.partitions[partition].end)
+            seqs: list[int] = []
+            if command.producer:
+                seqs = [seq, seq + batch.count] if rows is None else RangeSet([(seq + r, seq + r + 1) for r in rows]).flat()
+            made.append(
+                Published(
+                    now_ms, part.queue, partition, end, next_id, batch, command.producer, command.epoch, seqs
+                )
+            )  # fmt: skip
+            runs.append(PublishedRun(number, part.queue, partition, end, batch.count, next_id, False, rows))
+            ends[part.queue, partition] = end + batch.count
+            next_id += batch.count
+        if echoes:
+            runs += _repeated(number, queue, [(row, _place_of(made, part.queue, client_id)) for row, client_id in echoes])
+        seq += part.batch.count
+    return made, runs
+
+
+def _split(
+    queue: Queue, part: Part, command: Publish, seq: int, made: list[Record]
+) -> tuple[list[int] | None, list[tuple[int, Place]], list[tuple[int, bytes]]]:
+    """Rows that are new (None: all of them), duplicates with the place of their first, and echoes.
+
+    An echo repeats a client id of this very publish: a duplicate whose first one has no place yet.
+    """
+    batch = part.batch
+    fresh: list[int] | None = None
+    duplicates: list[tuple[int, Place]] = []
+    if command.producer:
+        known = queue.dedup.producers.get(command.producer)
+        if known is not None and known.epoch > command.epoch:
+            raise FencedProducer(
+                f"producer {command.producer!r} has moved on to epoch {known.epoch}; this is epoch {command.epoch}",
+                details={"epoch": known.epoch},
+            )
+        if known is not None and known.epoch == command.epoch and known.accepted.overlaps(seq, seq + batch.count):
+            fresh = []
+            for row in range(batch.count):
+                if seq + row not in known.accepted:
+                    fresh.append(row)
+                    continue
+                place = known.place(seq + row)
+                if place is None:
+                    raise Conflict(
+                        f"sequence number {seq + row} of producer {command.producer!r} was stored so long ago that its "
+                        "id is no longer remembered",
+                        details={"seq": seq + row},
+                    )
+                duplicates.append((row, place))
+    echoes: list[tuple[int, bytes]] = []
+    if batch.has(layout.ID):
+        ids = batch.strings(layout.ID)
+        taken = {
+            client_id for record in _stored_in(made, part.queue) for client_id in record.batch.strings(layout.ID)
+        }
+        still_fresh: list[int] = []
+        for row in range(batch.count) if fresh is None else fresh:
+            client_id = ids[row]
+            earlier = queue.dedup.ids.get(client_id) if client_id else None
+            if earlier is not None:
+                duplicates.append((row, earlier[1]))
+            elif client_id and client_id in taken:
+                echoes.append((row, client_id))
+            else:
+                taken.add(client_id)
+                still_fresh.append(row)
+        fresh = None if len(still_fresh) == batch.count else still_fresh
+    return fresh, duplicates, echoes
+
+
+def _stored_in(made: list[Record], queue: int) -> list[Published]:
+    """What earlier parts of the same publish store in this queue under client ids."""
+    return [
+        record
+        for record in made
+        if isinstance(record, Published) and record.queue == queue and record.batch.has(layout.ID)
+    ]
+
+
+def _place_of(made: list[Record], queue: int, client_id: bytes) -> Place:
+    for record in _stored_in(made, queue):
+        ids = record.batch.strings(layout.ID)
+        if client_id in ids:
+            row = ids.index(client_id)
+            return Place(record.partition, record.offset + row, record.id + row)
+    raise AssertionError("an echo has its first")
+
+
+def _check_room(queue: Queue, count: int, ends: dict[tuple[int, int], int]) -> None:
+    limit = queue.config.max_messages
+    if limit is not None:
+        adding = sum(
+            end - queue.partitions[partition].end for (number, partition), end in ends.items() if number == queue.number
+        )
+        depth = queue.depth() + adding
+        if depth + count > limit:
+            raise QueueFull(
+                f"queue {queue.path} holds {depth} of at most {limit} messages; {count} more do not fit",
+                details={"depth": depth, "max_messages": limit},
+                retry_after_ms=1_000,
+            )
+
+
+def _repeated(number: int, queue: Queue, duplicates: list[tuple[int, Place]]) -> list[PublishedRun]:
+    runs: list[PublishedRun] = []
+    for row, place in sorted(duplicates):
+        last = runs[-1] if runs else None
+        if (
+            last is not None
+            and last.partition == place.partition
+            and last.offset + last.count == place.offset
+            and last.id + last.count == place.id
+        ):
+            assert last.rows is not None
+            last.rows.append(row)
+            runs[-1] = last._replace(count=last.count + 1)
+        else:
+            runs.append(PublishedRun(number, queue.number, place.partition, place.offset, 1, place.id, True, [row]))
+    return runs
+
+
+def _routed(queue: Queue, batch: Batch, fresh: list[int] | None) -> list[tuple[int, list[int] | None]]:
+    """(partition, rows) for the new rows; rows None means the whole batch."""
+    if fresh is not None and not fresh:
+        return []
+    partitions = len(queue.partitions)
+    if partitions == 1 or not batch.has(layout.KEY):
+        # Without keys a batch stays together; batches take turns.
+        partition = 0
+        if partitions > 1:
+            partition = min(range(partitions), key=lambda n: queue.partitions[n].end)
+        return [(partition, fresh)]
+    routes: dict[int, list[int]] = {}
+    keys = batch.strings(layout.KEY)
+    for row in range(batch.count) if fresh is None else fresh:
+        routes.setdefault(partition_of(keys[row], partitions), []).append(row)
+    if fresh is None and len(routes) == 1:
+        return [(next(iter(routes)), None)]
+    return sorted(routes.items())
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Rendezvous hashing: each partition bids for the key, the highest bid wins. Stable across versions, forever."""
+    if not key:
+        return 0
+    best, winner = b"", 0
+    for number in range(partitions):
+        bid = blake2b(key, digest_size=8, salt=number.to_bytes(8, "little")).digest()
+        if bid > best:
+            best, winner = bid, number
+    return winner
+
+
+assert limits.PARTITIONS_MAX <= 256, "every publish of a key asks every partition for a bid"

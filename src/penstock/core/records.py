@@ -1,0 +1,156 @@
+"""What became true. Nothing changes the machine's state except applying one of these.
+
+A record is a value: time, ids, nonces and jitter were decided before it was written and stand in it. On disk a record
+is a MessagePack map (docs/formats/journal.md): fields may be added with a default, never renamed or removed; a reader
+skips fields it does not know and refuses kinds it does not know. `ranges` are flat lists of half-open offset ranges.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from penstock.batch import Batch
+from penstock.core.config import QueueConfig
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    at: int
+    """Journal time in milliseconds."""
+
+
+class Opened(Fact, tag="opened"):
+    """A node took the shard. Running leases start over with their full duration: their holders did nothing wrong."""
+
+    term: int
+    node: str
+
+
+class QueueConfigured(Fact, tag="queue"):
+    queue: int
+    path: str
+    config: QueueConfig
+
+
+class QueueDeleted(Fact, tag="queue_deleted"):
+    queue: int
+
+
+class QueuePurged(Fact, tag="queue_purged"):
+    queue: int
+    ends: list[int]
+    """Per partition: everything below is gone."""
+
+
+class GroupCreated(Fact, tag="group"):
+    queue: int
+    group: int
+    name: str
+    starts: list[int]
+    """Per partition: the first offset the group will see."""
+
+
+class Published(Fact, tag="published"):
+    """A run of messages of one partition. The batch travels beside the map, as the bytes that the client sent."""
+
+    queue: int
+    partition: int
+    offset: int
+    id: int
+    batch: Batch
+    producer: str = ""
+    epoch: int = 0
+    seqs: list[int] = []
+    """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
+
+
+class Leased(Fact, tag="leased"):
+    queue: int
+    partition: int
+    group: int
+    lease: int
+    nonce: int
+    lease_ms: int
+    runs: list[int]
+    """Flat triples: first offset, count, attempt."""
+    consumer: str = ""
+    settled: bool = False
+    """At most once: acked by being delivered."""
+
+
+class Extended(Fact, tag="extended"):
+    lease: int
+    ranges: list[int]
+    lease_ms: int
+
+
+class Acked(Fact, tag="acked"):
+    queue: int
+    partition: int
+    group: int
+    lease: int
+    ranges: list[int]
+
+
+class Retried(Fact, tag="retried"):
+    """Not done: back to the queue, not before `due`."""
+
+    queue: int
+    partition: int
+    group: int
+    lease: int
+    ranges: list[int]
+    due: int
+    reason: Literal["nack", "lease_expired"]
+    error: str = ""
+
+
+class DeadLettered(Fact, tag="dead_lettered"):
+    queue: int
+    partition: int
+    group: int
+    lease: int
+    ranges: list[int]
+    reason: Literal["max_retries", "rejected"]
+    error: str = ""
+    kept: bool = True
+    """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
+
+
+class Expired(Fact, tag="expired"):
+    queue: int
+    partition: int
+    ranges: list[int]
+
+
+class Cancelled(Fact, tag="cancelled"):
+    queue: int
+    partition: int
+    ranges: list[int]
+
+
+class Rescheduled(Fact, tag="rescheduled"):
+    queue: int
+    partition: int
+    ranges: list[int]
+    due: int
+
+
+class Trimmed(Fact, tag="trimmed"):
+    """Retention: the log of this partition now begins here."""
+
+    queue: int
+    partition: int
+    start: int
+
+
+Record: TypeAlias = (
+    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
+    | Retried | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+)  # fmt: skip
+
+KINDS: tuple[type[Fact], ...] = (
+    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
+    DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""The arithmetic of trying again, in one place.
+
+`max_retries = N` means at most N + 1 deliveries; `attempt` is 1 on the first one. Jitter is derived from what is being
+retried, not from chance: the same fact gives the same delay on every machine, and different messages still spread.
+"""
+
+from __future__ import annotations
+
+from penstock.core.config import Backoff
+
+_MIX = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+
+def exhausted(attempt: int, max_retries: int) -> bool:
+    """True if a message that failed on this attempt may not be delivered again."""
+    return attempt > max_retries
+
+
+def backoff_ms(policy: Backoff, attempt: int, seed: int) -> int:
+    """How long to wait after the given attempt failed: base * factor^(attempt-1), capped, spread by the jitter."""
+    if policy.kind == "none":
+        return 0
+    wait = float(policy.base_ms)
+    if policy.kind == "exponential" and policy.base_ms:
+        # Enough doublings reach any cap; more would only overflow.
+        wait = min(policy.base_ms * policy.factor ** min(attempt - 1, 128), float(policy.cap_ms))
+    wait = min(wait, policy.cap_ms)
+    spread = (_mixed(seed) / _MASK * 2 - 1) * policy.jitter
+    return max(0, round(wait * (1 + spread)))
+
+
+def _mixed(seed: int) -> int:
+    """A bijection of 64 bits that scatters neighbours (the finalizer of splitmix64)."""
+    value = (seed + _MIX) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

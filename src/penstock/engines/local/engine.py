@@ -1,0 +1,42 @@
+"""The embedded default: journals and blobs as files in one directory, owned by one process."""
+
+from __future__ import annotations
+
+from penstock import limits
+from penstock.engines.local.files import Files, OsFiles
+from penstock.engines.local.journal import Fsync, LocalJournal
+from penstock.errors import Unavailable
+
+
+class LocalEngine:
+    """Holds the lock of a data directory from construction to `close`."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        fsync: Fsync = "always",
+        files: Files | None = None,
+        segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
+    ):
+        self._root = root
+        self._fsync = fsync
+        self._segment_bytes = segment_bytes
+        self._files: Files = files or OsFiles()
+        self._files.make_dir(root)
+        try:
+            self._lock = self._files.lock(f"{root}/lock")
+        except BlockingIOError:
+            raise Unavailable(
+                f"{root} is in use by another process; two brokers on one data directory would destroy it"
+            ) from None
+
+    async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock says who owns it
+        journal = LocalJournal(
+            self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync, self._segment_bytes
+        )
+        await self._files.offload(journal.open)
+        return journal
+
+    async def close(self) -> None:
+        self._files.close(self._lock)

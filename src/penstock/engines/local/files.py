@@ -1,0 +1,155 @@
+"""The only module that touches the disk. `penstock.testing.files` has the twin that forgets what was not synced.
+
+Handles are integers. Every method may raise OSError; nobody below the journal tries to make sense of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from penstock.batch import Buffer
+
+T = TypeVar("T")
+
+IOV_MAX = 1000
+"""Buffers per call of writev; Linux allows 1,024."""
+
+
+class Files(Protocol):
+    def make_dir(self, path: str) -> None:
+        """Create the directory if it is not there; its own entry is durable afterwards."""
+
+    def list_dir(self, path: str) -> list[str]: ...
+    def sync_dir(self, path: str) -> None: ...
+    def open(self, path: str, *, create: bool = False) -> int:
+        """For reading and appending. With `create` the file must not exist yet."""
+
+    def open_cell(self, path: str) -> int:
+        """For overwriting in place with `write_at`; created if it is not there."""
+
+    def close(self, handle: int) -> None: ...
+    def size(self, handle: int) -> int: ...
+    def write(self, handle: int, parts: Sequence[Buffer]) -> None:
+        """Append all of it. If it raises, any prefix of it may have been written."""
+
+    def write_at(self, handle: int, at: int, data: bytes) -> None: ...
+    def read(self, handle: int, at: int, length: int) -> bytes:
+        """Fewer bytes only at the end of the file."""
+
+    def sync(self, handle: int) -> None: ...
+    def truncate(self, handle: int, size: int) -> None: ...
+    def allocate(self, handle: int, size: int) -> None:
+        """Make sure that `size` bytes are really there."""
+
+    def drop_cache(self, handle: int) -> None:
+        """Forget cached pages, so that the next read sees what the disk has."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def exists(self, path: str) -> bool: ...
+    def lock(self, path: str) -> int:
+        """An exclusive lock that ends with the process. BlockingIOError if somebody has it."""
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """Run blocking work without stopping the loop. Work of one `Files` runs in the order it was given."""
+
+
+class OsFiles:
+    """Real files, through one worker thread: the disk has one queue, so have we."""
+
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
+
+    def make_dir(self, path: str) -> None:
+        if not Path(path).is_dir():
+            os.makedirs(path, mode=0o700)
+            self.sync_dir(str(Path(path).parent))
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL if create else flags, 0o600)
+
+    def open_cell(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def write(self, handle: int, parts: Sequence[Buffer]) -> None:
+        waiting = list(parts)
+        while waiting:
+            written = os.writev(handle, waiting[:IOV_MAX])
+            # A short write is not an error: it is an invitation to go on.
+            done = 0
+            while done < len(waiting) and written >= len(waiting[done]):
+                written -= len(waiting[done])
+                done += 1
+            del waiting[:done]
+            if written:
+                waiting[0] = memoryview(waiting[0])[written:]
+
+    def write_at(self, handle: int, at: int, data: bytes) -> None:
+        os.pwrite(handle, data, at)
+
+    def read(self, handle: int, at: int, length: int) -> bytes:
+        data = os.pread(handle, length, at)
+        if len(data) == length or not data:
+            return data
+        chunks = [data]
+        while (missing := length - sum(map(len, chunks))) and (more := os.pread(handle, missing, at + length - missing)):
+            chunks.append(more)
+        return b"".join(chunks)
+
+    def sync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def allocate(self, handle: int, size: int) -> None:
+        os.posix_fallocate(handle, 0, size)
+
+    def drop_cache(self, handle: int) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def lock(self, path: str) -> int:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)

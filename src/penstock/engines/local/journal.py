@@ -1,0 +1,456 @@
+"""One shard's journal in files: append and sync, roll, recover, trim. Format: docs/formats/journal.md.
+
+Blocking work runs in the disk's worker thread, one piece at a time. The first sync that fails ends the journal's life
+in this process: what the kernel says about those pages afterwards is not to be believed (a second fsync of the same
+pages reports success for data that is gone), so nothing is written, and nothing acknowledged, until the files have
+been read again from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+import google_crc32c
+
+from penstock import limits
+from penstock.batch import Buffer
+from penstock.engines.local.files import Files
+from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame
+from penstock.journal.port import Damaged, Failed, OutOfSpace, Tail
+
+Fsync = Literal["always", "interval", "batch", "never"]
+T = TypeVar("T")
+
+FILE_HEADER = struct.Struct("<8sIIQ16s20sI")
+FILE_MAGIC = b"PENSTKJ1"
+FILE_HEADER_BYTES = 64
+CELL = struct.Struct("<QI")
+POSITION_BITS = 27
+SCAN_CHUNK_BYTES = 4 * limits.MIB
+INTERVAL_S = 1.0
+BATCH_WRITES = 100
+BLOB_HANDLES_MAX = 64
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Segment:
+    """One journal file."""
+
+    __slots__ = ("first", "handle", "path", "size")
+
+    def __init__(self, path: str, handle: int, first: int, size: int):
+        self.path = path
+        self.handle = handle
+        self.first = first
+        self.size = size
+
+
+class LocalJournal:
+    def __init__(self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int):
+        self._files = files
+        self._root = root
+        self._shard = shard
+        self._reserve = reserve
+        self._fsync = fsync
+        self._segment_bytes = segment_bytes
+        self._segments: dict[int, Segment] = {}
+        """By first index, ascending. A locator is a first index and a position, so it outlives the process."""
+        self._current = 0
+        self._failed: str | None = None
+        self._unsynced = 0
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sync_task: asyncio.Task[None] | None = None
+        self._blob_handles: dict[str, int] = {}
+        self._hint = -1
+        self._short_of_space = False
+        self.term = 0
+        self.tail = Tail(0, CHAIN_START)
+
+    # -- opening ----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Blocking: take a new term, find the end of the journal, cut a torn tail off, refuse damage."""
+        files = self._files
+        files.make_dir(self._root)
+        for name in ("journal", "blobs"):
+            files.make_dir(f"{self._root}/{name}")
+        self.term = self._next_term()
+        self._hint = files.open_cell(f"{self._root}/durable")
+        known_durable = self._read_cell(self._hint) or 0
+        names = [name for name in files.list_dir(f"{self._root}/journal") if name.endswith(".log")]
+        for position, name in enumerate(names):
+            self._open_segment(f"{self._root}/journal/{name}", is_last=position == len(names) - 1, known=known_durable)
+        if self._segments:
+            self._current = max(self._segments)
+            self._recover_tail(self._segments[self._current], known_durable)
+        else:
+            if known_durable:
+                raise Damaged(f"{self._root}/journal is empty, but frame {known_durable} was durable in it")
+            self._roll()
+        for name in files.list_dir(f"{self._root}/blobs"):
+            if name.endswith(".tmp"):
+                files.remove(f"{self._root}/blobs/{name}")
+        self._restore_reserve()
+
+    def _next_term(self) -> int:
+        files, path = self._files, f"{self._root}/term"
+        term = 1
+        if files.exists(path):
+            handle = files.open(path)
+            stored = self._read_cell(handle)
+            files.close(handle)
+            if stored is None:
+                raise Damaged(f"{path}: the term's checksum does not match")
+            term = stored + 1
+        files.remove(f"{path}.tmp")
+        handle = files.open(f"{path}.tmp", create=True)
+        files.write(handle, [_cell(term)])
+        files.sync(handle)
+        files.close(handle)
+        files.rename(f"{path}.tmp", path)
+        files.sync_dir(self._root)
+        return term
+
+    def _read_cell(self, handle: int) -> int | None:
+        data = self._files.read(handle, 0, CELL.size)
+        if len(data) < CELL.size:
+            return None
+        value, crc = CELL.unpack(data)
+        return int(value) if google_crc32c.value(data[:8]) == crc else None
+
+    def _open_segment(self, path: str, *, is_last: bool, known: int) -> None:
+        files = self._files
+        handle = files.open(path)
+        size = files.size(handle)
+        if is_last:
+            files.drop_cache(handle)
+        header = files.read(handle, 0, FILE_HEADER_BYTES)
+        first = int(path.rpartition("/")[2].removesuffix(".log"))
+        problem = self._header_problem(header, first)
+        if problem is None:
+            self._segments[first] = Segment(path, handle, first, size)
+            return
+        files.close(handle)
+        # A file is only used once its header is durable: without one it was being made when the power went.
+        if is_last and first > known and size <= FILE_HEADER_BYTES:
+            files.remove(path)
+            files.sync_dir(f"{self._root}/journal")
+            return
+        raise Damaged(f"{path}, offset 0: {problem}")
+
+    def _header_problem(self, header: bytes, first: int) -> str | None:
+        if len(header) < FILE_HEADER_BYTES:
+            return f"the file ends after {len(header)} of {FILE_HEADER_BYTES} header bytes"
+        magic, shard, _, index, _, _, crc = FILE_HEADER.unpack(header)
+        if google_crc32c.value(header[:-4]) != crc or magic != FILE_MAGIC:
+            return "this is not the header of a journal file, or it is damaged"
+        if (shard, index) != (self._shard, first):
+            return f"the header is that of shard {shard}, frame {index}"
+        return None
+
+    def _chain_before(self, segment: Segment) -> bytes:
+        chain: bytes = FILE_HEADER.unpack(self._files.read(segment.handle, 0, FILE_HEADER_BYTES))[4]
+        return chain
+
+    def _recover_tail(self, segment: Segment, known_durable: int) -> None:
+        """Find the last whole frame of the last file; what is behind it is a torn tail, or damage."""
+        at, index, chain = FILE_HEADER_BYTES, segment.first - 1, self._chain_before(segment)
+        problem: str | None = None
+        try:
+            for position, frame in self._scan(segment):
+                at, index, chain = position + frame.size, frame.index, frame.chain
+        except BadFrame as error:
+            problem = str(error)
+        if index < known_durable:
+            raise Damaged(
+                f"{segment.path}, offset {at}: frame {index + 1} was durable and cannot be read: "
+                f"{problem or 'the file ends before it'}"
+            )
+        if problem is not None:
+            rest = memoryview(self._files.read(segment.handle, at, segment.size - at))
+            following = find_frame(rest, 1)
+            if following is not None:
+                raise Damaged(
+                    f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset {at + following}"
+                )
+            self._files.truncate(segment.handle, at)
+            self._files.sync(segment.handle)
+            segment.size = at
+        self.tail = Tail(index, chain)
+
+    def _scan(self, segment: Segment) -> Iterator[tuple[int, Frame]]:
+        """(position, frame) of a file, in order; raises BadFrame at the first that is not whole."""
+        at, index, chain = FILE_HEADER_BYTES, segment.first, self._chain_before(segment)
+        chunk, chunk_at = memoryview(b""), at
+        while at < segment.size:
+            if at + HEADER.size > chunk_at + len(chunk):
+                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, SCAN_CHUNK_BYTES)), at
+            try:
+                frame = read_frame(chunk, at - chunk_at, (index, chain))
+            except BadFrame:
+                # Perhaps only this chunk ends inside the frame: look again with all there is of it.
+                need = limits.COMMIT_BYTES_MAX * 2 + HEADER.size
+                if chunk_at + len(chunk) >= min(segment.size, at + need):
+                    raise
+                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, need)), at
+                frame = read_frame(chunk, 0, (index, chain))
+            yield at, frame
+            at, index, chain = at + frame.size, frame.index + 1, frame.chain
+
+    # -- appending ----------------------------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        return self._fsync == "always"
+
+    @property
+    def short_of_space(self) -> bool:
+        return self._short_of_space
+
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+        self._check()
+        assert index == self.tail.index + 1, "frames are appended in order"
+        locator = await self._offload(lambda: self._append(index, parts))
+        if self._unsynced and self._fsync == "interval" and self._sync_timer is None:
+            self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
+        return locator
+
+    def _append(self, index: int, parts: Sequence[Buffer]) -> int:
+        segment = self._segments[self._current]
+        if segment.size >= self._segment_bytes:
+            self._with_reserve(self._roll)
+            segment = self._segments[self._current]
+        at = segment.size
+        size = sum(map(len, parts))
+        self._with_reserve(lambda: self._write(segment, parts))
+        segment.size = at + size
+        self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
+        self._unsynced += 1
+        if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
+            self._sync()
+        return self._current << POSITION_BITS | at
+
+    def _write(self, segment: Segment, parts: Sequence[Buffer]) -> None:
+        """All of it or nothing: a write that failed for want of space is taken back."""
+        try:
+            self._files.write(segment.handle, parts)
+        except OSError as error:
+            if error.errno in _FULL:
+                self._files.truncate(segment.handle, segment.size)
+            raise
+
+    def _with_reserve(self, work: Callable[[], None]) -> None:
+        """Do it; on a full disk give up the reserve and do it again; if that is not enough, say so."""
+        try:
+            work()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._short_of_space = True
+            self._files.remove(self._reserve)
+            try:
+                work()
+            except OSError as second:
+                if second.errno in _FULL:
+                    raise OutOfSpace("the disk is full") from second
+                raise
+
+    def _sync(self) -> None:
+        self._files.sync(self._segments[self._current].handle)
+        self._unsynced = 0
+        # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
+        self._files.write_at(self._hint, 0, _cell(self.tail.index))
+
+    def _sync_later(self) -> None:
+        self._sync_timer = None
+        if self._failed is None:
+            self._sync_task = asyncio.ensure_future(self._sync_in_background())
+
+    async def _sync_in_background(self) -> None:
+        try:
+            await self._offload(self._sync)
+        except Failed:
+            return  # remembered; the next append reports it
+
+    def _roll(self) -> None:
+        """Close the current file and begin the next, durable before anything is written to it."""
+        files = self._files
+        if self._segments and self._unsynced and self._fsync != "never":
+            self._sync()
+        first = self.tail.index + 1
+        path = f"{self._root}/journal/{first:020d}.log"
+        header = FILE_HEADER.pack(FILE_MAGIC, self._shard, 0, first, self.tail.chain, bytes(20), 0)[:-4]
+        header += google_crc32c.value(header).to_bytes(4, "little")
+        files.remove(path)  # of an attempt that ran out of space
+        handle = files.open(path, create=True)
+        try:
+            files.write(handle, [header])
+            files.sync(handle)
+        except OSError as error:
+            files.close(handle)
+            if error.errno in _FULL:
+                files.remove(path)
+            raise
+        files.sync_dir(f"{self._root}/journal")
+        self._current = first
+        self._segments[first] = Segment(path, handle, first, FILE_HEADER_BYTES)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
+        firsts = sorted(self._segments)
+        for first, following in zip(firsts, [*firsts[1:], None], strict=True):
+            segment = self._segments[first]
+            if following is not None and following <= after + 1:
+                continue
+            at, index = FILE_HEADER_BYTES, first - 1
+            try:
+                for at, frame in self._scan(segment):
+                    index = frame.index
+                    if index > after:
+                        yield first << POSITION_BITS | at, frame
+            except BadFrame as error:
+                raise Damaged(f"{segment.path}, offset {at}: behind frame {index}: {error}") from None
+            if following is not None and index != following - 1:
+                raise Damaged(f"{segment.path} ends with frame {index}, the next file begins with {following}")
+
+    def read(self, locator: int, skip: int, length: int) -> bytes:
+        segment = self._segments[locator >> POSITION_BITS]
+        at = (locator & (1 << POSITION_BITS) - 1) + skip
+        data = self._files.read(segment.handle, at, length)
+        if len(data) != length:
+            raise Damaged(f"{segment.path}, offset {at}: {length} bytes were written here, {len(data)} are left")
+        return data
+
+    async def first_kept(self) -> int:
+        return self._segments[min(self._segments)].first
+
+    async def trim(self, upto: int) -> None:
+        self._check()
+        await self._offload(lambda: self._trim(upto))
+
+    def _trim(self, upto: int) -> None:
+        firsts = sorted(self._segments)
+        for first, following in zip(firsts, firsts[1:], strict=False):
+            if following > upto + 1:
+                break
+            segment = self._segments.pop(first)
+            self._files.close(segment.handle)
+            self._files.remove(segment.path)
+        self._files.sync_dir(f"{self._root}/journal")
+
+    # -- blobs --------------------------------------------------------------------------------------------------
+
+    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        self._check()
+        await self._offload(lambda: self._put_blob(name, parts))
+
+    def _put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        files, path = self._files, f"{self._root}/blobs/{name}"
+        files.remove(f"{path}.tmp")
+        handle = files.open(f"{path}.tmp", create=True)
+        try:
+            files.write(handle, parts)
+            files.sync(handle)
+        except OSError as error:
+            if error.errno in _FULL:
+                files.remove(f"{path}.tmp")
+                raise OutOfSpace("the disk is full") from error
+            raise
+        finally:
+            files.close(handle)
+        files.rename(f"{path}.tmp", path)
+        files.sync_dir(f"{self._root}/blobs")
+
+    def read_blob(self, name: str, start: int, length: int) -> bytes:
+        handle = self._blob_handles.get(name)
+        if handle is None:
+            if len(self._blob_handles) >= BLOB_HANDLES_MAX:
+                self._files.close(self._blob_handles.pop(next(iter(self._blob_handles))))
+            handle = self._blob_handles[name] = self._files.open(f"{self._root}/blobs/{name}")
+        return self._files.read(handle, start, length)
+
+    async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
+        return await self._offload(lambda: self._list_blobs(prefix))
+
+    def _list_blobs(self, prefix: str) -> list[tuple[str, int]]:
+        found = []
+        for name in self._files.list_dir(f"{self._root}/blobs"):
+            if name.startswith(prefix) and not name.endswith(".tmp"):
+                handle = self._files.open(f"{self._root}/blobs/{name}")
+                found.append((name, self._files.size(handle)))
+                self._files.close(handle)
+        return sorted(found)
+
+    async def delete_blob(self, name: str) -> None:
+        self._check()
+        await self._offload(lambda: self._delete_blob(name))
+
+    def _delete_blob(self, name: str) -> None:
+        handle = self._blob_handles.pop(name, None)
+        if handle is not None:
+            self._files.close(handle)
+        self._files.remove(f"{self._root}/blobs/{name}")
+        self._files.sync_dir(f"{self._root}/blobs")
+
+    # -- space, failure, end --------------------------------------------------------------------------------------
+
+    async def check_space(self) -> None:
+        """Take the reserve back if there is room for it again."""
+        if self._short_of_space and self._failed is None:
+            await self._offload(self._restore_reserve)
+
+    def _restore_reserve(self) -> None:
+        files = self._files
+        if files.exists(self._reserve):
+            self._short_of_space = False
+            return
+        try:
+            handle = files.open(self._reserve, create=True)
+            try:
+                files.allocate(handle, limits.DISK_RESERVE_BYTES)
+            finally:
+                files.close(handle)
+            self._short_of_space = False
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            files.remove(self._reserve)
+            self._short_of_space = True
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise Failed(self._failed)
+
+    async def _offload(self, work: Callable[[], T]) -> T:
+        """Disk work whose failure ends the journal's life here, unless the failure is known to have changed nothing."""
+        try:
+            return await self._files.offload(work)
+        except OSError as error:
+            self._failed = f"the disk failed ({error}); restart to read the journal again"
+            raise Failed(self._failed) from error
+
+    async def close(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        if self._sync_task is not None:
+            await self._sync_task
+        if self._failed is None and self._unsynced and self._fsync != "never":
+            await self._offload(self._sync)
+        for handle in (*(segment.handle for segment in self._segments.values()), *self._blob_handles.values(), self._hint):
+            self._files.close(handle)
+        self._segments, self._blob_handles = {}, {}
+        self._failed = self._failed or "the journal is closed"
+
+
+def _cell(value: int) -> bytes:
+    raw = value.to_bytes(8, "little")
+    return raw + google_crc32c.value(raw).to_bytes(4, "little")
+
+
+assert FILE_HEADER.size == FILE_HEADER_BYTES
+assert limits.JOURNAL_SEGMENT_BYTES + 2 * limits.COMMIT_BYTES_MAX < 1 << POSITION_BITS

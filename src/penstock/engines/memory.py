@@ -1,0 +1,98 @@
+"""The reference engine: everything in this process, nothing on disk. Says so: `durable` is false.
+
+It exists for tests and for brokers that may forget. Acquiring a shard again fences the earlier owner, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from penstock.batch import Buffer
+from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
+from penstock.journal.port import Failed, Fenced, Tail
+
+
+class _Store:
+    def __init__(self) -> None:
+        self.term = 0
+        self.first = 1
+        self.frames: list[bytes] = []
+        self.blobs: dict[str, bytes] = {}
+
+
+class MemoryJournal:
+    durable = False
+    short_of_space = False
+
+    def __init__(self, store: _Store):
+        self._store = store
+        self._closed = False
+        store.term += 1
+        self.term = store.term
+        chain = store.frames[-1][HEADER.size - 16 : HEADER.size] if store.frames else CHAIN_START
+        self.tail = Tail(store.first + len(store.frames) - 1, chain)
+
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+        self._check()
+        assert index == self.tail.index + 1, "frames are appended in order"
+        self._store.frames.append(b"".join(parts))
+        self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
+        return index
+
+    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
+        chain = CHAIN_START
+        for position, data in enumerate(list(self._store.frames)):
+            index = self._store.first + position
+            frame = read_frame(memoryview(data), 0, (index, chain) if position or self._store.first == 1 else None)
+            chain = frame.chain
+            if index > after:
+                yield index, frame
+
+    def read(self, locator: int, skip: int, length: int) -> bytes:
+        return self._store.frames[locator - self._store.first][skip : skip + length]
+
+    async def first_kept(self) -> int:
+        return self._store.first
+
+    async def trim(self, upto: int) -> None:
+        self._check()
+        drop = max(0, min(upto, self.tail.index - 1) - self._store.first + 1)
+        del self._store.frames[:drop]
+        self._store.first += drop
+
+    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        self._check()
+        self._store.blobs[name] = b"".join(parts)
+
+    def read_blob(self, name: str, start: int, length: int) -> bytes:
+        return self._store.blobs[name][start : start + length]
+
+    async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
+        return sorted((name, len(data)) for name, data in self._store.blobs.items() if name.startswith(prefix))
+
+    async def delete_blob(self, name: str) -> None:
+        self._check()
+        self._store.blobs.pop(name, None)
+
+    async def check_space(self) -> None:
+        return
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Failed("the journal is closed")
+        if self._store.term != self.term:
+            raise Fenced(f"term {self.term} ended; the shard is in term {self._store.term}")
+
+    async def close(self) -> None:
+        self._closed = True
+
+
+class MemoryEngine:
+    def __init__(self) -> None:
+        self._stores: dict[int, _Store] = {}
+
+    async def acquire(self, shard: int, owner: bytes) -> MemoryJournal:  # noqa: ARG002  nobody else can be here
+        return MemoryJournal(self._stores.setdefault(shard, _Store()))
+
+    async def close(self) -> None:
+        return

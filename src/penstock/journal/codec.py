@@ -1,0 +1,92 @@
+"""Records <-> bytes: a MessagePack map each, with the batch beside it. Format: docs/formats/journal.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import google_crc32c
+import msgspec
+
+from penstock.batch import BadBatch, Batch
+from penstock.core import records
+from penstock.core.records import Record
+
+PREFIX = struct.Struct("<III")
+"""Length of the map, length of the attachment, CRC32C of both."""
+
+
+class UnknownRecord(Exception):
+    """A record that this version cannot apply. Skipping it would be wrong, so the shard does not open."""
+
+
+class _PublishedMeta(records.Fact, tag="published"):
+    """A published record without its batch, which travels as the attachment."""
+
+    queue: int
+    partition: int
+    offset: int
+    id: bytes
+    producer: str = ""
+    epoch: int = 0
+    seqs: list[int] = []
+
+
+_KINDS: Any = _PublishedMeta
+for _kind in records.KINDS:
+    if _kind is not records.Published:
+        _KINDS = _KINDS | _kind
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_KINDS).decode
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """The record's own bytes, and what follows them unchanged."""
+    if type(record) is records.Published:
+        batch = record.batch
+        meta = _encode(
+            _PublishedMeta(
+                record.at, record.queue, record.partition, record.offset, record.id.to_bytes(16, "big"),
+                record.producer, record.epoch, record.seqs,
+            )
+        )  # fmt: skip
+        frame = batch.frame if isinstance(batch.frame, bytes) else bytes(batch.frame)
+        crc = google_crc32c.extend(google_crc32c.value(meta), frame)
+        return PREFIX.pack(len(meta), len(frame), crc) + meta, frame
+    meta = _encode(record)
+    return PREFIX.pack(len(meta), 0, google_crc32c.value(meta)) + meta, None
+
+
+def decode(body: memoryview) -> Iterator[tuple[int, Record]]:
+    """(position, record) for each record of a frame's body."""
+    at, size = 0, len(body)
+    while at < size:
+        record, after = decode_at(body, at)
+        yield at, record
+        at = after
+
+
+def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
+    """The record at this position and where the next one begins."""
+    try:
+        meta_length, attached, crc = PREFIX.unpack_from(body, at)
+        start = at + PREFIX.size
+        middle = start + meta_length
+        after = middle + attached
+        if after > len(body):
+            raise UnknownRecord(f"the record at {at} is longer than its frame")
+        if google_crc32c.value(bytes(body[start:after])) != crc:
+            raise UnknownRecord(f"the checksum of the record at {at} does not match")
+        meta = _decode(body[start:middle])
+        if type(meta) is _PublishedMeta:
+            return (
+                records.Published(
+                    meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
+                    Batch.open(body[middle:after]), meta.producer, meta.epoch, meta.seqs,
+                ),
+                after,
+            )  # fmt: skip
+    except (struct.error, msgspec.DecodeError, UnicodeDecodeError, BadBatch) as error:
+        raise UnknownRecord(f"the record at {at} is not one this version knows: {error}") from None
+    return meta, after

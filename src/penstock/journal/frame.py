@@ -1,0 +1,113 @@
+"""Frames: how one group commit becomes bytes, and how bytes are believed again. Format: docs/formats/journal.md.
+
+Sans I/O. `FrameWriter` keeps the chain while writing, `read_frame` checks one frame and says exactly what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import google_crc32c
+
+from penstock import limits
+from penstock.batch import Buffer
+
+HEADER = struct.Struct("<2sBBIIIQQQ16s16s")
+MAGIC = b"PJ"
+VERSION = 1
+CHAIN_START = bytes(16)
+BODY_BYTES_MAX = 2 * limits.COMMIT_BYTES_MAX
+"""A commit is closed when it passes its limit, so the last command may carry it beyond; never further than this."""
+
+_CHAINED = slice(8, 56)
+_TAIL = struct.Struct("<IIQQQ16s")
+_START = struct.Struct("<2sBBI")
+
+
+class BadFrame(Exception):
+    """These bytes are not a whole, undamaged frame."""
+
+
+class Frame(NamedTuple):
+    index: int
+    term: int
+    at_ms: int
+    node: bytes
+    chain: bytes
+    body: memoryview
+
+    @property
+    def size(self) -> int:
+        return HEADER.size + len(self.body)
+
+
+class FrameWriter:
+    """Gives each commit its index, its checksums and its link to the one before."""
+
+    def __init__(self, node: bytes, term: int, next_index: int = 1, chain: bytes = CHAIN_START):
+        self._node = node
+        self.term = term
+        self.next_index = next_index
+        self.chain = chain
+
+    def seal(self, at_ms: int, parts: Sequence[Buffer]) -> bytes:
+        """The header for a body made of these parts. The body itself is not copied."""
+        crc, length = 0, 0
+        for part in parts:
+            crc = google_crc32c.extend(crc, part if isinstance(part, bytes) else bytes(part))
+            length += len(part)
+        assert length <= BODY_BYTES_MAX, "the commit must be bounded before it is sealed"
+        linked = _TAIL.pack(crc, length, self.next_index, self.term, at_ms, self._node)
+        self.chain = blake2b(linked, digest_size=16, key=self.chain).digest()
+        self.next_index += 1
+        covered = linked + self.chain
+        return _START.pack(MAGIC, VERSION, 0, google_crc32c.value(covered)) + covered
+
+
+def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = None) -> Frame:
+    """The frame that starts at `at`. With `expected` (index, chain before it) its place in the history is checked too."""
+    header = bytes(view[at : at + HEADER.size])
+    if len(header) < HEADER.size:
+        raise BadFrame(f"the header ends after {len(header)} of {HEADER.size} bytes")
+    magic, version, flags, header_crc, body_crc, length, index, term, at_ms, node, chain = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise BadFrame("no frame begins here")
+    if google_crc32c.value(header[8:]) != header_crc:
+        raise BadFrame("the header's checksum does not match")
+    if version != VERSION or flags:
+        raise BadFrame(f"frame version {version}, flags {flags:#x} are not known here")
+    if length > BODY_BYTES_MAX:
+        raise BadFrame(f"a body of {length} bytes is over the limit")
+    if len(view) - at - HEADER.size < length:
+        raise BadFrame(f"the body ends after {len(view) - at - HEADER.size} of {length} bytes")
+    body = view[at + HEADER.size : at + HEADER.size + length]
+    if google_crc32c.value(bytes(body)) != body_crc:
+        raise BadFrame("the body's checksum does not match")
+    if expected is not None:
+        expected_index, previous = expected
+        if index != expected_index:
+            raise BadFrame(f"frame {index} stands where frame {expected_index} belongs")
+        if blake2b(header[_CHAINED], digest_size=16, key=previous).digest() != chain:
+            raise BadFrame(f"frame {index} does not continue the history before it: the chain is broken")
+    return Frame(index, term, at_ms, node, chain, body)
+
+
+def find_frame(view: memoryview, after: int) -> int | None:
+    """Where the next whole frame begins at or behind `after`, or None. For telling a torn tail from damage."""
+    data = bytes(view[after:])
+    at = data.find(MAGIC)
+    while at >= 0:
+        try:
+            read_frame(view, after + at)
+        except BadFrame:
+            at = data.find(MAGIC, at + 1)
+        else:
+            return after + at
+    return None
+
+
+assert HEADER.size == 72 and _START.size + _TAIL.size + 16 == HEADER.size
+

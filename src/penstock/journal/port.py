@@ -1,0 +1,103 @@
+"""The one port that every engine implements: where journals and blobs live.
+
+An engine stores bytes and enforces ownership; it understands neither records nor messages. The conformance suite in
+`penstock.testing.check_engine` states the contract as tests, and every engine passes the same one.
+
+Outcomes of a write are told apart, because they ask for different things:
+
+- `Fenced`: a newer term exists. Surely not written. The caller is no longer the owner and steps down.
+- `OutOfSpace`: surely not written; the journal is as it was before the call.
+- `Failed`: nobody knows. The engine accepts nothing more; memory must be dropped and the journal read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+from penstock.batch import Buffer
+from penstock.journal.frame import Frame
+
+
+class EngineError(Exception):
+    """Base of what an engine raises about its store."""
+
+
+class Fenced(EngineError):
+    pass
+
+
+class OutOfSpace(EngineError):
+    pass
+
+
+class Failed(EngineError):
+    pass
+
+
+class Damaged(EngineError):
+    """The store holds something that must not be believed; the message names the file and the offset."""
+
+
+class Tail(NamedTuple):
+    """Where a journal ends."""
+
+    index: int
+    chain: bytes
+
+
+class ShardJournal(Protocol):
+    """One shard's journal, opened by its owner."""
+
+    term: int
+    tail: Tail
+
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+        """Store the frame made of these parts as frame `index`; returns its locator for `read`.
+
+        Durable when it returns, if the engine's policy is so; `durable` says. Calls may overlap: they are written in
+        the order in which they were made.
+        """
+
+    @property
+    def durable(self) -> bool:
+        """True if a returned append survives the loss of power."""
+
+    @property
+    def short_of_space(self) -> bool:
+        """True while only what finishes messages should be written."""
+
+    def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
+        """(locator, frame) for every frame with an index greater than `after`, in order."""
+
+    def read(self, locator: int, skip: int, length: int) -> bytes:
+        """`length` bytes of a stored frame, from its byte `skip` on. Only for locators of this journal."""
+
+    async def trim(self, upto: int) -> None:
+        """Frames up to this index will not be asked for again; the engine may drop them, whole files at a time."""
+
+    async def first_kept(self) -> int:
+        """The lowest index that `replay` could still deliver."""
+
+    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Store an immutable blob, whole and durable, or not at all. A name is used once."""
+
+    def read_blob(self, name: str, start: int, length: int) -> bytes: ...
+
+    async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
+        """(name, size), sorted by name; only blobs that are whole."""
+
+    async def delete_blob(self, name: str) -> None: ...
+
+    async def check_space(self) -> None:
+        """Look again whether there is room; called when a publish was refused for want of it."""
+
+    async def close(self) -> None:
+        """Make everything durable and let go."""
+
+
+class Engine(Protocol):
+    async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
+        """Open a shard's journal under a new term that fences every earlier owner and is durable before this returns."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,64 @@
+"""One shard, open: its journal, its loop and its housekeeper, started and stopped in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.clock import Clock
+from penstock.core.commands import Open
+from penstock.ids import ulid_text
+from penstock.journal.port import Engine, ShardJournal
+from penstock.runtime.loop import ShardLoop
+from penstock.runtime.recovery import Recovered, recover
+from penstock.runtime.upkeep import Upkeep
+
+
+class ShardHost:
+    """Use `open_shard`."""
+
+    def __init__(self, journal: ShardJournal, loop: ShardLoop, upkeep: Upkeep, recovered: Recovered):
+        self.journal = journal
+        self.loop = loop
+        self.upkeep = upkeep
+        self.replayed = recovered.replayed
+
+    async def close(self, *, final_snapshot: bool = True) -> None:
+        """Everything decided becomes durable; the next start begins with a snapshot."""
+        self.loop.closing = True
+        await self.upkeep.stop(final_snapshot=final_snapshot)
+        await self.loop.drain()
+        await self.journal.close()
+
+
+async def open_shard(
+    engine: Engine,
+    number: int,
+    clock: Clock,
+    node: bytes,
+    *,
+    on_failure: Callable[[str], None] = lambda _: None,
+    segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
+    segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
+) -> ShardHost:
+    """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed."""
+    journal = await engine.acquire(number, node)
+    recovered = await recover(journal, node)
+    clock.advance_to_ms(recovered.shard.now_ms)
+
+    async def reload() -> tuple[Any, Any, Any]:
+        again = await recover(journal, node)
+        return again.shard, again.log, again.writer
+
+    loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload)
+    await loop.submit(Open(journal.term, ulid_text(int.from_bytes(node, "big"))))
+    upkeep = Upkeep(
+        loop,
+        recovered.marks,
+        recovered.next_segment,
+        every_bytes=segment_bytes,
+        kept=segments_kept,
+        shard_changed=recovered.replayed > 0,
+    )
+    return ShardHost(journal, loop, upkeep, recovered)

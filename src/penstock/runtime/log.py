@@ -1,0 +1,302 @@
+"""Where messages lie: offset -> bytes, for every partition of a shard.
+
+The journal is the log. For each partition a sparse index says which stored piece (a stretch of a journal frame, or of
+a sealed segment) begins with which offset; a piece is at least 4 KiB where small records lie side by side, so the index
+grows with bytes, not with messages. The newest records stay in memory, up to a bound; everything else is read when it
+is asked for, and every record read is checked against its own CRC.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock import limits
+from penstock.core.ranges import RangeSet
+from penstock.core.records import Published
+from penstock.journal.codec import UnknownRecord, decode
+from penstock.journal.port import Damaged, ShardJournal
+
+
+class StoredRun(NamedTuple):
+    """Consecutive messages of one partition, as they were published together (or a cut of that)."""
+
+    record: Published
+    first: int
+    stop: int
+
+
+class PartitionIndex:
+    """Pieces in ascending order of their first offset, in parallel arrays of integers."""
+
+    __slots__ = ("ends", "firsts", "lengths", "locators", "skips", "times")
+
+    def __init__(self) -> None:
+        self.firsts = array("q")
+        self.ends = array("q")
+        self.locators = array("q")
+        """Of the journal if positive; otherwise minus the number of a sealed segment."""
+        self.skips = array("q")
+        self.lengths = array("q")
+        self.times = array("q")
+        """Milliseconds in the first message's id: never falls within a partition."""
+
+    def add(self, first: int, end: int, locator: int, skip: int, length: int, time_ms: int) -> None:
+        if (
+            self.firsts
+            and self.locators[-1] == locator
+            and self.ends[-1] == first
+            and self.skips[-1] + self.lengths[-1] <= skip
+            and skip + length - self.skips[-1] <= limits.SPARSE_INDEX_BYTES
+        ):
+            self.ends[-1] = end
+            self.lengths[-1] = skip + length - self.skips[-1]
+            return
+        self.firsts.append(first)
+        self.ends.append(end)
+        self.locators.append(locator)
+        self.skips.append(skip)
+        self.lengths.append(length)
+        self.times.append(time_ms)
+
+    def at(self, offset: int) -> int:
+        """The piece that holds this offset, or the first one behind it."""
+        piece = bisect_right(self.firsts, offset) - 1
+        return piece if piece >= 0 and offset < self.ends[piece] else piece + 1
+
+    def keep(self, chosen: list[int]) -> None:
+        """Only these pieces, ascending."""
+        if len(chosen) == len(self.firsts):
+            return
+        for name in self.__slots__:
+            values = getattr(self, name)
+            setattr(self, name, array("q", [values[piece] for piece in chosen]))
+
+    def drop_before(self, offset: int) -> None:
+        piece = self.at(offset)
+        if piece:
+            for name in self.__slots__:
+                del getattr(self, name)[:piece]
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def dump(self) -> list[bytes]:
+        return [getattr(self, name).tobytes() for name in self.__slots__]
+
+    @classmethod
+    def load(cls, columns: list[bytes]) -> PartitionIndex:
+        index = cls()
+        for name, column in zip(cls.__slots__, columns, strict=True):
+            getattr(index, name).frombytes(column)
+        return index
+
+
+class HotRecords:
+    """The newest records of a partition, oldest first: a list with a moving head."""
+
+    __slots__ = ("head", "offsets", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Published] = []
+        self.offsets: list[int] = []
+        self.head = 0
+
+    def append(self, record: Published) -> None:
+        self.records.append(record)
+        self.offsets.append(record.offset)
+
+    def popleft(self) -> Published:
+        record = self.records[self.head]
+        self.head += 1
+        if self.head * 2 > len(self.records) + 16:
+            del self.records[: self.head], self.offsets[: self.head]
+            self.head = 0
+        return record
+
+    def since(self, offset: int) -> Iterator[Published]:
+        """From the record that holds `offset` on."""
+        for at in range(max(self.head, bisect_right(self.offsets, offset) - 1), len(self.records)):
+            yield self.records[at]
+
+    def first_offset(self) -> int:
+        return self.offsets[self.head]
+
+    def __len__(self) -> int:
+        return len(self.records) - self.head
+
+
+class MessageLog:
+    """The bytes of one shard's messages."""
+
+    def __init__(self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX):
+        self._journal = journal
+        self.indexes: dict[tuple[int, int], PartitionIndex] = {}
+        self._hot: dict[tuple[int, int], HotRecords] = {}
+        self._hot_order: deque[tuple[int, int]] = deque()
+        self._hot_room = hot_bytes
+        self._last_piece: dict[tuple[int, int], tuple[int, int, list[Published]]] = {}
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def add(self, record: Published, locator: int, skip: int, length: int, *, hot: bool = True) -> None:
+        """A published record is durable at this place."""
+        place = (record.queue, record.partition)
+        index = self.indexes.get(place)
+        if index is None:
+            index = self.indexes[place] = PartitionIndex()
+        index.add(record.offset, record.offset + record.batch.count, locator, skip, length, record.id >> 80)
+        if hot:
+            hot_records = self._hot.get(place)
+            if hot_records is None:
+                hot_records = self._hot[place] = HotRecords()
+            hot_records.append(record)
+            self._hot_order.append(place)
+            self._hot_room -= len(record.batch.frame)
+            while self._hot_room < 0:
+                self._cool()
+
+    def _cool(self) -> None:
+        place = self._hot_order.popleft()
+        records = self._hot[place]
+        self._hot_room += len(records.popleft().batch.frame)
+        if not records:
+            del self._hot[place]
+
+    def forget(self, queue: int) -> None:
+        for place in [place for place in self.indexes if place[0] == queue]:
+            del self.indexes[place]
+            self._last_piece.pop(place, None)
+
+    def drop_before(self, queue: int, partition: int, offset: int) -> None:
+        """Nothing below this offset will be asked for again."""
+        index = self.indexes.get((queue, partition))
+        if index is not None:
+            index.drop_before(offset)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def runs(self, queue: int, partition: int, first: int, stop: int) -> Iterator[StoredRun]:
+        """The messages of `[first, stop)` that are stored, in order. Gaps (compacted away) are passed over."""
+        place = (queue, partition)
+        hot = self._hot.get(place)
+        hot_from = hot.first_offset() if hot else stop
+        if first < hot_from:
+            for record in self._stored(place, first, min(stop, hot_from)):
+                cut = _cut(record, first, min(stop, hot_from))
+                if cut is not None:
+                    yield cut
+        if hot and stop > hot_from:
+            for record in hot.since(max(first, hot_from)):
+                if record.offset >= stop:
+                    break
+                cut = _cut(record, first, stop)
+                if cut is not None:
+                    yield cut
+
+    def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
+        """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
+        index = self.indexes.get((queue, partition))
+        if index is None:
+            return stop, 0
+        used = 0
+        piece = index.at(first)
+        while piece < len(index) and index.firsts[piece] < stop:
+            begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
+            each = index.lengths[piece] // (index.ends[piece] - index.firsts[piece]) + 1
+            if used + each * (end - begin) > room:
+                return max(first + 1, begin + (room - used) // each), room
+            used += each * (end - begin)
+            piece += 1
+        return stop, used
+
+    def offset_at(self, queue: int, partition: int, time_ms: int) -> int | None:
+        """The first stored offset published at or after this time; None if there is none."""
+        index = self.indexes.get((queue, partition))
+        if index is None:
+            return None
+        piece = max(0, bisect_right(index.times, time_ms - 1) - 1)
+        while piece < len(index):
+            for record in self._piece((queue, partition), piece):
+                if record.at >= time_ms:
+                    return record.offset
+            piece += 1
+        return None
+
+    def find(self, queue: int, partition: int, message_id: int) -> tuple[Published, int] | None:
+        """The record and the offset of the message with this id, if it is still stored."""
+        index = self.indexes.get((queue, partition))
+        if index is None or not index.firsts:
+            return None
+        time_ms = message_id >> 80
+        piece = bisect_right(index.times, time_ms) - 1
+        while piece >= 0:
+            for record in self._piece((queue, partition), piece):
+                if record.id <= message_id < record.id + record.batch.count:
+                    return record, record.offset + message_id - record.id
+            if index.times[piece] < time_ms:
+                break
+            piece -= 1
+        return None
+
+    def _stored(self, place: tuple[int, int], first: int, stop: int) -> Iterator[Published]:
+        index = self.indexes.get(place)
+        if index is None:
+            return
+        piece = index.at(first)
+        while piece < len(index) and index.firsts[piece] < stop:
+            yield from self._piece(place, piece)
+            piece += 1
+
+    def _piece(self, place: tuple[int, int], piece: int) -> list[Published]:
+        """The records of one piece that belong to its partition; the last one read is remembered."""
+        index = self.indexes[place]
+        locator, skip, length = index.locators[piece], index.skips[piece], index.lengths[piece]
+        last = self._last_piece.get(place)
+        if last is not None and last[:2] == (locator, skip) and last[2] and last[2][-1].offset < index.ends[piece]:
+            return last[2]
+        if locator > 0:
+            data = self._journal.read(locator, skip, length)
+        else:
+            data = self._journal.read_blob(segment_name(-locator), skip, length)
+        try:
+            records = [
+                record
+                for _, record in decode(memoryview(data))
+                if isinstance(record, Published) and (record.queue, record.partition) == place
+            ]
+        except UnknownRecord as error:
+            where = f"journal locator {locator}" if locator > 0 else segment_name(-locator)
+            raise Damaged(f"{where}, offset {skip}: {error}") from None
+        self._last_piece[place] = (locator, skip, records)
+        return records
+
+    def live_runs(self, place: tuple[int, int], piece: int, live: RangeSet) -> Iterator[StoredRun]:
+        """What of a piece is still wanted, as runs."""
+        for record in self._piece(place, piece):
+            for first, stop in live.within(record.offset, record.offset + record.batch.count):
+                yield StoredRun(record, first, stop)
+
+
+def segment_name(number: int) -> str:
+    return f"segment-{number:012d}"
+
+
+def cut_record(run: StoredRun) -> Published:
+    """The run as a record of its own."""
+    record, first, stop = run
+    if first == record.offset and stop == first + record.batch.count:
+        return record
+    row = first - record.offset
+    return Published(
+        record.at, record.queue, record.partition, first, record.id + row, record.batch.run(row, row + stop - first)
+    )
+
+
+def _cut(record: Published, first: int, stop: int) -> StoredRun | None:
+    begin, end = max(first, record.offset), min(stop, record.offset + record.batch.count)
+    return StoredRun(record, begin, end) if begin < end else None
+

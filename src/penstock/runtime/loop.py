@@ -1,0 +1,384 @@
+"""The shard's loop: decide, apply, append, release.
+
+A command is decided and applied the moment it arrives, on the event loop's thread, and its records are put on the pile
+for the next commit; its reply is parked. While one commit is being made durable the next pile grows: that is the whole
+group commit. Replies leave in order, when the frame that holds their facts is durable. A command without records is
+a read, and leaves behind the facts that it has seen.
+
+The only rollback is a reload. If a commit surely was not written (no space), everything parked fails and the shard is
+read again from its journal. If nobody knows (the disk failed, another owner fenced us), the shard stops for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock import limits
+from penstock.clock import Clock
+from penstock.core import commands
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.commands import Command
+from penstock.core.decide import decide
+from penstock.core.records import Published, QueueDeleted, QueuePurged, Record
+from penstock.core.state import NEVER_MS, Shard
+from penstock.errors import DiskFull, PenstockError, Unavailable
+from penstock.journal.codec import PREFIX, encode
+from penstock.journal.frame import HEADER, FrameWriter
+from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
+from penstock.runtime.counters import Counters
+from penstock.runtime.log import MessageLog
+from penstock.runtime.parking import Waiters
+
+ATTACHED_INLINE_BYTES = 4096
+"""Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
+
+
+Cut = Callable[[int, bytes, int], None]
+"""Told the index, the chain and the locator of the frame that a cut was made behind (locator 0: of an earlier run)."""
+
+
+class Parked:
+    """One command's share of a commit: its bytes, what to index once they are durable, and who waits for it."""
+
+    __slots__ = ("cut", "future", "parts", "published", "reply", "size")
+
+    def __init__(self, reply: Any, future: asyncio.Future[Any] | None):
+        self.reply = reply
+        self.future = future
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.cut: Cut | None = None
+        self.published: list[tuple[Published, int, int]] = []
+        """(record, position within this share, length)"""
+
+
+class ShardLoop:
+    """One shard, owned by this process. All methods run on one event loop."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        journal: ShardJournal,
+        log: MessageLog,
+        writer: FrameWriter,
+        clock: Clock,
+        on_failure: Callable[[str], None] = lambda _: None,
+        reload: Callable[[], Any] | None = None,
+    ):
+        self.shard = shard
+        self.journal = journal
+        self.log = log
+        self.counters = Counters()
+        self.failed: str | None = None
+        self.closing = False
+        self._writer = writer
+        self._clock = clock
+        self._on_failure = on_failure
+        self._reload = reload
+        self._waiters = Waiters()
+        self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
+        self._pile: deque[Parked] = deque()
+        self._pile_bytes = 0
+        self._in_flight = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._work = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER_MS
+        self._committed_bytes = 0
+        self._last_locator = 0
+        self.on_commit: Callable[[int], None] = lambda _: None
+        """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        self._committer = asyncio.ensure_future(self._commit_forever())
+        self._arm_timer()
+
+    # -- commands ---------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """Decide now; the future has the reply when it is durable. Raises what the machine refuses."""
+        self._admit(command)
+        now_ms = self._clock.now_ms()
+        self._advance(now_ms)
+        decision = decide(self.shard, command, now_ms, self.log.fit)
+        future = asyncio.get_running_loop().create_future()
+        self._park(decision.records, decision.reply, future)
+        if decision.records:
+            self._serve_waiters(decision.records)
+            self._arm_timer()
+        return future
+
+    def lease(self, command: commands.Lease, wait_ms: int) -> asyncio.Future[Any]:
+        """Like `submit`, but an empty answer may take up to `wait_ms`: the caller is parked until there is something."""
+        self._admit(command)
+        self._advance(self._clock.now_ms())
+        future = asyncio.get_running_loop().create_future()
+        if self._grant(command, future):
+            return future
+        if wait_ms and not self.closing:
+            return self._waiters.park(command, wait_ms)
+        self._park([], [], future)
+        return future
+
+    async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
+        """Wait until something is stored in this partition, or the time is over. Readers share: all are woken."""
+        if self.closing or self.failed is not None:
+            return
+        reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.setdefault((queue, partition), []).append(reader)
+        await asyncio.wait([reader], timeout=wait_ms / 1000)
+        if not reader.done():
+            reader.cancel()
+            waiting = self._readers.get((queue, partition))
+            if waiting is not None and reader in waiting:
+                waiting.remove(reader)
+                if not waiting:
+                    del self._readers[queue, partition]
+
+    def cut(self, cut: Cut) -> asyncio.Future[Any]:
+        """End a frame behind everything decided so far, and call `cut` the moment it is durable, before anything else.
+
+        The state as it is now is then the state after that frame.
+        """
+        if self.failed is not None:
+            raise Failed(self.failed)
+        future = asyncio.get_running_loop().create_future()
+        parked = Parked(None, future)
+        parked.cut = cut
+        self._pile.append(parked)
+        self._idle.clear()
+        self._work.set()
+        return future
+
+    @property
+    def waiting(self) -> int:
+        return self._waiters.count
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _admit(self, command: Command) -> None:
+        if self.failed is not None:
+            raise Unavailable(self.failed, retry_after_ms=1_000)
+        if self._pile_bytes > limits.PENDING_BYTES_MAX or len(self._pile) > limits.PENDING_COMMANDS_MAX:
+            raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
+        if type(command) is commands.Publish:
+            if self.closing:
+                raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
+            if self.journal.short_of_space:
+                asyncio.ensure_future(self._look_for_space())
+                raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
+
+    async def _look_for_space(self) -> None:
+        try:
+            await self.journal.check_space()
+        except EngineError as error:
+            self._fail(str(error))
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _advance(self, now_ms: int) -> None:
+        """Let time do what it does, before anything is decided at `now_ms`."""
+        if self.shard.next_deadline_ms() > now_ms:
+            return
+        woken = advance(self.shard, now_ms)
+        if self.shard.needs_tick():
+            decision = decide(self.shard, commands.Tick(), now_ms)
+            self._park(decision.records, None, None)
+        for queue in woken:
+            if self._waiters.has(queue):
+                self._waiters.serve(queue, self._grant)
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        """Sleep exactly until time has something to do."""
+        deadline_ms = self.shard.next_deadline_ms()
+        if deadline_ms == self._timer_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_ms = deadline_ms
+        if deadline_ms < NEVER_MS:
+            # Far deadlines are approached in hops: an hour of slewing clocks must not make them late.
+            wait_s = min(max(0, deadline_ms - self._clock.now_ms()) / 1000, 3600)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_ms = NEVER_MS
+        if self.failed is None:
+            self._advance(self._clock.now_ms())
+            self._arm_timer()
+
+    # -- delivery ---------------------------------------------------------------------------------------------------
+
+    def _grant(self, command: commands.Lease, future: asyncio.Future[Any]) -> bool:
+        """Try to lease for this caller; False if there is nothing for them now."""
+        try:
+            now_ms = self._clock.now_ms()
+            decision = decide(self.shard, command, now_ms, self.log.fit)
+            if decision.reply is None:
+                # The group began with this call; ask again, now that it exists.
+                self._park(decision.records, None, None)
+                decision = decide(self.shard, command, now_ms, self.log.fit)
+        except PenstockError as error:
+            future.set_exception(error)
+            return True
+        if not decision.reply:
+            return False
+        self._park(decision.records, decision.reply, future)
+        self._arm_timer()
+        return True
+
+    def _serve_waiters(self, made: list[Record]) -> None:
+        for record in made:
+            queue = getattr(record, "queue", None)
+            if queue is not None and self._waiters.has(queue):
+                if isinstance(record, QueueDeleted):
+                    self._waiters.dismiss(queue)
+                else:
+                    self._waiters.serve(queue, self._grant)
+
+    # -- commit -----------------------------------------------------------------------------------------------------
+
+    def _park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
+        parked = Parked(reply, future)
+        for record in made:
+            apply(self.shard, record)
+            self.counters.note(record)
+            head, attached = encode(record)
+            at = parked.size
+            parked.size += len(head)
+            if attached is not None:
+                parked.size += len(attached)
+                if len(attached) <= ATTACHED_INLINE_BYTES:
+                    parked.parts.append(head + attached)
+                else:
+                    parked.parts += (head, attached)
+                parked.published.append((record, at, parked.size - at))  # type: ignore[arg-type]
+            else:
+                parked.parts.append(head)
+                if isinstance(record, QueueDeleted | QueuePurged):
+                    self.log.forget(record.queue)
+        if not made and not self._pile and not self._in_flight:
+            if future is not None:
+                future.set_result(reply)
+            return
+        self._pile.append(parked)
+        self._pile_bytes += parked.size
+        self._idle.clear()
+        self._work.set()
+
+    async def _commit_forever(self) -> None:
+        while True:
+            if not self._pile:
+                self._idle.set()
+                self._work.clear()
+                await self._work.wait()
+            share = self._take_share()
+            parts = [part for parked in share for part in parked.parts]
+            locator = 0
+            if parts:
+                self._in_flight = True
+                index = self._writer.next_index
+                header = self._writer.seal(self._clock.now_ms(), parts)
+                try:
+                    locator = await self.journal.append(index, [header, *parts])
+                except OutOfSpace:
+                    await self._start_over(share)
+                    continue
+                except Exception as error:  # whatever it was, nobody knows what is on the disk now
+                    self._fail(str(error) or repr(error), share)
+                    return
+                finally:
+                    self._in_flight = False
+            self._release(share, locator)
+
+    def _take_share(self) -> list[Parked]:
+        """The commands of the next frame: whole commands, up to the size of a commit."""
+        share: list[Parked] = []
+        size = 0
+        while self._pile and (not share or size + self._pile[0].size <= limits.COMMIT_BYTES_MAX):
+            parked = self._pile.popleft()
+            size += parked.size
+            share.append(parked)
+            if parked.cut is not None:
+                break
+        self._pile_bytes -= size
+        return share
+
+    def _release(self, share: list[Parked], locator: int) -> None:
+        """The frame is durable: its messages can be found, its replies may leave."""
+        at = HEADER.size
+        if locator:
+            self._last_locator = locator
+        for parked in share:
+            for record, position, length in parked.published:
+                if record.queue in self.shard.queues:
+                    self.log.add(record, locator, at + position, length)
+                    for reader in self._readers.pop((record.queue, record.partition), ()):
+                        if not reader.done():
+                            reader.set_result(None)
+            at += parked.size
+            if parked.cut is not None:
+                parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
+            if parked.future is not None and not parked.future.done():
+                parked.future.set_result(parked.reply)
+        if locator:
+            self._committed_bytes += at
+            self.on_commit(self._committed_bytes)
+
+    def take_committed_bytes(self) -> int:
+        taken, self._committed_bytes = self._committed_bytes, 0
+        return taken
+
+    # -- failure, end -----------------------------------------------------------------------------------------------
+
+    async def _start_over(self, share: list[Parked]) -> None:
+        """The commit was not written. Memory is ahead of the journal; the journal is right."""
+        error = DiskFull("the disk is full and even the reserve is used up; nothing was stored", retry_after_ms=5_000)
+        self._fail_parked([*share, *self._pile], error)
+        if self._reload is None:
+            self._fail("the disk is full")
+            return
+        self.failed = "the shard is being read again"
+        self.shard, self.log, self._writer = await self._reload()
+        self.failed = None
+        self._arm_timer()
+
+    def _fail(self, reason: str, share: list[Parked] | None = None) -> None:
+        """Stop for good: no reply leaves that the journal may not remember."""
+        self.failed = reason
+        self._fail_parked([*(share or []), *self._pile], Unavailable(reason, retry_after_ms=1_000))
+        self._idle.set()
+        self._on_failure(reason)
+
+    def _fail_parked(self, parked: list[Parked], error: PenstockError) -> None:
+        self._pile.clear()
+        self._pile_bytes = 0
+        for one in parked:
+            if one.future is not None and not one.future.done():
+                one.future.set_exception(error)
+        self._waiters.dismiss(error=error)
+
+    async def drain(self) -> None:
+        """Answer everyone who waits, make everything decided durable, stop. The journal stays open."""
+        self.closing = True
+        self._waiters.dismiss()
+        for readers in self._readers.values():
+            for reader in readers:
+                if not reader.done():
+                    reader.set_result(None)
+        self._readers.clear()
+        await self._idle.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._committer.cancel()
+        self.failed = self.failed or "the broker is shut down"
+
+
+assert PREFIX.size == 12

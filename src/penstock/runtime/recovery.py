@@ -1,0 +1,86 @@
+"""From a journal to a running state: the last snapshot, then the tail. Boot and rollback are the same road."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core import snapshot
+from penstock.core.apply import apply
+from penstock.core.records import Published, QueueDeleted, QueuePurged
+from penstock.core.state import Shard
+from penstock.journal.blobs import decode_snapshot
+from penstock.journal.codec import PREFIX, UnknownRecord, decode
+from penstock.journal.frame import HEADER, FrameWriter
+from penstock.journal.port import Damaged, ShardJournal
+from penstock.runtime.log import MessageLog, PartitionIndex
+
+
+class Mark(NamedTuple):
+    """A place in the journal that was current when a snapshot was taken."""
+
+    index: int
+    locator: int
+
+
+class Recovered(NamedTuple):
+    shard: Shard
+    log: MessageLog
+    writer: FrameWriter
+    marks: list[Mark]
+    next_segment: int
+    replayed: int
+    """Frames applied on top of the snapshot."""
+
+
+async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
+    """Raises Damaged if the journal does not add up; then nothing may be served from it."""
+    shard, log = Shard(), MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
+    marks: list[Mark] = []
+    next_segment, index, chain = 1, 0, b""
+    newest = (await journal.list_blobs("snapshot-"))[-1:]
+    for name, size in newest:
+        values = decode_snapshot(name, journal.read_blob(name, 0, size))
+        index, chain = values["index"], values["chain"]
+        try:
+            shard = snapshot.load(values["state"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{name}: {error}") from None
+        for queue, partition, columns in values["pieces"]:
+            log.indexes[queue, partition] = PartitionIndex.load(columns)
+        marks = [Mark(*mark) for mark in values["marks"]]
+        next_segment = values["next_segment"]
+    if journal.tail.index < index:
+        raise Damaged(
+            f"the journal ends with frame {journal.tail.index}, but a snapshot was taken after frame {index}: "
+            "the store has lost its end"
+        )
+    if await journal.first_kept() > index + 1:
+        raise Damaged(f"the journal begins after frame {index + 1}, and no snapshot reaches that far")
+    replayed = 0
+    async for locator, frame in journal.replay(max(0, index - 1)):
+        if frame.index == index:
+            if frame.chain != chain:
+                raise Damaged(f"frame {index} is not the one the snapshot was taken after: the store has lost history")
+            continue
+        _replay(shard, log, locator, frame.index, frame.body)
+        replayed += 1
+    writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
+    return Recovered(shard, log, writer, marks, next_segment, replayed)
+
+
+def _replay(shard: Shard, log: MessageLog, locator: int, index: int, body: memoryview) -> None:
+    try:
+        for at, record in decode(body):
+            apply(shard, record)
+            if isinstance(record, Published):
+                length = _length(body, at)
+                log.add(record, locator, HEADER.size + at, length, hot=False)
+            elif isinstance(record, QueueDeleted | QueuePurged):
+                log.forget(record.queue)
+    except UnknownRecord as error:
+        raise Damaged(f"frame {index}: {error}") from None
+
+
+def _length(body: memoryview, at: int) -> int:
+    meta, attached, _ = PREFIX.unpack_from(body, at)
+    return PREFIX.size + int(meta) + int(attached)

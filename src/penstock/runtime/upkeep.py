@@ -1,0 +1,285 @@
+"""What keeps a shard from growing with its history: snapshots, sealing, compaction, retention, trimming.
+
+Nothing here is on the way of a message. One round runs when the journal has grown by a segment:
+
+1. *Retention*: queues that keep messages let go of what is too old or too much.
+2. *Sealing*: messages that are still wanted but lie in journal files about to be left behind move into segments of
+   their own partition. Segments that are mostly unwanted by now are rewritten with them (compaction).
+3. *Snapshot*: the state, and where everything lies, after one exact journal frame.
+4. *Trimming*: only now, with all of that durable, are journal files, old segments and the old snapshot removed.
+
+A crash between any two steps costs nothing but the work: the newest snapshot names what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+from penstock import limits
+from penstock.core import snapshot
+from penstock.core.commands import TrimPartition
+from penstock.core.ranges import RangeSet
+from penstock.core.state import Partition, Queue
+from penstock.errors import PenstockError
+from penstock.journal.blobs import HEADER as BLOB_HEADER
+from penstock.journal.blobs import SEGMENT_MAGIC, SegmentDescription, encode_snapshot, seal_blob, segment_prefix
+from penstock.journal.codec import encode
+from penstock.journal.port import EngineError, OutOfSpace
+from penstock.runtime.log import PartitionIndex, cut_record, segment_name
+from penstock.runtime.loop import ShardLoop
+from penstock.runtime.recovery import Mark
+
+RETENTION_EVERY_S = 30.0
+SEGMENT_BYTES_MAX = 64 * limits.MIB
+COMPACT_BELOW = 0.5
+"""A segment with a smaller share of wanted messages than this is rewritten."""
+
+
+class Upkeep:
+    """The housekeeper of one shard."""
+
+    def __init__(
+        self, loop: ShardLoop, marks: list[Mark], next_segment: int, *, every_bytes: int, kept: int, shard_changed: bool
+    ):
+        self._loop = loop
+        self._marks = marks
+        self._next_segment = next_segment
+        self._every_bytes = every_bytes
+        self._kept = kept
+        self._changed = shard_changed
+        self._due = asyncio.Event()
+        self.rounds = 0
+        loop.on_commit = self._on_commit
+        self._task = asyncio.ensure_future(self._run())
+
+    def _on_commit(self, committed_bytes: int) -> None:
+        self._changed = True
+        if committed_bytes >= self._every_bytes:
+            self._due.set()
+
+    async def _run(self) -> None:
+        await self._remove_leftovers()
+        while self._loop.failed is None:
+            try:
+                await asyncio.wait_for(self._due.wait(), RETENTION_EVERY_S)
+            except TimeoutError:
+                await self._retain()
+                continue
+            self._due.clear()
+            self._loop.take_committed_bytes()
+            try:
+                await self.round()
+            except OutOfSpace:
+                continue  # publishes are being refused already; the next round tries again
+            except EngineError:
+                return  # the loop meets the same failure and reports it
+
+    async def round(self) -> None:
+        """All four steps. Safe to call at any time; one at a time."""
+        await self._retain()
+        bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
+        if bound is not None:
+            await self._seal(bound)
+        await self._snapshot()
+        if bound is not None:
+            await self._loop.journal.trim(bound.index)
+            self._marks = [mark for mark in self._marks if mark.index > bound.index]
+        await self._remove_leftovers()
+        self.rounds += 1
+
+    async def stop(self, *, final_snapshot: bool) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if final_snapshot and self._changed and self._loop.failed is None:
+            try:
+                await self._snapshot()
+                await self._remove_leftovers()
+            except OutOfSpace:
+                pass  # the journal has everything; the next start is only slower
+
+    # -- retention --------------------------------------------------------------------------------------------------
+
+    async def _retain(self) -> None:
+        loop = self._loop
+        for queue, number, partition in self._partitions():
+            index = loop.log.indexes.get((queue.number, number))
+            if index is None:
+                continue
+            start = self._kept_from(queue, partition, index)
+            if start > partition.start:
+                try:
+                    await loop.submit(TrimPartition(queue.number, number, start))
+                except PenstockError:
+                    return
+
+    def _kept_from(self, queue: Queue, partition: Partition, index: PartitionIndex) -> int:
+        """The first offset that a queue in mode 'keep' still wants, by whole pieces."""
+        retention = queue.config.retention
+        start = partition.start
+        if retention.mode != "keep":
+            return start
+        if retention.ms is not None:
+            oldest_ms = self._loop.now_ms() - retention.ms
+            piece = 0
+            # A piece is old when the one behind it begins with something old: times are those of first messages.
+            while piece + 1 < len(index) and index.times[piece + 1] < oldest_ms:
+                piece += 1
+            if piece:
+                start = max(start, index.firsts[piece])
+            if len(index) and index.times[-1] < oldest_ms and self._all_older(index, oldest_ms):
+                start = max(start, partition.end)
+        if retention.bytes is not None:
+            held, piece = 0, len(index)
+            while piece > 0 and held + index.lengths[piece - 1] <= retention.bytes:
+                piece -= 1
+                held += index.lengths[piece]
+            if piece > 0:
+                start = max(start, index.firsts[piece] if piece < len(index) else index.ends[-1])
+        return min(start, partition.end)
+
+    def _all_older(self, index: PartitionIndex, oldest_ms: int) -> bool:
+        return index.ends[-1] - index.firsts[-1] == 1 or index.times[-1] + limits.WAIT_MS_MAX < oldest_ms
+
+    def _partitions(self) -> Iterator[tuple[Queue, int, Partition]]:
+        for queue in list(self._loop.shard.queues.values()):
+            for number, partition in enumerate(queue.partitions):
+                yield queue, number, partition
+
+    # -- sealing and compaction ---------------------------------------------------------------------------------------
+
+    async def _seal(self, bound: Mark) -> None:
+        """Move what is wanted out of the journal up to `bound`, and out of segments that are mostly unwanted."""
+        for queue, number, partition in self._partitions():
+            index = self._loop.log.indexes.get((queue.number, number))
+            if index is None or not len(index):
+                continue
+            live = partition.live(keeps=queue.config.retention.mode == "keep")
+            sparse = self._sparse_segments(index, live)
+            moving = [
+                piece
+                for piece in range(len(index))
+                if 0 < index.locators[piece] <= bound.locator or -index.locators[piece] in sparse
+            ]
+            if moving:
+                await self._move(queue, number, index, live, moving)
+
+    def _sparse_segments(self, index: PartitionIndex, live: RangeSet) -> set[int]:
+        stored: dict[int, int] = {}
+        wanted: dict[int, int] = {}
+        for piece in range(len(index)):
+            if index.locators[piece] < 0:
+                segment = -index.locators[piece]
+                first, end = index.firsts[piece], index.ends[piece]
+                stored[segment] = stored.get(segment, 0) + end - first
+                wanted[segment] = wanted.get(segment, 0) + sum(stop - at for at, stop in live.within(first, end))
+        return {segment for segment, count in stored.items() if wanted[segment] < COMPACT_BELOW * count}
+
+    async def _move(self, queue: Queue, number: int, index: PartitionIndex, live: RangeSet, moving: list[int]) -> None:
+        place = (queue.number, number)
+        fresh = PartitionIndex()
+        batch: list[tuple[int, int, int, bytes, bytes]] = []
+        size = 0
+        gone = {(index.locators[piece], index.skips[piece]) for piece in moving}
+        for piece in moving:
+            for run in self._loop.log.live_runs(place, piece, live):
+                head, attached = encode(cut_record(run))
+                record_id = run.record.id + run.first - run.record.offset
+                batch.append((run.first, run.stop, record_id >> 80, head, attached or b""))
+                size += len(head) + len(attached or b"")
+                if size >= SEGMENT_BYTES_MAX:
+                    await self._write_segment(queue, number, batch, fresh)
+                    batch, size = [], 0
+            await asyncio.sleep(0)
+        if batch:
+            await self._write_segment(queue, number, batch, fresh)
+        current = self._loop.log.indexes.get(place)
+        if current is index:
+            _replace(index, gone, fresh)
+
+    async def _write_segment(
+        self, queue: Queue, number: int, batch: list[tuple[int, int, int, bytes, bytes]], fresh: PartitionIndex
+    ) -> None:
+        segment = self._next_segment
+        self._next_segment += 1
+        messages = sum(stop - first for first, stop, *_ in batch)
+        prefix = segment_prefix(SegmentDescription(queue.path, number, batch[0][0], batch[-1][1], messages))
+        parts = [prefix, *(part for *_, head, attached in batch for part in (head, attached))]
+        await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
+        at = BLOB_HEADER.size + len(prefix)
+        for first, stop, time_ms, head, attached in batch:
+            length = len(head) + len(attached)
+            fresh.add(first, stop, -segment, at, length, time_ms)
+            at += length
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    async def _snapshot(self) -> None:
+        """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
+        loop = self._loop
+        values: dict[str, Any] = {"state": snapshot.dump(loop.shard)}
+        self._drop_unwanted()
+
+        def complete(index: int, chain: bytes, locator: int) -> None:
+            if locator:
+                self._marks.append(Mark(index, locator))
+            values.update(
+                index=index,
+                chain=chain,
+                pieces=[(*place, pieces.dump()) for place, pieces in sorted(loop.log.indexes.items())],
+                marks=[tuple(mark) for mark in self._marks],
+                next_segment=self._next_segment + 1,
+            )
+
+        await loop.cut(complete)
+        # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
+        name = f"snapshot-{values['index']:020d}-{self._next_segment:012d}"
+        self._next_segment += 1
+        await loop.journal.put_blob(name, encode_snapshot(values))
+        self._changed = False
+
+    def _drop_unwanted(self) -> None:
+        """Forget pieces in which nothing is wanted any more."""
+        for queue, number, partition in self._partitions():
+            index = self._loop.log.indexes.get((queue.number, number))
+            if index is not None and len(index):
+                live = partition.live(keeps=queue.config.retention.mode == "keep")
+                index.keep(
+                    [
+                        piece
+                        for piece in range(len(index))
+                        if live.overlaps(index.firsts[piece], index.ends[piece]) or index.ends[piece] > partition.end
+                    ]
+                )
+
+    async def _remove_leftovers(self) -> None:
+        """Blobs that the newest snapshot does not need: older snapshots, segments nobody names."""
+        journal = self._loop.journal
+        snapshots = await journal.list_blobs("snapshot-")
+        for name, _ in snapshots[:-1]:
+            await journal.delete_blob(name)
+        named = {
+            segment_name(-locator)
+            for index in self._loop.log.indexes.values()
+            for locator in index.locators
+            if locator < 0
+        }
+        for name, _ in await journal.list_blobs("segment-"):
+            if name not in named and int(name.removeprefix("segment-")) < self._next_segment:
+                await journal.delete_blob(name)
+
+
+def _replace(index: PartitionIndex, gone: set[tuple[int, int]], fresh: PartitionIndex) -> None:
+    """Put the fresh pieces in the place of those that moved; pieces added meanwhile stay."""
+    rows = [
+        tuple(getattr(source, name)[piece] for name in PartitionIndex.__slots__)
+        for source in (index, fresh)
+        for piece in range(len(source))
+        if source is fresh or (index.locators[piece], index.skips[piece]) not in gone
+    ]
+    first = PartitionIndex.__slots__.index("firsts")
+    rows.sort(key=lambda row: row[first])
+    for position, name in enumerate(PartitionIndex.__slots__):
+        setattr(index, name, array("q", [row[position] for row in rows]))

@@ -1,0 +1,293 @@
+"""The `penstock` command.
+
+`serve` runs a broker. Everything else talks to a running one over its public interface, so that whatever the command
+line can do, a program can do as well. Exit codes: 0 done, 1 refused, 2 misused, 69 no server there, 78 bad settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from penstock._version import __version__
+from penstock.errors import PenstockError
+from penstock.server.config import KEYS, ConfigError, load_settings
+from penstock.server.remote import Remote, Unreachable
+from penstock.server.tables import print_table
+
+EXIT_REFUSED = 1
+EXIT_NO_SERVER = 69
+EXIT_BAD_SETTINGS = 78
+
+app = typer.Typer(
+    help="A durable message broker you can query.\n\nStart one with [bold]penstock serve[/bold], then "
+    "[bold]penstock publish orders '{\"order\": 1}'[/bold] and [bold]penstock consume orders[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
+URL_DEFAULT = "http://127.0.0.1:7400"
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Whatever a user can run into ends as one line on standard error and an exit code, never as a traceback."""
+    try:
+        yield
+    except ConfigError as error:
+        code, text = EXIT_BAD_SETTINGS, str(error)
+    except Unreachable as error:
+        code, text = EXIT_NO_SERVER, f"{error.message} (is it running? start one with: penstock serve)"
+    except PenstockError as error:
+        code, text = EXIT_REFUSED, error.message
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. Python would complain once more while closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
+    else:
+        return
+    typer.echo(f"penstock: {' '.join(text.split())}", err=True)
+    raise typer.Exit(code)
+
+
+# -- serve --------------------------------------------------------------------------------------------------------
+
+
+def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
+    """An option of `serve`: its words and choices come from the setting."""
+    words, choices = KEYS[name]
+    if choices:
+        metavar = "|".join(choices)
+    return typer.Option(f"--{name.replace('_', '-')}", *more, help=words, metavar=metavar, show_default=False)
+
+
+@app.command()
+def serve(
+    data_dir: Annotated[str | None, _flag("data_dir", "-d", metavar="DIR")] = None,
+    listen: Annotated[str | None, _flag("listen", metavar="HOST:PORT")] = None,
+    grpc: Annotated[str | None, _flag("grpc", metavar="HOST:PORT")] = None,
+    store: Annotated[str | None, _flag("store", metavar="URL")] = None,
+    fsync: Annotated[str | None, _flag("fsync")] = None,
+    auto_create: Annotated[bool | None, _flag("auto_create", "--no-auto-create/ ")] = None,
+    log_format: Annotated[str | None, _flag("log_format")] = None,
+    log_level: Annotated[str | None, _flag("log_level")] = None,
+    shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
+) -> None:
+    """Run a broker until it is told to stop.
+
+    Prints one line, [bold]ready http=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
+    Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
+    """
+    flags = {key: value for key, value in locals().items() if key in KEYS}
+    with errors_in_one_line():
+        if not __debug__:
+            raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")
+        settings = load_settings(flags, os.environ, config)
+        if not settings.listen_address.is_loopback:
+            raise ConfigError(
+                f"listen: {settings.listen} can be reached from other machines, and this version has neither "
+                "authentication nor TLS to protect it there; listen on 127.0.0.1 and put a proxy in front that has both"
+            )
+        from penstock.server import lifecycle
+        from penstock.server.logging import configure_logging
+
+        configure_logging(settings.log_format, settings.log_level)
+        lifecycle.run(settings)
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def publish(
+    queue: QueueArgument,
+    payload: Annotated[str | None, typer.Argument(help="JSON, or any text; - reads standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Publish what is in this file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False,
+    key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deliver no sooner than this.")] = None,
+    priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Publish a message, or one per line of a file.
+
+    What is JSON is published as JSON, anything else as plain bytes. Prints the id of each message.
+    """
+    with errors_in_one_line():
+        payloads = _input(payload, file, lines)
+        with _client(url) as client:
+            published = client.queue(queue).publish_many(payloads, key=key, delay=delay, priority=priority)
+            for message in published:
+                typer.echo(message.id)
+
+
+@app.command()
+def consume(
+    queue: QueueArgument,
+    group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
+    max_messages: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")] = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Print messages and acknowledge them, one line each, until Ctrl-C.
+
+    A message is acknowledged after it was printed; what was not printed stays in the queue.
+    """
+    with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
+        printed = 0
+        for message in client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100):
+            with message:
+                _print_message(message, output)
+            printed += 1
+            if printed == max_messages:
+                break
+
+
+def _client(url: str) -> Any:
+    from penstock.sync import Client
+
+    Remote(url)
+    return Client(url, retry_for=0)
+
+
+def _input(payload: str | None, file: Path | None, lines: bool) -> list[Any]:
+    """The payloads to publish, each as JSON value or as bytes."""
+    if (payload is None) == (file is None):
+        raise typer.BadParameter("give a PAYLOAD, or --file, or - for standard input")
+    if file is not None:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
+    elif payload == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        content = (payload or "").encode()
+    return [_value(line) for line in content.splitlines() if line.strip()] if lines else [_value(content)]
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text
+
+
+# -- a look at a server -------------------------------------------------------------------------------------------
+
+
+@app.command()
+def queues(
+    path: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Show the settings of this queue.")] = None,
+    prefix: Annotated[str, typer.Option(help="Only queues whose full path starts with this.")] = "",
+    page: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; creates the queue.")
+    ] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """List the queues, or show and change one."""
+    with errors_in_one_line():
+        remote = Remote(url)
+        if path is None:
+            if change:
+                raise typer.BadParameter("--set needs a QUEUE")
+            _show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, rows="queues")
+        elif change:
+            _show(_changed(remote, path, dict(map(_assignment, change))), output)
+        else:
+            _show(remote.get(f"/v1/queues/{path}"), output)
+
+
+@app.command()
+def stats(
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Of this queue only.")] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """How the server, or one queue, is doing."""
+    with errors_in_one_line():
+        remote = Remote(url)
+        _show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+
+
+@app.command()
+def dlq(
+    queue: QueueArgument,
+    page: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """The dead letters of a queue: messages that failed for good."""
+    with errors_in_one_line():
+        _show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, rows="messages")
+
+
+def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
+    from penstock.errors import QueueNotFound
+
+    try:
+        return remote.call("PATCH", f"/v1/queues/{path}", body=values)
+    except QueueNotFound:
+        return remote.call("PUT", f"/v1/queues/{path}", body=values)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--set {text}: write KEY=VALUE")
+    decoded = _value(value.encode())
+    return name, value if isinstance(decoded, bytes) else decoded
+
+
+def _show(answer: Any, output: Output, *, rows: str | None = None) -> None:
+    if output is Output.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+    else:
+        print_table(answer, rows)
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data directory.", exists=True)]) -> None:
+    """Print what is in a journal, record by record. Reads only; the server may be running."""
+    from penstock.journal.dump import dump
+
+    with errors_in_one_line():
+        dump(path, typer.echo)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"penstock {__version__}")

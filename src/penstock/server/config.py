@@ -1,0 +1,173 @@
+"""Settings of a server: defaults < file < environment < flags, ending in one frozen value.
+
+Every option of `penstock serve` is a key here, a key of the TOML file and a variable `PENSTOCK_<KEY>`. A key that
+does not exist is refused with the nearest one that does, because an ignored setting is found out at the worst time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+_NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
+
+
+class ConfigError(Exception):
+    """These settings cannot be used; the message says which one and where it came from."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a server runs. The words of each field are also its help text on the command line."""
+
+    data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
+    listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
+    grpc: Annotated[str, Meta(description="Address of gRPC (reserved: not served by this version).")] = "127.0.0.1:7401"
+    store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = "local:"
+    fsync: Annotated[
+        Literal["always", "interval", "batch", "never"],
+        Meta(description="When an answer may be given: always means after the data is on disk."),
+    ] = "always"
+    auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
+    log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = "json"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
+    ] = "info"
+    shutdown_grace_s: Annotated[
+        int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
+    ] = 25
+
+    @property
+    def listen_address(self) -> Address:
+        return parse_address("listen", self.listen)
+
+    @property
+    def grpc_address(self) -> Address:
+        return parse_address("grpc", self.grpc)
+
+
+def _fields() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Name of each setting -> its words, and its choices where it has some."""
+    fields = {}
+    for field in msgspec.inspect.type_info(Settings).fields:  # type: ignore[attr-defined]
+        kind, words = field.type, ""
+        if isinstance(kind, msgspec.inspect.Metadata):
+            words, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
+        choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else ()
+        fields[field.name] = words, tuple(map(str, choices))
+    return fields
+
+
+KEYS = _fields()
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | str | None = None
+) -> Settings:
+    """The settings from all four places; a flag that is None was not given. Raises ConfigError."""
+    config_file = config_file or environment.get("PENSTOCK_CONFIG")
+    values: dict[str, Any] = {}
+    if config_file:
+        values.update(_from_file(Path(config_file)))
+    values.update(_from_environment(environment))
+    values.update({key: value for key, value in flags.items() if value is not None})
+    settings = _converted(values, "settings")
+    for name in ("listen", "grpc"):
+        parse_address(name, getattr(settings, name))
+    return settings
+
+
+def parse_address(name: str, text: str) -> Address:
+    """`HOST:PORT`; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(f"{name}: {text!r} is not HOST:PORT (an IPv6 host in brackets, a port from 0 to 65535)")
+    return Address(host, int(port))
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for key in values:
+        if key not in KEYS:
+            raise ConfigError(f"{path}: unknown key {key!r}{_nearest(key)}")
+    _converted(values, str(path))
+    return values
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in _NOT_SETTINGS:
+            continue
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if key in KEYS:
+            values[key] = _from_text(name, key, text)
+        elif nearest := _nearest(key):
+            # Container platforms put names like PENSTOCK_SERVICE_HOST into the environment, which must not stop us;
+            # what looks like one of ours misspelled must.
+            raise ConfigError(f"unknown variable {name}{nearest}")
+    return values
+
+
+def _from_text(name: str, key: str, text: str) -> Any:
+    """An environment variable is text; numbers and booleans are read from it."""
+    try:
+        return getattr(msgspec.convert({key: text}, Settings, strict=False), key)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{name}: {_reason(error)}") from None
+
+
+def _converted(values: dict[str, Any], source: str) -> Settings:
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {_reason(error)}") from None
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    reason, _, path = str(error).partition(" - at `$.")
+    key = path.rstrip("`")
+    _, choices = KEYS.get(key, ("", ()))
+    if choices:
+        reason = f"{reason}, choose one of {', '.join(choices)}"
+    return f"{key}: {reason}" if key else reason
+
+
+def _nearest(key: str) -> str:
+    """` (did you mean 'x'?)`, or nothing if there is nothing near."""
+    close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.7)
+    return f" (did you mean {close[0]!r}?)" if close else ""

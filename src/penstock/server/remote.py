@@ -1,0 +1,61 @@
+"""A running server as the command line sees it: one JSON request at a time, over the public interface."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from penstock.errors import PenstockError, Unavailable
+from penstock.wire.replies import ErrorReply
+from penstock.wire.status import error_from_code
+
+TIMEOUT_S = 30
+
+
+class Unreachable(Unavailable):
+    """Nobody answers at that address."""
+
+
+class Remote:
+    """`url` is that of the server, `http://HOST:PORT`."""
+
+    def __init__(self, url: str):
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise PenstockError(f"{url!r} is not the address of a server, like http://127.0.0.1:7400")
+        self.url = url
+        self._host = parts.hostname
+        self._port = parts.port or 80
+
+    def get(self, path: str, **query: object) -> Any:
+        return self.call("GET", path, query=query)
+
+    def call(self, method: str, path: str, *, body: object = None, query: dict[str, Any] | None = None) -> Any:
+        """The decoded answer. Raises what the server refused with, or Unreachable."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if content is None else {"content-type": "application/json"}
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, target, content, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"no answer from {self.url}: {error}") from None
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise _refusal(response.status, answer)
+        return msgspec.json.decode(answer)
+
+
+def _refusal(status: int, answer: bytes) -> PenstockError:
+    try:
+        error = msgspec.json.decode(answer, type=ErrorReply).error
+    except msgspec.DecodeError:
+        return PenstockError(f"the server answered {status} with something that is not a Penstock answer")
+    return error_from_code(error.code, error.message, details=error.details)

@@ -1,0 +1,56 @@
+"""What goes out: a status, a body and few headers; and the one place where an error becomes an answer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.transports.http.request import JSON_TYPE, Send
+from penstock.wire.status import STATUS
+
+_encoder = msgspec.json.Encoder()
+_RETRY_LATER = frozenset((429, 503, 507))
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: bytes = JSON_TYPE
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def json_answer(value: Any, status: int = 200) -> Answer:
+    return Answer(status, _encoder.encode(value))
+
+
+def error_body(error: PenstockError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "retryable": error.retryable,
+        "details": error.details,
+    }
+
+
+def error_answer(error: PenstockError) -> Answer:
+    status = STATUS[error.code].http
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if status in _RETRY_LATER:
+        headers = ((b"retry-after", b"%d" % max(1, -(-(error.retry_after_ms or 0) // 1000))),)
+    elif "allow" in error.details:
+        headers = ((b"allow", ", ".join(error.details["allow"]).encode()),)
+    return Answer(status, _encoder.encode({"error": error_body(error)}), JSON_TYPE, headers)
+
+
+async def send_answer(send: Send, answer: Answer, *, close: bool) -> None:
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        *answer.headers,
+    ]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

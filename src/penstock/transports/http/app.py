@@ -1,0 +1,60 @@
+"""The HTTP edge as one raw ASGI application: find the operation, run it, answer. No framework between it and the wire.
+
+Whatever happens inside, exactly one answer leaves, and its shape is that of `docs`: a refusal is the error that says
+so, a bug is `internal` with nothing of ours in it, and a client that has gone away gets nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from penstock.clock import Clock
+from penstock.errors import Internal, PenstockError
+from penstock.transports.http import routes
+from penstock.transports.http.answer import Answer, error_answer, send_answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.hosts import check_host
+from penstock.transports.http.metrics import Metrics
+from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+_log = structlog.get_logger("penstock.http")
+
+
+class HttpApp:
+    """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
+
+    def __init__(self, broker: Broker, clock: Clock):
+        self.metrics = Metrics()
+        self._edge = Edge(broker, clock, self.metrics)
+
+    def drain(self) -> None:
+        """Say no to readiness probes, and to nothing else, from now on."""
+        self._edge.draining = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "lifespan and websockets are switched off"
+        request = Request(scope, receive)
+        operation = "none"
+        try:
+            check_host(request)
+            if request.method == "OPTIONS":
+                allow = ", ".join(routes.allowed(request.path)).encode()
+                answer = Answer(204, b"", headers=((b"allow", allow),))
+            else:
+                found = routes.find(request.method, request.path)
+                operation = found.name
+                answer = await found.handler(self._edge, request)
+        except ClientGone:
+            return
+        except PenstockError as error:
+            answer = error_answer(error)
+        except Exception:
+            _log.exception("failed", operation=operation, method=request.method, path=request.path)
+            answer = error_answer(Internal("an unexpected error; the server's log has it"))
+        self.metrics.answered(operation, answer.status)
+        await send_answer(send, answer, close=request.must_close)

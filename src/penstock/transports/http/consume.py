@@ -1,0 +1,93 @@
+"""Everything that hands messages out: lease, read, peek."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from penstock.ids import check_group
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
+from penstock.transports.http.request import BATCH_TYPE, ClientGone, Request
+from penstock.wire.delivery import encode_delivery
+from penstock.wire.messages import LeaseRequest, NoQuery, PeekQuery, ReadQuery
+from penstock.wire.parse import parse_json, parse_query, parse_queue
+
+T = TypeVar("T")
+
+_lease_decoder = msgspec.json.Decoder(LeaseRequest)
+
+
+async def lease(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_lease_decoder, await request.json_body())
+    queue = parse_queue(cast(str, asked.queue))
+    group = check_group(asked.group)
+    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
+    reply = await edge.broker.lease(
+        queue, group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
+    )
+    results = None if asked.ack is None else reply.results
+    if not reply.runs and asked.wait_ms:
+        reply = await _unless_gone(
+            request,
+            edge.broker.lease(
+                queue,
+                group=group,
+                max=asked.max,
+                wait_ms=asked.wait_ms,
+                lease_ms=asked.lease_ms,
+                consumer=asked.consumer,
+            ),
+        )
+    edge.metrics.delivered(reply.runs, edge.clock.now_ms())
+    if request.wants_batch:
+        frames = [run.batch.frame for run in reply.runs]
+        return Answer(200, encode_delivery(lease_meta(reply.runs, results), frames), BATCH_TYPE)
+    return Answer(200, lease_answer(reply.runs, results))
+
+
+async def read(edge: Edge, request: Request) -> Answer:
+    query = parse_query(ReadQuery, request.query)
+    queue = parse_queue(query.queue)
+    reply = await edge.broker.read(queue, partition=query.partition, offset=query.offset, max=query.max)
+    if not reply.runs and query.wait_ms:
+        # From where the first look ended: what `latest` meant then must not move while we wait.
+        offset = str(reply.next_offset)
+        waiting = edge.broker.read(
+            queue, partition=query.partition, offset=offset, max=query.max, wait_ms=query.wait_ms
+        )
+        reply = await _unless_gone(request, waiting)
+    if request.wants_batch:
+        meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset)
+        return Answer(200, encode_delivery(meta, [run.batch.frame for run in reply.runs]), BATCH_TYPE)
+    return Answer(
+        200,
+        b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d}'
+        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset),
+    )
+
+
+async def peek(edge: Edge, request: Request) -> Answer:
+    query = parse_query(PeekQuery, request.query)
+    runs = await edge.broker.peek(parse_queue(query.queue), max=query.max, group=check_group(query.group))
+    return Answer(200, b'{"messages":%b}' % read_messages(runs))
+
+
+async def _unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get."""
+    work = asyncio.ensure_future(waiting)
+    gone = asyncio.ensure_future(request.gone())
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        raise ClientGone
+    finally:
+        work.cancel()
+        gone.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)

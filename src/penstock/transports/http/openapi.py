@@ -1,0 +1,194 @@
+"""`/openapi.json`: the shapes of `wire` and one line per operation, put together into OpenAPI 3.1.
+
+Nothing is described twice: fields, bounds and their words come from the structs that decode the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock._version import __version__
+from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
+from penstock.wire import messages, replies
+from penstock.wire.status import STATUS
+
+_JSON = JSON_TYPE.decode()
+_BATCH = BATCH_TYPE.decode()
+_BINARY_SCHEMA = {"type": "string", "format": "binary"}
+_OBJECT_SCHEMA = {"type": "object"}
+
+
+class Described(NamedTuple):
+    """What an operation takes and gives, beyond what its name and path say."""
+
+    summary: str
+    body: type | None = None
+    query: type | None = None
+    answers: tuple[tuple[int, type | None], ...] = ((200, None),)
+    refusals: tuple[int, ...] = ()
+    takes_batch: bool = False
+    gives_batch: bool = False
+    text: bool = False
+
+
+_EVERYWHERE = (400, 403, 405, 500)
+_DATA = (404, 409, 413, 429, 503, 507)
+
+OPERATIONS: dict[str, Described] = {
+    "publish": Described(
+        "Store messages; the answer comes when they are durable.",
+        messages.PublishRequest,
+        messages.PublishFrameQuery,
+        answers=((201, replies.PublishReply), (207, replies.PublishResultsReply)),
+        refusals=_DATA,
+        takes_batch=True,
+    ),
+    "lease": Described(
+        "Take messages for a time. Whoever holds a lease settles it by receipt, or the messages come again.",
+        messages.LeaseRequest,
+        answers=((200, replies.LeaseReply),),
+        refusals=_DATA,
+        gives_batch=True,
+    ),
+    "ack": Described("Done: never deliver these again.", messages.AckRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
+    "nack": Described("Failed: deliver again later.", messages.NackRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
+    "reject": Described(
+        "Hopeless: move to the dead letters.", messages.RejectRequest, answers=((200, replies.SettleReply),), refusals=_DATA
+    ),
+    "extend": Described("Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
+    "cancel": Described(
+        "Take back messages that are not delivered yet.",
+        messages.CancelRequest,
+        answers=((200, replies.CancelReply),),
+        refusals=_DATA,
+    ),
+    "reschedule": Described(
+        "Move messages that are not delivered yet to another time.",
+        messages.RescheduleRequest,
+        answers=((200, replies.RescheduleReply),),
+        refusals=_DATA,
+    ),
+    "read": Described(
+        "Read a partition by offset, without leases.",
+        query=messages.ReadQuery,
+        answers=((200, replies.ReadReply),),
+        refusals=_DATA,
+        gives_batch=True,
+    ),
+    "peek": Described(
+        "The messages that would be delivered next, left where they are.",
+        query=messages.PeekQuery,
+        answers=((200, replies.MessagesReply),),
+        refusals=_DATA,
+    ),
+    "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),), refusals=(503,)),
+    "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404, 503)),
+    "put_queue": Described(
+        "Create a queue, or set all its settings; what is left out gets its default.",
+        dict,
+        answers=((200, replies.QueueReply), (201, replies.QueueReply)),
+        refusals=_DATA,
+    ),
+    "patch_queue": Described("Change some settings of a queue.", dict, answers=((200, replies.QueueReply),), refusals=_DATA),
+    "delete_queue": Described("Remove a queue and its messages, with a confirmation.", query=messages.ConfirmQuery, answers=((200, replies.DestroyedReply),), refusals=_DATA),
+    "purge_queue": Described("Remove the messages of a queue, with a confirmation.", query=messages.ConfirmQuery, answers=((200, replies.DestroyedReply),), refusals=_DATA),
+    "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404, 503)),
+    "summary": Described("How the whole server is doing.", refusals=(503,)),
+    "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404, 503)),
+    "dead_letters": Described("Dead letters of a queue.", query=messages.DeadLettersQuery, answers=((200, replies.DeadLettersReply),), refusals=(404, 503)),
+    "health": Described("Is the process up?", answers=((200, replies.StatusReply),)),
+    "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),), refusals=(503,)),
+    "metrics": Described("Metrics for Prometheus.", text=True),
+    "openapi": Described("This document."),
+    "front_page": Described("Where to look first.", answers=((200, replies.FrontPage),)),
+}
+
+
+def describe(operations: Iterable[tuple[str, str, str]]) -> bytes:
+    """The document for these (name, method, path)."""
+    structs = {described.body for described in OPERATIONS.values()} | {replies.ErrorReply, replies.PublishRunsReply}
+    structs |= {shape for described in OPERATIONS.values() for _, shape in described.answers}
+    shapes = sorted((each for each in structs if each not in (None, dict)), key=lambda each: each.__name__)  # type: ignore[union-attr]
+    schemas, components = msgspec.json.schema_components(shapes, ref_template="#/components/schemas/{name}")
+    references: dict[type | None, Any] = dict(zip(shapes, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for name, method, path in operations:
+        paths.setdefault(path, {})[method.lower()] = _operation(name, path, OPERATIONS[name], references)
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Penstock", "version": __version__, "summary": "A durable message broker you can query."},
+        "paths": paths,
+        "components": {"schemas": components, "responses": _refusals(references[replies.ErrorReply])},
+    }
+    return msgspec.json.encode(document)
+
+
+def _operation(name: str, path: str, described: Described, references: dict[type | None, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {"operationId": name, "summary": described.summary}
+    parameters = _parameters(described.query) if described.query else []
+    if described.takes_batch:
+        parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
+    if "{path}" in path:
+        parameters.insert(0, _path_parameter())
+    if parameters:
+        operation["parameters"] = parameters
+    if described.body is not None:
+        content = {_JSON: {"schema": references.get(described.body, _OBJECT_SCHEMA)}}
+        if described.takes_batch:
+            content[_BATCH] = {"schema": _BINARY_SCHEMA}
+        operation["requestBody"] = {"required": True, "content": content}
+    responses: dict[str, Any] = {}
+    for status, shape in described.answers:
+        schema = references.get(shape, _OBJECT_SCHEMA)
+        if described.takes_batch and status == 201:
+            schema = {"anyOf": [schema, references[replies.PublishRunsReply]]}
+        given: dict[str, Any] = {_JSON: {"schema": schema}}
+        if described.gives_batch:
+            given[_BATCH] = {"schema": _BINARY_SCHEMA}
+        if described.text:
+            given = {"text/plain": {"schema": {"type": "string"}}}
+        responses[str(status)] = {"description": described.summary, "content": given}
+    for status in sorted({*_EVERYWHERE, *described.refusals}):
+        responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
+    operation["responses"] = responses
+    return operation
+
+
+def _refusals(schema: Any) -> dict[str, Any]:
+    """One shared response per status of an error, named by the codes that can stand in it."""
+    codes: dict[int, list[str]] = {}
+    for code, row in STATUS.items():
+        codes.setdefault(row.http, []).append(f"`{code}`")
+    return {
+        str(status): {"description": ", ".join(names), "content": {_JSON: {"schema": schema}}}
+        for status, names in codes.items()
+    }
+
+
+def _parameters(query: type) -> list[dict[str, Any]]:
+    """Query parameters out of a struct: its fields are their names."""
+    (reference,), components = msgspec.json.schema_components([query])
+    shape = components[reference["$ref"].rpartition("/")[2]]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in shape.get("required", ()),
+            "schema": _without_null(schema),
+        }
+        for name, schema in shape["properties"].items()
+    ]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query string cannot say null; leaving the parameter out is how to say nothing."""
+    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
+
+
+def _path_parameter() -> dict[str, Any]:
+    (parameter,) = _parameters(messages.QueueQuery)
+    return {**parameter, "name": "path", "in": "path", "required": True}

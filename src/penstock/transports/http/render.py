@@ -1,0 +1,201 @@
+"""The JSON text of published and delivered messages, written by the run rather than by the message.
+
+What holds for a whole run becomes a template once; each message then costs one formatting with its id, its offset and
+its payload. The payload is put in as the bytes that were published. Everything that is not a payload, a key or a
+header is ASCII by its own rules (queue names, ids, receipts) and needs no escaping.
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.batch import Batch, layout
+from penstock.broker.types import DeliveredRun, PublishedRun
+from penstock.ids import ulid_text, ulid_texts
+from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled
+from penstock.wire.publishing import is_too_deep
+
+_encoder = msgspec.json.Encoder()
+_any_json = msgspec.json.Decoder(msgspec.Raw)
+
+
+# -- published ----------------------------------------------------------------------------------------------------
+
+
+def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] | None], count: int) -> list[str]:
+    """One JSON object per message, in the order of the request, each without its opening brace.
+
+    `parts[p]` are the rows of the request that part `p` was made of, None for all of them.
+    """
+    if len(parts) == 1 and parts[0] is None and all(run.rows is None for run in runs):
+        return [item for run in runs for item in _published_run(run)]
+    items = [""] * count
+    taken = [0] * len(parts)
+    for run in runs:
+        rows: Sequence[int] | None = run.rows
+        if rows is None:
+            rows = range(taken[run.part], taken[run.part] + run.count)
+            taken[run.part] += run.count
+        of_request = parts[run.part]
+        for row, item in zip(rows, _published_run(run), strict=True):
+            items[row if of_request is None else of_request[row]] = item
+    return items
+
+
+def published_answer(items: Sequence[str], durable: bool) -> bytes:
+    return f'{{"messages":[{{{",{".join(items)}],"durable":{"true" if durable else "false"}}}'.encode()
+
+
+def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
+    """The answer to a published frame: as many entries as there are runs, not as there are messages."""
+    entries = [
+        {
+            "queue": run.queue,
+            "partition": run.partition,
+            "offset": run.offset,
+            "count": run.count,
+            "id": ulid_text(run.id),
+            "duplicate": run.duplicate,
+            "rows": run.rows,
+        }
+        for run in runs
+    ]
+    return _encoder.encode({"runs": entries, "durable": durable})
+
+
+def _published_run(run: PublishedRun) -> list[str]:
+    middle = f'","queue":"{run.queue}","partition":{run.partition},"offset":'
+    end = ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
+    offsets = range(run.offset, run.offset + run.count)
+    return [
+        f'"id":"{text}{middle}{offset}{end}'
+        for text, offset in zip(ulid_texts(run.id, run.count), offsets, strict=True)
+    ]
+
+
+# -- delivered ----------------------------------------------------------------------------------------------------
+
+
+def leased_messages(runs: Sequence[DeliveredRun]) -> bytes:
+    """A JSON array of the messages of a lease."""
+    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=True)]) + b"]"
+
+
+def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
+    """A JSON array of messages that nobody holds: as of a lease, without receipt and deadline."""
+    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=False)]) + b"]"
+
+
+def dead_letter(entry: dict[str, Any]) -> bytes:
+    """A message that was given up, with its last attempt and why."""
+    run: DeliveredRun = entry["run"]
+    (message,) = _messages(run._replace(attempt=entry["attempts"]), leased=False)
+    why = {
+        "group": entry["group"],
+        "reason": entry["reason"],
+        "error": entry["error"],
+        "consumer": entry["consumer"],
+        "first_at_ms": entry["first_at"],
+        "last_at_ms": entry["last_at"],
+        "dead_at_ms": entry["dead_at"],
+    }
+    return message[:-1] + b"," + _encoder.encode(why)[1:]
+
+
+def lease_answer(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> bytes:
+    messages = leased_messages(runs)
+    if results is None:
+        return b'{"messages":%b}' % messages
+    return b'{"messages":%b,"results":%b}' % (messages, _encoder.encode(results))
+
+
+def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
+    """What a binary delivery says about its frames."""
+    return [
+        Run(
+            queue=run.queue,
+            partition=run.partition,
+            offset=run.offset,
+            count=run.count,
+            id=ulid_text(run.id),
+            published_at_ms=run.published_at_ms,
+            length=len(run.batch.frame),
+            attempt=run.attempt,
+            receipt=run.receipt,
+            deadline_at_ms=run.deadline_at_ms,
+        )
+        for run in runs
+    ]
+
+
+def lease_meta(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> LeaseMeta:
+    return LeaseMeta(wire_runs(runs), None if results is None else list(results))
+
+
+def read_meta(runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, start_offset: int) -> ReadMeta:
+    return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset)
+
+
+def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:
+    batch = run.batch
+    ids = [text.encode() for text in ulid_texts(run.id, batch.count)]
+    offsets = range(run.offset, run.offset + batch.count)
+    # `template` has one blank for each of `columns`; a column that the batch does not have is a constant instead.
+    template = '{"id":"%b",'
+    columns: list[Iterable[object]] = [ids]
+    if leased and run.receipt is not None:
+        template += f'"receipt":"{run.receipt}%d",'
+        columns.append(offsets)
+    elif leased:
+        template += '"receipt":null,'
+    template += f'"queue":"{run.queue}","partition":{run.partition},"offset":%d,'
+    columns.append(offsets)
+    if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
+        template += '"payload":%b,'
+        columns.append(batch.payloads())
+    else:
+        template += "%b,"
+        columns.append(_payload_fields(batch))
+    if batch.has(layout.KEY):
+        template += '"key":%b,'
+        columns.append([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
+    else:
+        template += '"key":null,'
+    if batch.has(layout.PRIORITY):
+        template += '"priority":%d,'
+        columns.append(batch.integers(layout.PRIORITY))
+    else:
+        template += '"priority":0,'
+    if batch.has(layout.HEADERS):
+        template += '"headers":%b,'
+        columns.append([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
+    else:
+        template += '"headers":{},'
+    template += f'"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}'
+    if leased:
+        template += f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}'
+    return list(map((template + "}").encode().__mod__, zip(*columns, strict=True)))
+
+
+def _payload_fields(batch: Batch) -> list[bytes]:
+    """`"payload":…` or `"payload_b64":…` per message. What a client called JSON is only believed after a look."""
+    checked = batch.checked
+    return [
+        b'"payload":%b' % payload
+        if kind == layout.KIND_JSON and (checked or _is_json(payload))
+        else b'"payload_b64":"%b"' % b2a_base64(payload, newline=False)
+        for payload, kind in zip(batch.payloads(), batch.kinds(), strict=True)
+    ]
+
+
+def _is_json(payload: bytes) -> bool:
+    try:
+        payload.decode()
+        _any_json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return not is_too_deep(payload)

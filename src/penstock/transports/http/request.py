@@ -1,0 +1,125 @@
+"""One HTTP request: the headers we act on, and a body that is bounded in size and in patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from penstock import limits
+from penstock.errors import InvalidRequest, TooLarge
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Event: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Event]]
+Send: TypeAlias = Callable[[Event], Awaitable[None]]
+
+JSON_TYPE = b"application/json"
+BATCH_TYPE = b"application/vnd.penstock.batch"
+
+
+class ClientGone(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+class Request:
+    """What came in. Header names are lower case, as ASGI promises."""
+
+    __slots__ = (
+        "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type", "hosts", "method",
+        "must_close", "origin", "path", "query",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive):
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: bytes = scope["query_string"]
+        self.hosts: list[bytes] = []
+        self.origin: bytes | None = None
+        self.accept = b""
+        self.content_type = b""
+        self.content_encoding = b""
+        self.must_close = False
+        """Set when the rest of the body is of no use to anyone; the answer then ends the connection."""
+        self._content_length = 0
+        self._expects_continue = False
+        self._receive = receive
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                self.content_type = value.partition(b";")[0].strip().lower()
+            elif name == b"content-length":
+                self._content_length = int(value)
+            elif name == b"accept":
+                self.accept = value
+            elif name == b"host":
+                self.hosts.append(value)
+            elif name == b"origin":
+                self.origin = value
+            elif name == b"content-encoding":
+                self.content_encoding = value.strip().lower()
+            elif name == b"expect":
+                self._expects_continue = True
+
+    @property
+    def wants_batch(self) -> bool:
+        return BATCH_TYPE in self.accept
+
+    async def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
+        """The body of a call that takes JSON. No content type at all is taken for JSON, another one is refused."""
+        if self.content_type not in (JSON_TYPE, b""):
+            raise InvalidRequest(
+                f"content type {self.content_type.decode('latin-1')[:100]!r} is not taken here, send application/json",
+                details={"field": "content-type"},
+            )
+        return await self.body(size_max)
+
+    async def body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
+        """Raises TooLarge, as early as the size is known; InvalidRequest if it stops coming; ClientGone."""
+        if self.content_encoding not in (b"", b"identity"):
+            raise InvalidRequest("encoded bodies are not taken, send it as it is", details={"field": "content-encoding"})
+        if self._content_length > size_max:
+            if self._content_length <= limits.DISCARD_BYTES_MAX and not self._expects_continue:
+                await self._discard()
+            raise self._too_large(size_max)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            event = await self._next()
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            more = event.get("more_body", False)
+            if size > size_max:
+                if more:
+                    await self._discard()
+                raise self._too_large(size_max)
+        return b"".join(parts)
+
+    async def gone(self) -> None:
+        """Returns when the client has closed the connection. Only to be asked after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _next(self) -> Event:
+        try:
+            async with asyncio.timeout(limits.BODY_STALL_MS / 1000):
+                event = await self._receive()
+        except TimeoutError:
+            self.must_close = True
+            raise InvalidRequest(
+                f"nothing more of the body came for {limits.BODY_STALL_MS // 1000} s", details={"field": "body"}
+            ) from None
+        if event["type"] == "http.disconnect":
+            raise ClientGone
+        return event
+
+    async def _discard(self) -> None:
+        """Let the sender finish, if that is not far: most clients only listen for an answer then."""
+        discarded, more = 0, True
+        while more and discarded <= limits.DISCARD_BYTES_MAX:
+            event = await self._next()
+            discarded += len(event.get("body", b""))
+            more = event.get("more_body", False)
+
+    def _too_large(self, size_max: int) -> TooLarge:
+        self.must_close = True
+        return TooLarge(f"a body of more than {size_max} bytes is not taken here; send it in parts")

@@ -1,0 +1,94 @@
+"""Which operation a method and a path mean. The same table is the spine of `/openapi.json`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from penstock.errors import MethodNotAllowed, NotFound
+from penstock.transports.http import admin, consume, publish, settle
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.edge import Edge, Handler
+from penstock.transports.http.openapi import describe
+from penstock.transports.http.request import Request
+
+
+class Operation(NamedTuple):
+    name: str
+    method: str
+    path: str
+    handler: Handler
+
+
+async def _openapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return Answer(200, _document())
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("publish", "POST", "/v1/publish", publish.publish),
+    Operation("lease", "POST", "/v1/lease", consume.lease),
+    Operation("ack", "POST", "/v1/ack", settle.ack),
+    Operation("nack", "POST", "/v1/nack", settle.nack),
+    Operation("reject", "POST", "/v1/reject", settle.reject),
+    Operation("extend", "POST", "/v1/extend", settle.extend),
+    Operation("cancel", "POST", "/v1/cancel", settle.cancel),
+    Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
+    Operation("read", "GET", "/v1/read", consume.read),
+    Operation("peek", "GET", "/v1/peek", consume.peek),
+    Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
+    Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
+    Operation("put_queue", "PUT", "/v1/queues/{path}", admin.put_queue),
+    Operation("patch_queue", "PATCH", "/v1/queues/{path}", admin.patch_queue),
+    Operation("delete_queue", "DELETE", "/v1/queues/{path}", admin.delete_queue),
+    Operation("purge_queue", "POST", "/v1/queues/{path}/purge", admin.purge_queue),
+    Operation("stats", "GET", "/v1/stats", admin.stats),
+    Operation("summary", "GET", "/v1/stats/summary", admin.summary),
+    Operation("groups", "GET", "/v1/groups", admin.groups),
+    Operation("dead_letters", "GET", "/v1/dlq", admin.dead_letters),
+    Operation("health", "GET", "/healthz", admin.health),
+    Operation("readiness", "GET", "/readyz", admin.readiness),
+    Operation("metrics", "GET", "/metrics", admin.metrics),
+    Operation("openapi", "GET", "/openapi.json", _openapi),
+    Operation("front_page", "GET", "/", admin.front_page),
+)
+
+
+def find(method: str, path: str) -> Operation:
+    """Raises NotFound, or MethodNotAllowed with the methods that would do."""
+    methods = _methods_of(path)
+    if method == "HEAD":
+        method = "GET"
+    operation = methods.get(method)
+    if operation is None or (operation.name == "purge_queue" and not path.endswith(admin.PURGE_SUFFIX)):
+        raise MethodNotAllowed(f"{method} is not possible here", details={"allow": allowed(path)})
+    return operation
+
+
+def allowed(path: str) -> list[str]:
+    """The methods that a path takes; raises NotFound."""
+    methods = {*_methods_of(path), "OPTIONS"}
+    if "GET" in methods:
+        methods.add("HEAD")
+    if methods >= {"PUT", "POST"} and not path.endswith(admin.PURGE_SUFFIX):
+        methods.remove("POST")
+    return sorted(methods)
+
+
+_BY_PATH: dict[str, dict[str, Operation]] = {}
+for _operation in OPERATIONS:
+    _BY_PATH.setdefault(_operation.path, {})[_operation.method] = _operation
+_OF_A_QUEUE = {**_BY_PATH.pop(admin.QUEUES_PREFIX + "{path}"), **_BY_PATH.pop(admin.QUEUES_PREFIX + "{path}/purge")}
+
+
+def _methods_of(path: str) -> dict[str, Operation]:
+    methods = _BY_PATH.get(path)
+    if methods is None:
+        if not path.startswith(admin.QUEUES_PREFIX):
+            raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")
+        return _OF_A_QUEUE
+    return methods
+
+
+@cache
+def _document() -> bytes:
+    return describe([(operation.name, operation.method, operation.path) for operation in OPERATIONS])

@@ -1,0 +1,235 @@
+"""What may be asked: one struct per call of the HTTP interface, and the bounds that a shape alone can state.
+
+Every bound comes from `limits.py`. Unknown fields are refused, so that a misspelled option never passes for its
+default. Rules that join two fields stand in the struct that has them; they raise `InvalidRequest` with the field's
+name. Rules over many messages at once (sizes in bytes, nesting) are in `publishing.py`, where they are done by column.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+
+# Names are checked by `ids.py`, which can say what is wrong with one; the schema only shows the rule.
+QueueName: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="One to three segments: `name`, `namespace/name` or `namespace/task/name`.",
+        examples=["orders", "email/high"],
+        extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN}){{0,2}}$"},
+    ),
+]
+GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
+Key: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
+]
+Receipt: TypeAlias = Annotated[str, Meta(max_length=limits.RECEIPT_CHARS_MAX)]
+Receipts: TypeAlias = Annotated[list[Receipt], Meta(max_length=limits.RECEIPTS_MAX)]
+MessageIds: TypeAlias = Annotated[
+    list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)
+]
+DelayMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
+AtMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX, description="UTC epoch milliseconds.")]
+LeaseMs: TypeAlias = Annotated[int, Meta(ge=limits.LEASE_MS_MIN, le=limits.LEASE_MS_MAX)]
+WaitMs: TypeAlias = Annotated[
+    int, Meta(ge=0, le=limits.WAIT_MS_MAX, description="How long to wait for a message when there is none.")
+]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of everything a client sends."""
+
+
+# -- publish ------------------------------------------------------------------------------------------------------
+
+
+class PublishMessage(Request, gc=False):
+    """One message. Exactly one of `payload` and `payload_b64`; a null `payload` beside a `payload_b64` is none."""
+
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    payload_b64: str | None = None
+    key: Key | None = None
+    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] = 0
+    delay_ms: DelayMs = 0
+    deliver_at_ms: AtMs | None = None
+    ttl_ms: Annotated[int, Meta(ge=1, le=limits.TTL_MS_MAX)] | None = None
+    id: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=limits.CLIENT_ID_BYTES_MAX,
+                description="Chosen by the client; a second message with it is a duplicate.",
+            ),
+        ]
+        | None
+    ) = None
+    headers: Annotated[dict[str, str], Meta(max_length=limits.HEADERS_COUNT_MAX)] | None = None
+    max_retries: Annotated[int, Meta(ge=0, le=limits.RETRIES_MAX)] | None = None
+    queue: QueueName | None = None
+
+
+class Producer(Request):
+    """Identity of an idempotent producer. `seq` belongs to the first message; the following ones count up."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=limits.PRODUCER_ID_CHARS_MAX)]
+    epoch: Annotated[int, Meta(ge=0, le=2**53)]
+    seq: Annotated[int, Meta(ge=0, le=2**53)]
+
+
+_ONE_PAYLOAD = Meta(extra_json_schema={"anyOf": [{"required": ["payload"]}, {"required": ["payload_b64"]}]})
+
+
+class PublishRequest(Request):
+    messages: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
+    queue: QueueName | None = None
+    atomic: bool = True
+    producer: Producer | None = None
+
+
+class PublishEnvelope(Request):
+    """A publish whose messages are still to be read, so that each can fail on its own."""
+
+    messages: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
+    queue: QueueName | None = None
+    atomic: bool = True
+    producer: Producer | None = None
+
+
+class PublishFrameQuery(Request):
+    """Query of a publish whose body is a batch frame."""
+
+    queue: QueueName
+    producer: Annotated[str, Meta(min_length=1, max_length=limits.PRODUCER_ID_CHARS_MAX)] | None = None
+    epoch: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    seq: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epoch", "seq"):
+            if (getattr(self, name) is None) != (self.producer is None):
+                raise InvalidRequest("producer, epoch and seq come together or not at all", details={"field": name})
+
+
+# -- lease and settle ---------------------------------------------------------------------------------------------
+
+
+class LeaseRequest(Request):
+    queue: QueueName | None = None
+    scope: QueueName | None = None
+    group: GroupName = "default"
+    max: Annotated[int, Meta(ge=1, le=limits.LEASE_MESSAGES_MAX)] = 1
+    wait_ms: WaitMs = 0
+    lease_ms: LeaseMs | None = None
+    consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] = ""
+    ack: Receipts | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "queue", "scope")
+        if self.scope is not None:
+            raise InvalidRequest("scopes are not supported yet; name a queue", details={"field": "scope"})
+
+
+class AckRequest(Request):
+    receipts: Receipts
+
+
+class NackRequest(Request):
+    receipts: Receipts
+    delay_ms: DelayMs | None = None
+    error: str | None = None
+
+
+class RejectRequest(Request):
+    receipts: Receipts
+    error: str | None = None
+
+
+class ExtendRequest(Request):
+    receipts: Receipts
+    lease_ms: LeaseMs
+
+
+class CancelRequest(Request):
+    queue: QueueName
+    ids: MessageIds | None = None
+    key: Key | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "ids", "key")
+
+
+class RescheduleRequest(Request):
+    queue: QueueName
+    ids: MessageIds | None = None
+    key: Key | None = None
+    deliver_at_ms: AtMs | None = None
+    delay_ms: DelayMs | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "ids", "key")
+        _exactly_one(self, "deliver_at_ms", "delay_ms")
+
+
+# -- queries of GET, DELETE and purge -----------------------------------------------------------------------------
+
+Page: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
+PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
+
+
+class ReadQuery(Request):
+    queue: QueueName
+    partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
+    offset: Annotated[
+        str,
+        Meta(
+            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
+            description="An offset, `earliest`, `latest`, or `at:<epoch milliseconds>`.",
+            examples=["0", "earliest", "at:1760000000000"],
+        ),
+    ] = "earliest"
+    max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
+    wait_ms: WaitMs = 0
+
+
+class PeekQuery(Request):
+    queue: QueueName
+    max: Annotated[int, Meta(ge=1, le=limits.PEEK_MESSAGES_MAX)] = 10
+    group: GroupName = "default"
+
+
+class QueuesQuery(Request):
+    prefix: Annotated[str, Meta(max_length=200)] = ""
+    page: Page = 1
+    limit: PageLimit = 50
+
+
+class QueueQuery(Request):
+    """Query of what looks at one queue: stats, groups."""
+
+    queue: QueueName
+
+
+class DeadLettersQuery(Request):
+    queue: QueueName
+    page: Page = 1
+    limit: PageLimit = 50
+
+
+class ConfirmQuery(Request):
+    """Query of what destroys: without the token the answer is 409, with the token and what would be lost."""
+
+    confirm: Annotated[str, Meta(max_length=128)] | None = None
+
+
+class NoQuery(Request):
+    """Query of a call that takes none."""
+
+
+def _exactly_one(request: Request, first: str, second: str) -> None:
+    if (getattr(request, first) is None) == (getattr(request, second) is None):
+        raise InvalidRequest(f"give exactly one of {first} and {second}", details={"field": first})

@@ -1,0 +1,86 @@
+"""From what came in to a shape of `messages.py`, or to one error that names the field. Never anything else.
+
+Whatever the bytes are, the outcome is a struct or `InvalidRequest`: malformed JSON, text that is not UTF-8, numbers
+that fit nowhere and nesting without end all end here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock import ids
+from penstock.errors import InvalidRequest
+from penstock.wire.messages import Request
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=Request)
+
+_PATH = re.compile(r"^(?P<reason>.*?) - at `(?P<path>.*)`$", re.DOTALL)
+_UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`|missing required field `(?P<missing>.*)`", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_ROW = re.compile(r"\[(\d+)\]")
+_QUERY_FIELDS_MAX = 32
+
+# Remembers valid names only: what raises is not kept, so that no stranger can fill this with rubbish.
+parse_queue = lru_cache(maxsize=4096)(ids.parse_queue)
+
+
+def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The body as the decoder's type; raises InvalidRequest for everything that is not."""
+    try:
+        # The decoder steps over raw values without looking at the bytes inside their strings.
+        if not body.isascii():
+            body.decode()
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise named_error(error) from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}" if body else "the body is empty") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def parse_query(kind: type[Q], query: bytes) -> Q:
+    """The query string as a struct. Each name once: of two values nobody can say which was meant."""
+    values: dict[str, Any] = {}
+    try:
+        pairs = parse_qsl(
+            query.decode(), keep_blank_values=True, strict_parsing=bool(query), errors="strict",
+            max_num_fields=_QUERY_FIELDS_MAX,
+        )  # fmt: skip
+    except ValueError:
+        raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
+    for name, value in pairs:
+        if name in values:
+            raise InvalidRequest(f"{name[:64]} is given twice", details={"field": name[:64]})
+        values[name] = value
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise named_error(error) from None
+
+
+def named_error(error: msgspec.ValidationError, row: int | None = None) -> InvalidRequest:
+    """Says which field, and of which message, from the path that the decoder reports."""
+    text = str(error)
+    at = _PATH.match(text)
+    path = at["path"].removeprefix("$").lstrip(".") if at else ""
+    details: dict[str, Any] = {}
+    if row is None and (found := _ROW.search(path)):
+        row = int(found[1])
+    if row is not None:
+        details["row"] = row
+    reason = at["reason"] if at else text
+    unknown = _UNKNOWN.search(reason)
+    names = _NAME.findall(path)
+    field = (unknown["name"] or unknown["missing"]) if unknown else names[-1] if names else ""
+    if field:
+        details["field"] = field[:64]
+    return InvalidRequest(f"{path}: {reason}" if path else reason, details=details)

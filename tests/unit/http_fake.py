@@ -1,0 +1,246 @@
+"""The HTTP edge without sockets: an ASGI client, and a broker that is a few dictionaries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.batch import Batch
+from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply
+from penstock.clock import SystemClock
+from penstock.errors import Conflict, QueueNotFound
+from penstock.transports.http import HttpApp
+from penstock.wire.delivery import Settled
+
+FIRST_ID = 0x0193A7F1C2D3 << 80
+
+
+class FakeBroker:
+    """Enough of the facade to see what the edge asks of it. `fails` is raised by the next call, whatever it is."""
+
+    ready = True
+
+    def __init__(self) -> None:
+        self.queues: dict[str, list[Batch]] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, Any]] = []
+        self.fails: BaseException | None = None
+        self.arrived = asyncio.Event()
+        self.parked = asyncio.Event()
+        self.cancelled = False
+
+    def _note(self, name: str, *what: Any) -> None:
+        self.calls.append((name, what))
+        if self.fails is not None:
+            failure, self.fails = self.fails, None
+            raise failure
+
+    def _known(self, queue: str) -> list[Batch]:
+        if queue not in self.queues:
+            raise QueueNotFound(f"there is no queue {queue}")
+        return self.queues[queue]
+
+    async def publish(self, parts, producer=None) -> PublishReply:
+        self._note("publish", parts, producer)
+        runs = []
+        for number, part in enumerate(parts):
+            stored = self.queues.setdefault(part.queue, [])
+            offset = sum(batch.count for batch in stored)
+            stored.append(part.batch)
+            runs.append(PublishedRun(number, part.queue, 0, offset, part.batch.count, FIRST_ID + offset, False, None))
+        self.arrived.set()
+        return PublishReply(runs, True)
+
+    def _runs(self, queue: str, most: int, receipt: str | None) -> list[DeliveredRun]:
+        runs, offset = [], 0
+        for batch in self._known(queue):
+            if most <= 0:
+                break
+            cut = batch.run(0, min(most, batch.count))
+            most -= cut.count
+            runs.append(
+                DeliveredRun(
+                    queue, 0, offset, cut.count, FIRST_ID + offset, 1_700_000_000_000, cut, 1, receipt,
+                    None if receipt is None else 1_700_000_030_000,
+                )
+            )  # fmt: skip
+            offset += batch.count
+        return runs
+
+    async def lease(
+        self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=()
+    ) -> LeaseReply:
+        self._note("lease", queue, group, max, wait_ms, lease_ms, consumer, tuple(ack))
+        if wait_ms and not self.queues.get(queue):
+            self.parked.set()
+            try:
+                await asyncio.wait_for(self.arrived.wait(), wait_ms / 1000)
+            except TimeoutError:
+                pass
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+        runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
+        self.queues[queue] = []
+        return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
+
+    async def ack(self, receipts):
+        self._note("ack", receipts)
+        return [Settled(receipt, "acked") for receipt in receipts]
+
+    async def nack(self, receipts, *, delay_ms=None, error=""):
+        self._note("nack", receipts, delay_ms, error)
+        return [Settled(receipt, "retrying", due_at_ms=1) for receipt in receipts]
+
+    async def reject(self, receipts, *, error=""):
+        self._note("reject", receipts, error)
+        return [Settled(receipt, "dead_lettered") for receipt in receipts]
+
+    async def extend(self, receipts, *, lease_ms):
+        self._note("extend", receipts, lease_ms)
+        return [Settled(receipt, "extended", deadline_at_ms=2) for receipt in receipts]
+
+    async def cancel(self, queue, *, ids=None, key=None):
+        self._note("cancel", queue, ids, key)
+        return 1, [{"id": "x", "status": "cancelled"}]
+
+    async def reschedule(self, queue, *, ids=None, key=None, deliver_at_ms=None, delay_ms=None):
+        self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
+        return 1, [{"id": "x", "status": "rescheduled"}]
+
+    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0) -> ReadReply:
+        self._note("read", queue, partition, offset, max, wait_ms)
+        runs = self._runs(queue, max, None)
+        count = sum(run.count for run in runs)
+        return ReadReply(runs, count, count, 0)
+
+    async def peek(self, queue, *, max=10, group="default"):
+        self._note("peek", queue, max, group)
+        return self._runs(queue, max, None)
+
+    def list_queues(self, *, prefix="", page=1, limit=50):
+        self._note("list_queues", prefix, page, limit)
+        return {"queues": [{"queue": name} for name in self.queues], "total": len(self.queues), "page": 1, "limit": 50}
+
+    def get_queue(self, queue):
+        self._note("get_queue", queue)
+        self._known(queue)
+        return {"queue": queue}
+
+    async def put_queue(self, queue, config):
+        self._note("put_queue", queue, config)
+        created = queue not in self.queues
+        self.queues.setdefault(queue, [])
+        return {"queue": queue, "config": config}, created
+
+    async def patch_queue(self, queue, changes):
+        self._note("patch_queue", queue, changes)
+        self._known(queue)
+        return {"queue": queue, "config": changes}
+
+    async def delete_queue(self, queue, *, confirm):
+        self._note("delete_queue", queue, confirm)
+        if confirm is None:
+            raise Conflict("confirm", details={"confirm": "t", "would_lose": {"messages": 0}})
+        return {"deleted": queue}
+
+    async def purge_queue(self, queue, *, confirm):
+        self._note("purge_queue", queue, confirm)
+        return {"purged": 0}
+
+    def stats(self, queue):
+        self._note("stats", queue)
+        self._known(queue)
+        return {"queue": queue, "ready": 1, "leased": 0, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": None}
+
+    def summary(self):
+        self._note("summary")
+        return {"queues": len(self.queues)}
+
+    def groups(self, queue):
+        self._note("groups", queue)
+        return {"groups": []}
+
+    async def dead_letters(self, queue, *, page=1, limit=50):
+        self._note("dead_letters", queue, page, limit)
+        return {"messages": [], "total": 0, "page": page, "limit": limit}
+
+
+class Response(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.json["error"]
+
+
+class Http:
+    """One application over one fake broker, and requests to it."""
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.app = HttpApp(self.broker, SystemClock())
+
+    async def ask(
+        self, method: str, target: str, body: Any = None, *, headers: dict[str, str] | None = None,
+        chunks: Sequence[bytes] | None = None, then: Callable[[], Awaitable[Any]] | None = None,
+    ) -> Response | None:
+        """The answer, or None if there was none. A body that is not bytes is sent as JSON.
+
+        `then` stands for what the client's socket does after the request: when it returns, the client has gone.
+        """  # fmt: skip
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        path, _, query = target.partition("?")
+        given = {"host": "127.0.0.1:7400", "content-type": "application/json", **(headers or {})}
+        if chunks is None:
+            chunks = [body or b""]
+            given.setdefault("content-length", str(len(chunks[0])))
+        scope = {
+            "type": "http", "method": method, "path": path, "query_string": query.encode(),
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items() if value],
+        }  # fmt: skip
+        events = [
+            {"type": "http.request", "body": chunk, "more_body": number < len(chunks) - 1}
+            for number, chunk in enumerate(chunks)
+        ]
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if events:
+                return events.pop(0)
+            if then is None:
+                await asyncio.Event().wait()
+            else:
+                await then()
+            return {"type": "http.disconnect"}
+
+        async def send(event: dict[str, Any]) -> None:
+            sent.append(event)
+
+        await self.app(scope, receive, send)
+        if not sent:
+            return None
+        start, end = sent
+        answered = {name.decode(): value.decode() for name, value in start["headers"]}
+        assert int(answered["content-length"]) == len(end["body"])
+        return Response(start["status"], answered, end["body"])
+
+
+def ask(method: str, target: str, body: Any = None, **more: Any) -> Response:
+    """One request to a fresh application."""
+
+    async def one() -> Response | None:
+        return await Http().ask(method, target, body, **more)
+
+    response = asyncio.run(one())
+    assert response is not None
+    return response

@@ -1,0 +1,281 @@
+"""The door itself: who is let in, how bodies are read, what every answer looks like."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from http_fake import Http, ask
+
+from penstock import limits
+from penstock.errors import Conflict
+from penstock.transports.http import routes
+from penstock.transports.http.openapi import OPERATIONS
+
+ORDERS = "default/default/orders"
+
+
+def run(story):
+    return asyncio.run(story(Http()))
+
+
+# -- routing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v2/publish", "/v1", "/v1/publish/", "//", "/v1/queue", "/v1/stats/other", "/%00", "*"])
+def test_an_unknown_path_is_not_found(path):
+    answer = ask("GET", path)
+    assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("GET", "/v1/publish", "OPTIONS, POST"),
+        ("POST", "/v1/read", "GET, HEAD, OPTIONS"),
+        ("POST", "/v1/queues/orders", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("BREW", "/v1/queues/orders/purge", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
+        ("DELETE", "/metrics", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_ones(method, path, allow):
+    answer = ask(method, path)
+    assert (answer.status, answer.error["code"], answer.headers["allow"]) == (405, "method_not_allowed", allow)
+    answer = ask("OPTIONS", path)
+    assert (answer.status, answer.headers["allow"], answer.body) == (204, allow, b"")
+
+
+def test_head_is_get():
+    assert ask("HEAD", "/healthz").status == 200
+    assert ask("HEAD", "/v1/publish").status == 405
+
+
+def test_queues_are_addressed_by_paths_of_one_to_three_segments():
+    async def story(http):
+        for path, queue in {
+            "orders": ORDERS, "email/high": "email/default/high", "a/b/c": "a/b/c", "purge": "default/default/purge",
+        }.items():  # fmt: skip
+            created = await http.ask("PUT", f"/v1/queues/{path}", {"max_retries": 5})
+            assert (created.status, created.json["queue"]) == (201, queue)
+            assert (await http.ask("PUT", f"/v1/queues/{path}", {})).status == 200
+            assert (await http.ask("GET", f"/v1/queues/{path}")).json == {"queue": queue}
+            assert (await http.ask("PATCH", f"/v1/queues/{path}", {"lease_ms": 1})).json["config"] == {"lease_ms": 1}
+            assert (await http.ask("POST", f"/v1/queues/{path}/purge?confirm=t")).json == {"purged": 0}
+            assert http.broker.calls[-1] == ("purge_queue", (queue, "t"))
+            assert (await http.ask("DELETE", f"/v1/queues/{path}?confirm=t")).json == {"deleted": queue}
+        for path in ("a/b/c/d", "", "a//b", "A", "a/", "%2e%2e", "a b"):
+            answer = await http.ask("GET", f"/v1/queues/{path}")
+            assert (answer.status, answer.error["details"]) == (400, {"field": "queue"})
+
+    run(story)
+
+
+def test_what_destroys_first_answers_with_what_would_be_lost():
+    answer = ask("DELETE", "/v1/queues/orders")
+    assert (answer.status, answer.error["code"]) == (409, "conflict")
+    assert answer.error["details"] == {"confirm": "t", "would_lose": {"messages": 0}}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"1", b"null", b'{"a": NaN}', b'{"a": 1e999}', b"[" * 10_000, b'{"a": "\xff"}'])
+def test_settings_must_be_a_json_object(body):
+    assert ask("PUT", "/v1/queues/orders", body).status == 400
+
+
+def test_settings_are_small():
+    assert ask("PUT", "/v1/queues/orders", {"a": "x" * limits.CONFIG_BYTES_MAX}).status == 413
+
+
+def test_looking_at_things():
+    async def story(http):
+        http.broker.queues[ORDERS] = []
+        assert (await http.ask("GET", "/v1/queues?prefix=de&page=2&limit=3")).json["total"] == 1
+        assert (await http.ask("GET", "/v1/stats?queue=orders")).json["queue"] == ORDERS
+        assert (await http.ask("GET", "/v1/stats/summary")).json == {"queues": 1}
+        assert (await http.ask("GET", "/v1/groups?queue=orders")).json == {"groups": []}
+        assert (await http.ask("GET", "/v1/dlq?queue=orders&page=2")).json["page"] == 2
+        assert http.broker.calls[0] == ("list_queues", ("de", 2, 3))
+
+    run(story)
+
+
+# -- who is let in ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:7400", "[::1]", "[::1]:80"])
+def test_names_of_this_machine_are_fine(host):
+    assert ask("GET", "/healthz", headers={"host": host}).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7400", "127.0.0.1:80@evil", "[::1]x", "[::1",
+     "localhost:", "localhost:x", "0.0.0.0", "127.0.0.1 ", "::1"],
+)  # fmt: skip
+def test_foreign_names_are_not(host):
+    answer = ask("GET", "/healthz", headers={"host": host})
+    assert (answer.status, answer.error["code"]) == (403, "forbidden")
+
+
+def test_a_request_names_one_host():
+    assert ask("GET", "/healthz", headers={"host": ""}).status == 400
+    answer = ask("GET", "/healthz", headers={"Host": "localhost"})
+    assert (answer.status, answer.error["details"]) == (400, {"field": "host"})
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://localhost:7400", 200), ("http://127.0.0.1:3000", 200), ("https://evil.example", 403), ("null", 403)],
+)
+def test_pages_of_other_sites_are_kept_out(origin, status):
+    assert ask("GET", "/healthz", headers={"origin": origin}).status == status
+
+
+# -- bodies -------------------------------------------------------------------------------------------------------
+
+TEXT = b'{"receipts": ["a", "b"]}'
+
+
+def test_a_body_in_pieces_is_one_body():
+    answer = ask("POST", "/v1/ack", chunks=[TEXT[i : i + 1] for i in range(len(TEXT))])
+    assert [result["receipt"] for result in answer.json["results"]] == ["a", "b"]
+    assert ask("POST", "/v1/ack", chunks=[b"", TEXT, b""]).status == 200
+
+
+def test_a_body_that_is_announced_too_large_is_refused_before_it_is_kept():
+    async def story(http):
+        size = str(limits.REQUEST_BYTES_MAX + 1)
+        answer = await http.ask("POST", "/v1/ack", chunks=[b"x", b"y"], headers={"content-length": size})
+        assert (answer.status, answer.error["code"], answer.headers["connection"]) == (413, "too_large", "close")
+        # Nobody waits for what would take for ever, nor asks for a body only to refuse it.
+        huge = {"content-length": str(limits.DISCARD_BYTES_MAX + 1)}
+        assert (await http.ask("POST", "/v1/ack", chunks=[], headers=huge)).status == 413
+        polite = {"content-length": size, "expect": "100-continue"}
+        assert (await http.ask("POST", "/v1/ack", chunks=[], headers=polite)).status == 413
+
+    run(story)
+
+
+def test_a_body_that_grows_too_large_is_refused_and_not_kept():
+    piece = b"x" * (1 << 20)
+    for count in (13, 20, 100):
+        answer = ask("POST", "/v1/ack", chunks=[piece] * count)
+        assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_gets_nothing():
+    async def story(http):
+        async def leave():
+            pass
+
+        class Half(list):
+            """Pieces that end before the last one."""
+
+            def __len__(self):
+                return super().__len__() + 1
+
+        assert await http.ask("POST", "/v1/ack", chunks=Half([TEXT[:5]]), then=leave) is None
+        assert http.broker.calls == []
+
+    run(story)
+
+
+def test_a_body_that_stops_coming_is_given_up(monkeypatch):
+    monkeypatch.setattr(limits, "BODY_STALL_MS", 20)
+
+    async def story(http):
+        answer = await http.ask("POST", "/v1/ack", chunks=[], headers={"content-length": "10"})
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert answer.error["details"] == {"field": "body"}
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"])
+def test_other_content_types_are_refused(kind):
+    for path in ("/v1/publish", "/v1/ack"):
+        answer = ask("POST", path, TEXT, headers={"content-type": kind})
+        assert (answer.status, answer.error["details"]) == (400, {"field": "content-type"})
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", ""])
+def test_json_is_json_with_a_charset_or_without_a_word(kind):
+    assert ask("POST", "/v1/ack", TEXT, headers={"content-type": kind}).status == 200
+
+
+def test_encoded_bodies_are_refused():
+    answer = ask("POST", "/v1/ack", TEXT, headers={"content-encoding": "gzip"})
+    assert (answer.status, answer.error["details"]) == (400, {"field": "content-encoding"})
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bug_says_nothing_about_itself():
+    async def story(http):
+        http.broker.fails = RuntimeError("secret")
+        answer = await http.ask("POST", "/v1/ack", TEXT)
+        assert (answer.status, answer.error["code"], answer.error["details"]) == (500, "internal", {})
+        assert b"secret" not in answer.body and b"RuntimeError" not in answer.body
+
+    run(story)
+
+
+def test_an_error_of_the_broker_keeps_its_details():
+    async def story(http):
+        http.broker.fails = Conflict("no", details={"why": 1})
+        answer = await http.ask("POST", "/v1/ack", TEXT)
+        assert answer.json == {"error": {"code": "conflict", "message": "no", "retryable": False, "details": {"why": 1}}}
+
+    run(story)
+
+
+def test_health_and_readiness():
+    async def story(http):
+        assert (await http.ask("GET", "/readyz")).json == {"status": "ready"}
+        http.broker.ready = False
+        assert (await http.ask("GET", "/readyz")).status == 503
+        http.broker.ready = True
+        http.app.drain()
+        answer = await http.ask("GET", "/readyz")
+        assert (answer.status, answer.error["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+        assert (await http.ask("GET", "/healthz")).json == {"status": "ok"}
+
+    run(story)
+
+
+def test_the_front_page_points_onwards():
+    assert ask("GET", "/").json["openapi"] == "/openapi.json"
+
+
+# -- the document -------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_is_described_and_nothing_else():
+    assert {operation.name for operation in routes.OPERATIONS} == set(OPERATIONS)
+    document = ask("GET", "/openapi.json").json
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(operation.method, operation.path) for operation in routes.OPERATIONS}
+
+
+def test_every_reference_in_the_document_leads_somewhere():
+    document = ask("GET", "/openapi.json").json
+
+    def follow(value):
+        if isinstance(value, dict):
+            if "$ref" in value:
+                target = document
+                for step in value["$ref"].removeprefix("#/").split("/"):
+                    target = target[step]
+            for each in value.values():
+                follow(each)
+        elif isinstance(value, list):
+            for each in value:
+                follow(each)
+
+    follow(document)
+
+
+def test_the_document_shows_the_bounds():
+    schemas = ask("GET", "/openapi.json").json["components"]["schemas"]
+    assert schemas["LeaseRequest"]["properties"]["max"]["maximum"] == limits.LEASE_MESSAGES_MAX
+    assert schemas["LeaseRequest"]["additionalProperties"] is False
