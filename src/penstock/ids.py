@@ -71,7 +71,9 @@ def ulid_texts(first: int, count: int) -> list[str]:
         block = value >> 20
         prefix = ulid_text(block)[4:]
         stop = min(end, (block + 1) << 20)
-        texts += [prefix + pairs[(v >> 10) & 1023] + pairs[v & 1023] for v in range(value & 0xFFFFF, (stop - 1 & 0xFFFFF) + 1)]
+        texts += [
+            prefix + pairs[(v >> 10) & 1023] + pairs[v & 1023] for v in range(value & 0xFFFFF, (stop - 1 & 0xFFFFF) + 1)
+        ]
         value = stop
     return texts
 
@@ -85,38 +87,14 @@ def ulid_value(text: str) -> MessageId:
         for letter in text.upper():
             value = value << 5 | _VALUES[letter]
     except KeyError:
-        raise InvalidRequest(f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": "id"}) from None
+        raise InvalidRequest(
+            f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": "id"}
+        ) from None
     return MessageId(value)
 
 
-def ulid_time_ms(value: int) -> int:
-    return value >> 80
-
-
-class UlidSource:
-    """Hands out runs of ids that only ever grow, whatever the clock does."""
-
-    def __init__(self, last: int = 0):
-        self._last = last
-
-    def take(self, now_ms: int, count: int, entropy: int) -> MessageId:
-        """The first of `count` consecutive ids. `entropy` is 80 random bits, given by the caller: chance has a door too."""
-        # The top random bit starts clear, so that a run can count up without overflowing into the time.
-        fresh = now_ms << 80 | entropy & ((1 << 79) - 1)
-        first = max(fresh, self._last + 1)
-        self._last = first + count - 1
-        return MessageId(first)
-
-    def advance_to(self, last: int) -> None:
-        self._last = max(self._last, last)
-
-
-def receipt_text(shard: int, lease: int, nonce: int, offset: int) -> str:
-    """What a consumer shows to settle one message. The nonce makes it unguessable, the lease makes it stale."""
-    return f"{receipt_prefix(shard, lease, nonce)}{offset}"
-
-
 def receipt_prefix(shard: int, lease: int, nonce: int) -> str:
+    """A receipt without its offset. The lease makes it stale one day, the nonce makes it unguessable until then."""
     return f"r1.{shard}.{lease}.{nonce:016x}."
 
 

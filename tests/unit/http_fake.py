@@ -190,8 +190,14 @@ class Http:
         self.app = HttpApp(self.broker, SystemClock())
 
     async def ask(
-        self, method: str, target: str, body: Any = None, *, headers: dict[str, str] | None = None,
-        chunks: Sequence[bytes] | None = None, then: Callable[[], Awaitable[Any]] | None = None,
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        chunks: Sequence[bytes] | None = None,
+        then: Callable[[], Awaitable[Any]] | None = None,
     ) -> Response | None:
         """The answer, or None if there was none. A body that is not bytes is sent as JSON.
 

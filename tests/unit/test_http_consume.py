@@ -97,7 +97,10 @@ def test_acks_ride_along_with_the_next_lease():
         answer = await http.ask("POST", "/v1/lease", {"queue": "orders", "ack": ["r1", "r2"]})
         results = [{"receipt": "r1", "status": "acked"}, {"receipt": "r2", "status": "acked"}]
         assert answer.json == {"messages": [], "results": results}
-        assert (await http.ask("POST", "/v1/lease", {"queue": "orders", "ack": []})).json == {"messages": [], "results": []}
+        assert (await http.ask("POST", "/v1/lease", {"queue": "orders", "ack": []})).json == {
+            "messages": [],
+            "results": [],
+        }
         assert (await http.ask("POST", "/v1/lease", {"queue": "orders"})).json == {"messages": []}
 
     run(story)

@@ -22,7 +22,9 @@ def run(story):
 # -- routing ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/v2/publish", "/v1", "/v1/publish/", "//", "/v1/queue", "/v1/stats/other", "/%00", "*"])
+@pytest.mark.parametrize(
+    "path", ["/v2/publish", "/v1", "/v1/publish/", "//", "/v1/queue", "/v1/stats/other", "/%00", "*"]
+)
 def test_an_unknown_path_is_not_found(path):
     answer = ask("GET", path)
     assert (answer.status, answer.error["code"]) == (404, "not_found")
@@ -76,7 +78,9 @@ def test_what_destroys_first_answers_with_what_would_be_lost():
     assert answer.error["details"] == {"confirm": "t", "would_lose": {"messages": 0}}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"1", b"null", b'{"a": NaN}', b'{"a": 1e999}', b"[" * 10_000, b'{"a": "\xff"}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"1", b"null", b'{"a": NaN}', b'{"a": 1e999}', b"[" * 10_000, b'{"a": "\xff"}']
+)
 def test_settings_must_be_a_json_object(body):
     assert ask("PUT", "/v1/queues/orders", body).status == 400
 
@@ -190,7 +194,9 @@ def test_a_body_that_stops_coming_is_given_up(monkeypatch):
     run(story)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"]
+)
 def test_other_content_types_are_refused(kind):
     for path in ("/v1/publish", "/v1/ack"):
         answer = ask("POST", path, TEXT, headers={"content-type": kind})
@@ -224,7 +230,9 @@ def test_an_error_of_the_broker_keeps_its_details():
     async def story(http):
         http.broker.fails = Conflict("no", details={"why": 1})
         answer = await http.ask("POST", "/v1/ack", TEXT)
-        assert answer.json == {"error": {"code": "conflict", "message": "no", "retryable": False, "details": {"why": 1}}}
+        assert answer.json == {
+            "error": {"code": "conflict", "message": "no", "retryable": False, "details": {"why": 1}}
+        }
 
     run(story)
 

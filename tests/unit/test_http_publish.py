@@ -25,7 +25,9 @@ def run(story):
 
 def test_a_message_is_stored_as_the_bytes_that_came_in():
     async def story(http):
-        text = b'{"queue": "orders", "messages": [{"payload": {"a" :  1.50, "b":"\\u00e9\xc3\xa9"} }, {"payload":null}]}'
+        text = (
+            b'{"queue": "orders", "messages": [{"payload": {"a" :  1.50, "b":"\\u00e9\xc3\xa9"} }, {"payload":null}]}'
+        )
         answer = await http.ask("POST", "/v1/publish", text)
         assert answer.status == 201
         assert answer.json == {
@@ -204,7 +206,9 @@ def test_the_error_names_the_message_that_is_wrong():
     assert answer.error["details"] == {"row": 1, "field": "key"}
 
 
-@pytest.mark.parametrize("payload", ["[" * 32 + "]" * 32, '{"s":"' + "[{" * 100 + '\\""}', "[" + "[1],{}," * 100 + "0]"])
+@pytest.mark.parametrize(
+    "payload", ["[" * 32 + "]" * 32, '{"s":"' + "[{" * 100 + '\\""}', "[" + "[1],{}," * 100 + "0]"]
+)
 def test_brackets_in_texts_and_side_by_side_are_not_nesting(payload):
     body = f'{{"queue": "q", "messages": [{{"payload": 1}}, {{"payload": {payload}}}]}}'.encode()
     assert ask("POST", "/v1/publish", body).status == 201

@@ -59,7 +59,9 @@ def check_headers(text: bytes) -> None:
     try:
         headers = _headers_decoder.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"headers must be a JSON object of strings: {error}", details={"field": "headers"}) from None
+        raise InvalidRequest(
+            f"headers must be a JSON object of strings: {error}", details={"field": "headers"}
+        ) from None
     if len(headers) > limits.HEADERS_COUNT_MAX:
         raise InvalidRequest(
             f"{len(headers)} headers are over the limit of {limits.HEADERS_COUNT_MAX}", details={"field": "headers"}

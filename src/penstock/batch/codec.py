@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import sub
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from penstock import limits
 from penstock.batch import layout
@@ -19,7 +19,7 @@ from penstock.errors import InvalidRequest
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-_FORMATS = {8: "q", 4: "i", 1: "B"}
+_FORMATS: dict[int, Literal["q", "i", "B"]] = {8: "q", 4: "i", 1: "B"}
 _FIXED = range(layout.VAR_SHIFT)
 _VAR = range(layout.VAR_SHIFT, 32)
 
@@ -88,7 +88,7 @@ class Batch:
         data = payload + 4 * (count + 1)
         return cls(frame, count, flags, columns, positions, view[payload:data].cast("I"), data)
 
-    # -- columns --------------------------------------------------------------------------------------------
+    # -- columns ------------------------------------------------------------------------------------------------------
 
     def has(self, column: int) -> bool:
         return bool(self.columns & column)
@@ -108,7 +108,7 @@ class Batch:
         shift = data - offsets[0]
         raw = view[data : shift + offsets[-1]].tobytes()
         base = offsets[0]
-        return [raw[a - base : b - base] for a, b in zip(offsets, offsets[1:], strict=False)]
+        return [raw[a - base : b - base] for a, b in pairwise(offsets)]
 
     def string(self, column: int, row: int) -> bytes:
         """One value of a variable column, or empty if the column is absent."""
@@ -121,7 +121,7 @@ class Batch:
         base = data - offsets[0]
         return view[base + offsets[row] : base + offsets[row + 1]].tobytes()
 
-    # -- payloads -------------------------------------------------------------------------------------------
+    # -- payloads -----------------------------------------------------------------------------------------------------
 
     @property
     def payload_offsets(self) -> memoryview:
@@ -137,8 +137,8 @@ class Batch:
         offsets = self._payload_offsets.tolist()
         base = offsets[0]
         if base:
-            return [raw[a - base : b - base] for a, b in zip(offsets, offsets[1:], strict=False)]
-        return [raw[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+            return [raw[a - base : b - base] for a, b in pairwise(offsets)]
+        return [raw[a:b] for a, b in pairwise(offsets)]
 
     def payload_bytes(self, first: int = 0, stop: int | None = None) -> int:
         """Bytes of the payloads of rows `first` to `stop`."""
@@ -147,7 +147,8 @@ class Batch:
 
     def payload_bytes_max(self) -> int:
         offsets = self._payload_offsets.tolist()
-        return max(map(sub, offsets[1:], offsets))
+        longest: int = max(map(sub, offsets[1:], offsets))
+        return longest
 
     def is_json(self, row: int) -> bool:
         kind = self.flags & layout.KIND_MASK
@@ -165,7 +166,7 @@ class Batch:
         """True if the server itself has parsed every JSON payload."""
         return bool(self.flags & layout.FLAG_CHECKED)
 
-    # -- runs -----------------------------------------------------------------------------------------------
+    # -- runs ---------------------------------------------------------------------------------------------------------
 
     def run(self, first: int, stop: int) -> Batch:
         """Messages `first` to `stop` (exclusive) as a frame of their own. The whole frame is itself."""
@@ -238,7 +239,7 @@ def build(
             present |= column
             bit = column.bit_length() - 1
             if bit < layout.VAR_SHIFT:
-                parts.append(array(_FORMATS[layout.fixed_width(bit)], values).tobytes())  # type: ignore[type-var]
+                parts.append(array(_FORMATS[layout.fixed_width(bit)], values).tobytes())  # type: ignore[arg-type]
             else:
                 _add_var(parts, values)  # type: ignore[arg-type]
     _add_var(parts, payloads)

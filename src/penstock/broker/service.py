@@ -68,7 +68,14 @@ class Broker:
         return PublishReply(
             [
                 PublishedRun(
-                    run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+                    run.part,
+                    parts[run.part].queue,
+                    run.partition,
+                    run.offset,
+                    run.count,
+                    run.id,
+                    run.duplicate,
+                    run.rows,
                 )
                 for run in runs
             ],
@@ -86,14 +93,14 @@ class Broker:
             number = shard.paths[path]
         return shard.queues[number]
 
-    # -- lease and settle -----------------------------------------------------------------------------------------------
+    # -- lease and settle ---------------------------------------------------------------------------------------------
 
     async def lease(
         self,
         queue: QueuePath,
         *,
         group: str = "default",
-        max: int = 1,  # noqa: A002  the word of the API
+        max: int = 1,
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
@@ -113,7 +120,9 @@ class Broker:
         deadline = None if lease.settled else lease.deadline
         runs = []
         found = 0
-        for record, first, stop in self._loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count):
+        for record, first, stop in self._loop.log.runs(
+            lease.queue, lease.partition, lease.first, lease.first + lease.count
+        ):
             row = first - record.offset
             runs.append(
                 DeliveredRun(
@@ -142,13 +151,13 @@ class Broker:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
 
-    # -- messages that wait ---------------------------------------------------------------------------------------------
+    # -- messages that wait -------------------------------------------------------------------------------------------
 
     async def cancel(
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
         """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._touch(queue, ids, key, "cancelled", lambda number, found: commands.Cancel(number, found))
+        return await self._touch(queue, ids, key, "cancelled", commands.Cancel)
 
     async def reschedule(
         self,
@@ -212,10 +221,16 @@ class Broker:
                 await asyncio.sleep(0)
         return found
 
-    # -- looking without leasing ------------------------------------------------------------------------------------------
+    # -- looking without leasing --------------------------------------------------------------------------------------
 
     async def read(
-        self, queue: QueuePath, *, partition: int = 0, offset: str = "earliest", max: int = 100, wait_ms: int = 0  # noqa: A002
+        self,
+        queue: QueuePath,
+        *,
+        partition: int = 0,
+        offset: str = "earliest",
+        max: int = 100,
+        wait_ms: int = 0,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more."""
         found = self._queue(queue)
@@ -230,11 +245,13 @@ class Broker:
             await self._loop.grown(found.number, partition, wait_ms)
         first = first if first >= part.start else part.start
         end = self._stored_end(found, partition)
-        stop, _ = self._loop.log.fit(found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX)
+        stop, _ = self._loop.log.fit(
+            found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
+        )
         runs = self._runs(found, partition, first, stop, part.gone)
         return ReadReply(runs, stop if stop > first else first, end, part.start)
 
-    async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:  # noqa: A002
+    async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
         """What the group would be given next, without giving it."""
         found = self._queue(queue)
         group_number = found.groups.get(group)
@@ -252,8 +269,8 @@ class Broker:
                 for run in self._runs(found, number, start, min(stop, start + max), RangeSet()):
                     if max > 0 and run.offset not in partition.scheduled:
                         cut = min(run.count, max)
-                        runs.append(run._replace(count=cut, batch=run.batch.run(0, cut)))
-                        max -= cut  # noqa: PLW2901
+                        runs.append(msgspec.structs.replace(run, count=cut, batch=run.batch.run(0, cut)))
+                        max -= cut
         return runs
 
     def _position(self, queue: Queue, partition: int, text: str) -> int:
@@ -291,7 +308,7 @@ class Broker:
                 )  # fmt: skip
         return runs
 
-    # -- queues -------------------------------------------------------------------------------------------------------------
+    # -- queues -------------------------------------------------------------------------------------------------------
 
     def list_queues(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
         paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
@@ -338,7 +355,7 @@ class Broker:
         await self._loop.submit(make(queue.number))
         return {"queue": path, action + "d": True, "lost": lost}
 
-    # -- state now ------------------------------------------------------------------------------------------------------------
+    # -- state now ----------------------------------------------------------------------------------------------------
 
     def stats(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.queue(self._queue(queue))
@@ -363,7 +380,7 @@ class Broker:
                 entries.append({"run": run, "group": found.group_names[group], **msgspec.to_builtins(letter)})
         return {"dead_letters": entries, "total": len(places), "page": page, "limit": limit}
 
-    # -- life -----------------------------------------------------------------------------------------------------------------
+    # -- life ---------------------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:

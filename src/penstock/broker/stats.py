@@ -128,4 +128,6 @@ class Stats:
 
 def _scheduled(partition: Partition, progress: Progress) -> int:
     """Scheduled for this group: a group that began later may not count all of the partition's."""
-    return sum(1 for offset in partition.scheduled.within(progress.floor, partition.end) if offset not in progress.retries)
+    return sum(
+        1 for offset in partition.scheduled.within(progress.floor, partition.end) if offset not in progress.retries
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.batch import Batch
 from penstock.ids import QueuePath
 from penstock.wire.delivery import Settled
@@ -22,7 +24,7 @@ class ProducerSeq(NamedTuple):
     seq: int
 
 
-class PublishedRun(NamedTuple):
+class PublishedRun(msgspec.Struct, frozen=True):
     part: int
     queue: str
     partition: int
@@ -39,7 +41,7 @@ class PublishReply(NamedTuple):
     durable: bool
 
 
-class DeliveredRun(NamedTuple):
+class DeliveredRun(msgspec.Struct, frozen=True):
     """Messages `offset` to `offset + count` of a partition, with ids that count up in the same way."""
 
     queue: str

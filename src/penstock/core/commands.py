@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
 
@@ -52,7 +54,7 @@ class Publish(NamedTuple):
     seq: int = 0
 
 
-class PublishedRun(NamedTuple):
+class PublishedRun(msgspec.Struct, frozen=True):
     """Where a run of rows of one part is now: the rows themselves, or the earlier ones they are duplicates of."""
 
     part: int
@@ -78,7 +80,7 @@ class Lease(NamedTuple):
     consumer: str = ""
 
 
-class LeasedRun(NamedTuple):
+class LeasedRun(msgspec.Struct, frozen=True):
     queue: int
     partition: int
     first: int

@@ -94,7 +94,7 @@ def _lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | None) 
     made: list[Record] = []
     group = queue.groups.get(command.group)
     if group is None:
-        return _first_lease(shard, queue, command, now_ms)
+        return _first_lease(queue, command, now_ms)
     settled = config.delivery == "at_most_once"
     lease_ms = command.lease_ms or config.lease_ms
     wanted = command.max
@@ -131,7 +131,7 @@ def _lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | None) 
     return Decision(made, granted)
 
 
-def _first_lease(shard: Shard, queue: Queue, command: commands.Lease, now_ms: int) -> Decision:
+def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision:
     """A group begins with its first lease, at the beginning of what is retained. The caller asks again."""
     if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
         raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
@@ -330,7 +330,9 @@ def _fail(
                 made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
                 outcomes.append(Outcome(first, stop, "dead_lettered"))
                 continue
-            wait = delay_ms if delay_ms is not None else backoff_ms(queue.config.backoff, part.attempt, lease.id + first)
+            wait = (
+                delay_ms if delay_ms is not None else backoff_ms(queue.config.backoff, part.attempt, lease.id + first)
+            )
             due = now_ms + wait
             made.append(
                 records.Retried(

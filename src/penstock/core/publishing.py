@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+import msgspec
+
 from penstock import limits
 from penstock.batch import Batch, layout
 from penstock.core.commands import Part, Publish, PublishedRun
@@ -38,7 +40,11 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
             end = ends.get((part.queue, partition), queue.partitions[partition].end)
             seqs: list[int] = []
             if command.producer:
-                seqs = [seq, seq + batch.count] if rows is None else RangeSet([(seq + r, seq + r + 1) for r in rows]).flat()
+                seqs = (
+                    [seq, seq + batch.count]
+                    if rows is None
+                    else RangeSet([(seq + r, seq + r + 1) for r in rows]).flat()
+                )
             made.append(
                 Published(
                     now_ms, part.queue, partition, end, next_id, batch, command.producer, command.epoch, seqs
@@ -48,7 +54,9 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
             ends[part.queue, partition] = end + batch.count
             next_id += batch.count
         if echoes:
-            runs += _repeated(number, queue, [(row, _place_of(made, part.queue, client_id)) for row, client_id in echoes])
+            runs += _repeated(
+                number, queue, [(row, _place_of(made, part.queue, client_id)) for row, client_id in echoes]
+            )
         seq += part.batch.count
     return made, runs
 
@@ -87,9 +95,7 @@ def _split(
     echoes: list[tuple[int, bytes]] = []
     if batch.has(layout.ID):
         ids = batch.strings(layout.ID)
-        taken = {
-            client_id for record in _stored_in(made, part.queue) for client_id in record.batch.strings(layout.ID)
-        }
+        taken = {client_id for record in _stored_in(made, part.queue) for client_id in record.batch.strings(layout.ID)}
         still_fresh: list[int] = []
         for row in range(batch.count) if fresh is None else fresh:
             client_id = ids[row]
@@ -150,7 +156,7 @@ def _repeated(number: int, queue: Queue, duplicates: list[tuple[int, Place]]) ->
         ):
             assert last.rows is not None
             last.rows.append(row)
-            runs[-1] = last._replace(count=last.count + 1)
+            runs[-1] = msgspec.structs.replace(last, count=last.count + 1)
         else:
             runs.append(PublishedRun(number, queue.number, place.partition, place.offset, 1, place.id, True, [row]))
     return runs

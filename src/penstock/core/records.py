@@ -20,30 +20,30 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Journal time in milliseconds."""
 
 
-class Opened(Fact, tag="opened"):
+class Opened(Fact, frozen=True, tag="opened"):
     """A node took the shard. Running leases start over with their full duration: their holders did nothing wrong."""
 
     term: int
     node: str
 
 
-class QueueConfigured(Fact, tag="queue"):
+class QueueConfigured(Fact, frozen=True, tag="queue"):
     queue: int
     path: str
     config: QueueConfig
 
 
-class QueueDeleted(Fact, tag="queue_deleted"):
+class QueueDeleted(Fact, frozen=True, tag="queue_deleted"):
     queue: int
 
 
-class QueuePurged(Fact, tag="queue_purged"):
+class QueuePurged(Fact, frozen=True, tag="queue_purged"):
     queue: int
     ends: list[int]
     """Per partition: everything below is gone."""
 
 
-class GroupCreated(Fact, tag="group"):
+class GroupCreated(Fact, frozen=True, tag="group"):
     queue: int
     group: int
     name: str
@@ -51,7 +51,7 @@ class GroupCreated(Fact, tag="group"):
     """Per partition: the first offset the group will see."""
 
 
-class Published(Fact, tag="published"):
+class Published(Fact, frozen=True, tag="published"):
     """A run of messages of one partition. The batch travels beside the map, as the bytes that the client sent."""
 
     queue: int
@@ -65,7 +65,7 @@ class Published(Fact, tag="published"):
     """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
 
 
-class Leased(Fact, tag="leased"):
+class Leased(Fact, frozen=True, tag="leased"):
     queue: int
     partition: int
     group: int
@@ -79,13 +79,13 @@ class Leased(Fact, tag="leased"):
     """At most once: acked by being delivered."""
 
 
-class Extended(Fact, tag="extended"):
+class Extended(Fact, frozen=True, tag="extended"):
     lease: int
     ranges: list[int]
     lease_ms: int
 
 
-class Acked(Fact, tag="acked"):
+class Acked(Fact, frozen=True, tag="acked"):
     queue: int
     partition: int
     group: int
@@ -93,7 +93,7 @@ class Acked(Fact, tag="acked"):
     ranges: list[int]
 
 
-class Retried(Fact, tag="retried"):
+class Retried(Fact, frozen=True, tag="retried"):
     """Not done: back to the queue, not before `due`."""
 
     queue: int
@@ -106,7 +106,7 @@ class Retried(Fact, tag="retried"):
     error: str = ""
 
 
-class DeadLettered(Fact, tag="dead_lettered"):
+class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     queue: int
     partition: int
     group: int
@@ -118,26 +118,26 @@ class DeadLettered(Fact, tag="dead_lettered"):
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
 
 
-class Expired(Fact, tag="expired"):
+class Expired(Fact, frozen=True, tag="expired"):
     queue: int
     partition: int
     ranges: list[int]
 
 
-class Cancelled(Fact, tag="cancelled"):
+class Cancelled(Fact, frozen=True, tag="cancelled"):
     queue: int
     partition: int
     ranges: list[int]
 
 
-class Rescheduled(Fact, tag="rescheduled"):
+class Rescheduled(Fact, frozen=True, tag="rescheduled"):
     queue: int
     partition: int
     ranges: list[int]
     due: int
 
 
-class Trimmed(Fact, tag="trimmed"):
+class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
     queue: int

@@ -155,9 +155,7 @@ def _load_partition(values: dict[str, Any], now_ms: int) -> Partition:
     _load_agenda(partition.expiries, values["expiries"], now_ms)
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
-    partition.dead = {
-        (group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]
-    }
+    partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
     return partition

@@ -247,8 +247,8 @@ class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_partitions", "paths",
-        "queues", "term", "timers",
+        "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
+        "overdue_partitions", "paths", "queues", "term", "timers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -305,4 +305,3 @@ def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> N
     else:
         for offset in [offset for offset in table if first <= offset < stop]:
             del table[offset]
-

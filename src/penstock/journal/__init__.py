@@ -1,0 +1,1 @@
+"""How facts become bytes, and the one port that every engine implements."""

@@ -21,7 +21,7 @@ class UnknownRecord(Exception):
     """A record that this version cannot apply. Skipping it would be wrong, so the shard does not open."""
 
 
-class _PublishedMeta(records.Fact, tag="published"):
+class _PublishedMeta(records.Fact, frozen=True, tag="published"):
     """A published record without its batch, which travels as the attachment."""
 
     queue: int

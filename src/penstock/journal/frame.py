@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
 
 import google_crc32c
+import msgspec
 
 from penstock import limits
 from penstock.batch import Buffer
@@ -31,7 +31,7 @@ class BadFrame(Exception):
     """These bytes are not a whole, undamaged frame."""
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True):
     index: int
     term: int
     at_ms: int
@@ -68,7 +68,7 @@ class FrameWriter:
 
 
 def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = None) -> Frame:
-    """The frame that starts at `at`. With `expected` (index, chain before it) its place in the history is checked too."""
+    """The frame that starts at `at`. With `expected` (index, chain before it) its place in history is checked too."""
     header = bytes(view[at : at + HEADER.size])
     if len(header) < HEADER.size:
         raise BadFrame(f"the header ends after {len(header)} of {HEADER.size} bytes")
@@ -110,4 +110,3 @@ def find_frame(view: memoryview, after: int) -> int | None:
 
 
 assert HEADER.size == 72 and _START.size + _TAIL.size + 16 == HEADER.size
-

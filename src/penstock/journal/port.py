@@ -13,7 +13,9 @@ Outcomes of a write are told apart, because they ask for different things:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from penstock.batch import Buffer
 from penstock.journal.frame import Frame
@@ -39,7 +41,7 @@ class Damaged(EngineError):
     """The store holds something that must not be believed; the message names the file and the offset."""
 
 
-class Tail(NamedTuple):
+class Tail(msgspec.Struct, frozen=True):
     """Where a journal ends."""
 
     index: int
@@ -98,6 +100,6 @@ class ShardJournal(Protocol):
 
 class Engine(Protocol):
     async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
-        """Open a shard's journal under a new term that fences every earlier owner and is durable before this returns."""
+        """Open a shard's journal under a new term, durable before this returns, that fences every earlier owner."""
 
     async def close(self) -> None: ...

@@ -140,7 +140,7 @@ class MessageLog:
         self._hot_room = hot_bytes
         self._last_piece: dict[tuple[int, int], tuple[int, int, list[Published]]] = {}
 
-    # -- writing --------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, record: Published, locator: int, skip: int, length: int, *, hot: bool = True) -> None:
         """A published record is durable at this place."""
@@ -177,7 +177,7 @@ class MessageLog:
         if index is not None:
             index.drop_before(offset)
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def runs(self, queue: int, partition: int, first: int, stop: int) -> Iterator[StoredRun]:
         """The messages of `[first, stop)` that are stored, in order. Gaps (compacted away) are passed over."""
@@ -299,4 +299,3 @@ def cut_record(run: StoredRun) -> Published:
 def _cut(record: Published, first: int, stop: int) -> StoredRun | None:
     begin, end = max(first, record.offset), min(stop, record.offset + record.batch.count)
     return StoredRun(record, begin, end) if begin < end else None
-

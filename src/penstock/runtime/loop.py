@@ -84,6 +84,7 @@ class ShardLoop:
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
         self._in_flight = False
+        self._space_check: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._work = asyncio.Event()
@@ -96,7 +97,7 @@ class ShardLoop:
         self._committer = asyncio.ensure_future(self._commit_forever())
         self._arm_timer()
 
-    # -- commands ---------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Decide now; the future has the reply when it is durable. Raises what the machine refuses."""
@@ -112,7 +113,7 @@ class ShardLoop:
         return future
 
     def lease(self, command: commands.Lease, wait_ms: int) -> asyncio.Future[Any]:
-        """Like `submit`, but an empty answer may take up to `wait_ms`: the caller is parked until there is something."""
+        """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
         self._advance(self._clock.now_ms())
         future = asyncio.get_running_loop().create_future()
@@ -169,7 +170,7 @@ class ShardLoop:
             if self.closing:
                 raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
             if self.journal.short_of_space:
-                asyncio.ensure_future(self._look_for_space())
+                self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
                 raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
 
     async def _look_for_space(self) -> None:
@@ -177,8 +178,10 @@ class ShardLoop:
             await self.journal.check_space()
         except EngineError as error:
             self._fail(str(error))
+        finally:
+            self._space_check = None
 
-    # -- time -------------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     def _advance(self, now_ms: int) -> None:
         """Let time do what it does, before anything is decided at `now_ms`."""
@@ -214,7 +217,7 @@ class ShardLoop:
             self._advance(self._clock.now_ms())
             self._arm_timer()
 
-    # -- delivery ---------------------------------------------------------------------------------------------------
+    # -- delivery -----------------------------------------------------------------------------------------------------
 
     def _grant(self, command: commands.Lease, future: asyncio.Future[Any]) -> bool:
         """Try to lease for this caller; False if there is nothing for them now."""
@@ -243,7 +246,7 @@ class ShardLoop:
                 else:
                     self._waiters.serve(queue, self._grant)
 
-    # -- commit -----------------------------------------------------------------------------------------------------
+    # -- commit -------------------------------------------------------------------------------------------------------
 
     def _park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
         parked = Parked(reply, future)
@@ -336,7 +339,7 @@ class ShardLoop:
         taken, self._committed_bytes = self._committed_bytes, 0
         return taken
 
-    # -- failure, end -----------------------------------------------------------------------------------------------
+    # -- failure, end -------------------------------------------------------------------------------------------------
 
     async def _start_over(self, share: list[Parked]) -> None:
         """The commit was not written. Memory is ahead of the journal; the journal is right."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.core import snapshot
 from penstock.core.apply import apply
 from penstock.core.records import Published, QueueDeleted, QueuePurged
@@ -15,7 +17,7 @@ from penstock.journal.port import Damaged, ShardJournal
 from penstock.runtime.log import MessageLog, PartitionIndex
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """A place in the journal that was current when a snapshot was taken."""
 
     index: int
@@ -47,7 +49,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             raise Damaged(f"{name}: {error}") from None
         for queue, partition, columns in values["pieces"]:
             log.indexes[queue, partition] = PartitionIndex.load(columns)
-        marks = [Mark(*mark) for mark in values["marks"]]
+        marks = [Mark(at, locator) for at, locator in values["marks"]]
         next_segment = values["next_segment"]
     if journal.tail.index < index:
         raise Damaged(

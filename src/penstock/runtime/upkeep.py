@@ -100,7 +100,7 @@ class Upkeep:
             except OutOfSpace:
                 pass  # the journal has everything; the next start is only slower
 
-    # -- retention --------------------------------------------------------------------------------------------------
+    # -- retention ----------------------------------------------------------------------------------------------------
 
     async def _retain(self) -> None:
         loop = self._loop
@@ -229,7 +229,7 @@ class Upkeep:
                 index=index,
                 chain=chain,
                 pieces=[(*place, pieces.dump()) for place, pieces in sorted(loop.log.indexes.items())],
-                marks=[tuple(mark) for mark in self._marks],
+                marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
             )
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -22,6 +22,9 @@ from penstock.errors import PenstockError
 from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.remote import Remote, Unreachable
 from penstock.server.tables import print_table
+
+if TYPE_CHECKING:
+    from penstock.sync import Client, Message
 
 EXIT_REFUSED = 1
 EXIT_NO_SERVER = 69
@@ -112,7 +115,8 @@ def serve(
         from penstock.server.logging import configure_logging
 
         configure_logging(settings.log_format, settings.log_level)
-        lifecycle.run(settings)
+        code = lifecycle.run(settings)
+    raise typer.Exit(code)
 
 
 # -- messages -----------------------------------------------------------------------------------------------------
@@ -151,7 +155,9 @@ def consume(
     wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")] = Output.table,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")
+    ] = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Print messages and acknowledge them, one line each, until Ctrl-C.
@@ -168,11 +174,34 @@ def consume(
                 break
 
 
-def _client(url: str) -> Any:
+def _client(url: str) -> Client:
     from penstock.sync import Client
 
-    Remote(url)
+    Remote(url).get("/healthz")
     return Client(url, retry_for=0)
+
+
+def _print_message(message: Message, output: Output) -> None:
+    if output is Output.table:
+        typer.echo(message.payload)
+        return
+    payload = {"payload": msgspec.Raw(message.payload)} if message.is_json else {"payload_b64": message.payload}
+    typer.echo(
+        msgspec.json.encode(
+            {
+                "id": message.id,
+                "queue": message.queue,
+                "partition": message.partition,
+                "offset": message.offset,
+                **payload,
+                "key": message.key,
+                "priority": message.priority,
+                "headers": message.headers,
+                "attempt": message.attempt,
+                "published_at_ms": message.published_at_ms,
+            }
+        )
+    )
 
 
 def _input(payload: str | None, file: Path | None, lines: bool) -> list[Any]:

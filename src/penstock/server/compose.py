@@ -1,1 +1,62 @@
 """Builds every object of a server, in order, in one function. Nothing else in the project knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import NamedTuple
+
+import structlog
+
+from penstock.broker.service import Broker
+from penstock.clock import SystemClock
+from penstock.engines import open_engine
+from penstock.errors import InvalidRequest, Unavailable
+from penstock.journal.port import Engine, EngineError
+from penstock.runtime.host import open_shard
+from penstock.server.config import ConfigError, Settings
+from penstock.transports.http import HttpApp
+
+_log = structlog.get_logger("penstock.server")
+
+
+class Node(NamedTuple):
+    """A broker with its edges, open and ready to be served."""
+
+    engine: Engine
+    broker: Broker
+    app: HttpApp
+    failed: asyncio.Event
+    """Set when the journal can no longer be trusted. The process must then end: only a restart reads it afresh."""
+
+    async def close(self) -> None:
+        """Answers whoever waits, makes everything durable, lets go of the store."""
+        try:
+            await self.broker.close()
+        finally:
+            await self.engine.close()
+
+
+async def open_node(settings: Settings) -> Node:
+    """Raises ConfigError for settings that cannot work, Unavailable if the store cannot be opened as it is now."""
+    failed = asyncio.Event()
+
+    def on_failure(reason: str) -> None:
+        _log.critical("journal failed", reason=reason)
+        failed.set()
+
+    clock = SystemClock()
+    try:
+        engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
+    except InvalidRequest as error:
+        raise ConfigError(error.message) from None
+    except OSError as error:
+        raise ConfigError(f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}") from None
+    try:
+        host = await open_shard(engine, 0, clock, secrets.token_bytes(16), on_failure=on_failure)
+    except (EngineError, OSError) as error:
+        await engine.close()
+        raise Unavailable(f"the store cannot be opened: {error}") from error
+    broker = Broker(host, secrets.randbits, auto_create=settings.auto_create)
+    _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
+    return Node(engine, broker, HttpApp(broker, clock), failed)

@@ -47,13 +47,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
     grpc: Annotated[str, Meta(description="Address of gRPC (reserved: not served by this version).")] = "127.0.0.1:7401"
-    store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = "local:"
+    store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
+        "local:"
+    )
     fsync: Annotated[
         Literal["always", "interval", "batch", "never"],
         Meta(description="When an answer may be given: always means after the data is on disk."),
     ] = "always"
     auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
-    log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = "json"
+    log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
+        "json"
+    )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"

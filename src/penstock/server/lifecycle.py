@@ -1,5 +1,8 @@
 """A server from its first line to its last: listen, say that it is ready, serve, drain, stop.
 
+A journal that fails while serving ends the process too, with EXIT_JOURNAL_FAILED: memory is then ahead of the disk, and
+only a start that reads the disk again may go on.
+
 Draining on SIGTERM or SIGINT, in this order: readiness probes are told no; the listening socket closes; the broker
 closes, which answers parked long polls empty, makes everything durable and releases the journals; connections end
 when their request is answered; the process leaves with 0. A second signal ends it at once: what was acknowledged is
@@ -28,39 +31,45 @@ from penstock.transports.http.protocol import HttpProtocol
 _log = structlog.get_logger("penstock.server")
 
 
-def run(settings: Settings) -> None:
-    """Serve until told to stop. Raises ConfigError if it cannot even start."""
+EXIT_JOURNAL_FAILED = 74
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop; returns the exit code. Raises ConfigError or Unavailable if it cannot even start."""
     # Whatever this process creates is nobody else's to read.
     os.umask(0o077)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        return runner.run(_serve(settings))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings) -> int:
     listener = bind(settings.listen_address)
     try:
         node = await open_node(settings)
     except BaseException:
         listener.close()
         raise
-    server = _Server(node, settings)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
+    server = _Server(node, settings)
     serving = asyncio.create_task(server.serve([listener]))
     try:
-        await _first_of(server.accepting.wait(), serving)
+        await _first_of(serving, server.accepting)
         if server.accepting.is_set():
             _announce(Address(*listener.getsockname()[:2]))
-        await _first_of(stop.wait(), serving)
+        await _first_of(serving, stop, node.failed)
         _log.info("draining", grace_s=settings.shutdown_grace_s)
         node.app.drain()
-        server.should_exit = True
-    finally:
-        await node.broker.close()
+        server.stop_accepting()
+        # Closing answers those who wait, and without that no connection with a long poll would ever end.
+        async with asyncio.timeout(settings.shutdown_grace_s):
+            await node.close()
+    except TimeoutError:
+        _log.error("not everything could be closed in time")
     await serving
     _log.info("stopped")
+    return EXIT_JOURNAL_FAILED if node.failed.is_set() else 0
 
 
 def bind(address: Address) -> socket.socket:
@@ -104,16 +113,23 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
         yield
 
+    def stop_accepting(self) -> None:
+        """Close the door now; connections that are in end when their request is answered."""
+        for listening in self.servers:
+            listening.close()
+        self.should_exit = True
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
 
 
-async def _first_of(event: object, serving: asyncio.Task[None]) -> None:
-    """Waits for the event, or for the server to end, which it only does early if it failed."""
-    waiting = asyncio.ensure_future(event)  # type: ignore[arg-type]
-    await asyncio.wait((waiting, serving), return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Waits for one of the events, or for the server to end, which it only does early if it failed."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait((serving, *waiting), return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
 def _announce(address: Address) -> None:

@@ -86,7 +86,9 @@ _ONE_PAYLOAD = Meta(extra_json_schema={"anyOf": [{"required": ["payload"]}, {"re
 
 
 class PublishRequest(Request):
-    messages: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
+    messages: Annotated[
+        list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)
+    ]
     queue: QueueName | None = None
     atomic: bool = True
     producer: Producer | None = None

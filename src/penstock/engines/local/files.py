@@ -116,7 +116,9 @@ class OsFiles:
         if len(data) == length or not data:
             return data
         chunks = [data]
-        while (missing := length - sum(map(len, chunks))) and (more := os.pread(handle, missing, at + length - missing)):
+        while (missing := length - sum(map(len, chunks))) and (
+            more := os.pread(handle, missing, at + length - missing)
+        ):
             chunks.append(more)
         return b"".join(chunks)
 

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 import google_crc32c
@@ -70,7 +71,7 @@ class LocalJournal:
         self.term = 0
         self.tail = Tail(0, CHAIN_START)
 
-    # -- opening ----------------------------------------------------------------------------------------------
+    # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Blocking: take a new term, find the end of the journal, cut a torn tail off, refuse damage."""
@@ -201,7 +202,7 @@ class LocalJournal:
             yield at, frame
             at, index, chain = at + frame.size, frame.index + 1, frame.chain
 
-    # -- appending ----------------------------------------------------------------------------------------------
+    # -- appending ----------------------------------------------------------------------------------------------------
 
     @property
     def durable(self) -> bool:
@@ -299,7 +300,7 @@ class LocalJournal:
         self._current = first
         self._segments[first] = Segment(path, handle, first, FILE_HEADER_BYTES)
 
-    # -- reading ------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
         firsts = sorted(self._segments)
@@ -335,7 +336,7 @@ class LocalJournal:
 
     def _trim(self, upto: int) -> None:
         firsts = sorted(self._segments)
-        for first, following in zip(firsts, firsts[1:], strict=False):
+        for first, following in pairwise(firsts):
             if following > upto + 1:
                 break
             segment = self._segments.pop(first)
@@ -343,7 +344,7 @@ class LocalJournal:
             self._files.remove(segment.path)
         self._files.sync_dir(f"{self._root}/journal")
 
-    # -- blobs --------------------------------------------------------------------------------------------------
+    # -- blobs --------------------------------------------------------------------------------------------------------
 
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
         self._check()
@@ -397,7 +398,7 @@ class LocalJournal:
         self._files.remove(f"{self._root}/blobs/{name}")
         self._files.sync_dir(f"{self._root}/blobs")
 
-    # -- space, failure, end --------------------------------------------------------------------------------------
+    # -- space, failure, end ------------------------------------------------------------------------------------------
 
     async def check_space(self) -> None:
         """Take the reserve back if there is room for it again."""
@@ -441,7 +442,11 @@ class LocalJournal:
             await self._sync_task
         if self._failed is None and self._unsynced and self._fsync != "never":
             await self._offload(self._sync)
-        for handle in (*(segment.handle for segment in self._segments.values()), *self._blob_handles.values(), self._hint):
+        for handle in (
+            *(segment.handle for segment in self._segments.values()),
+            *self._blob_handles.values(),
+            self._hint,
+        ):
             self._files.close(handle)
         self._segments, self._blob_handles = {}, {}
         self._failed = self._failed or "the journal is closed"
@@ -449,7 +454,7 @@ class LocalJournal:
 
 def _cell(value: int) -> bytes:
     raw = value.to_bytes(8, "little")
-    return raw + google_crc32c.value(raw).to_bytes(4, "little")
+    return raw + int(google_crc32c.value(raw)).to_bytes(4, "little")
 
 
 assert FILE_HEADER.size == FILE_HEADER_BYTES

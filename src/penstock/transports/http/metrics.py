@@ -1,8 +1,9 @@
 """Counters of this edge and the state of the queues, in the form that Prometheus scrapes.
 
-Counting is on the hot path, so it is plain additions, once per run and never per message; families and labels are
-only made when somebody scrapes. Labels are queue names and nothing that a message carries. Beyond
-`limits.METRIC_QUEUES_MAX` queues the rest are added up as `_other`.
+What became of messages is counted by the broker, from its records; here is only what the edge alone knows: requests
+and how long things took. That is on the hot path, so it is plain additions, once per run and never per message, and
+families and labels are only made when somebody scrapes. Labels are queue names and nothing that a message carries.
+Beyond `limits.METRIC_QUEUES_MAX` queues the busiest have their own lines and the rest share `_other`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, exposition
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
 from penstock import limits
 from penstock._version import __version__
 from penstock.broker.types import DeliveredRun, PublishedRun
+from penstock.errors import QueueNotFound
+from penstock.ids import QueuePath
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -52,10 +61,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
-        self._published: Counter[str] = Counter()
-        self._duplicates: Counter[str] = Counter()
-        self._delivered: Counter[str] = Counter()
-        self._redelivered: Counter[str] = Counter()
+        self._traffic: Counter[str] = Counter()
+        """Messages in and out by queue: only to know which queues are the busiest."""
+        self._duplicates = 0
         self._publish_seconds = Histogram()
         self._delivery_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
@@ -68,17 +76,17 @@ class Metrics:
 
     def published(self, runs: Sequence[PublishedRun]) -> None:
         for run in runs:
-            (self._duplicates if run.duplicate else self._published)[run.queue] += run.count
+            self._traffic[run.queue] += run.count
+            if run.duplicate:
+                self._duplicates += run.count
 
     def publish_took(self, seconds: float) -> None:
         self._publish_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         for run in runs:
-            self._delivered[run.queue] += run.count
-            if run.attempt > 1:
-                self._redelivered[run.queue] += run.count
-            else:
+            self._traffic[run.queue] += run.count
+            if run.attempt == 1:
                 self._delivery_seconds.observe(max(0, now_ms - run.published_at_ms) / 1000, run.count)
 
     # -- showing ----------------------------------------------------------------------------------------------
@@ -97,17 +105,9 @@ class Metrics:
         for (operation, status), count in sorted(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
-        by_queue = (
-            ("penstock_messages_published", "Messages stored.", self._published),
-            ("penstock_messages_duplicate", "Messages that were stored before and not stored again.", self._duplicates),
-            ("penstock_messages_delivered", "Messages handed out under a lease.", self._delivered),
-            ("penstock_messages_redelivered", "Messages handed out again.", self._redelivered),
+        yield CounterMetricFamily(
+            "penstock_messages_duplicate", "Messages that were there already and not stored again.", self._duplicates
         )
-        for name, text, counts in by_queue:
-            family = CounterMetricFamily(name, text, labels=["namespace", "queue"])
-            for queue, count in _capped(counts):
-                family.add_metric([_namespace(queue), queue], count)
-            yield family
         yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable answer.")
         yield self._delivery_seconds.family(
             "penstock_delivery_latency_seconds", "From published to first handed out, delays included."
@@ -115,7 +115,17 @@ class Metrics:
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
         yield connections
-        yield from _queue_gauges(broker)
+        yield from _queue_families(broker, self._shown_queues(broker))
+
+    def _shown_queues(self, broker: Broker) -> list[str]:
+        """The queues that get lines of their own."""
+        most = limits.METRIC_QUEUES_MAX
+        listed = broker.list_queues(limit=most)
+        names = [entry["queue"] for entry in listed["queues"]]
+        if listed["total"] <= most:
+            return names
+        busiest = [name for name, _ in self._traffic.most_common(most)]
+        return list(dict.fromkeys([*busiest, *names]))[:most]
 
 
 class _Scrape:
@@ -129,18 +139,50 @@ class _Scrape:
         return self._metrics.families(self._broker)
 
 
-def _capped(counts: Counter[str]) -> list[tuple[str, int]]:
-    """The busiest queues by name, the rest together."""
-    if len(counts) <= limits.METRIC_QUEUES_MAX:
-        return sorted(counts.items())
-    shown = counts.most_common(limits.METRIC_QUEUES_MAX)
-    return [*sorted(shown), (OTHER, counts.total() - sum(count for _, count in shown))]
+_TOTALS = {
+    "published": "Messages stored.",
+    "delivered": "Messages handed out under a lease.",
+    "redelivered": "Messages handed out again.",
+    "acked": "Messages done.",
+    "retried": "Messages given back, or not settled in time, that will be handed out again.",
+    "dead_lettered": "Messages given up.",
+    "expired": "Messages that outlived their time.",
+    "cancelled": "Messages taken back before delivery.",
+}
+_STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
 
 
-def _namespace(queue: str) -> str:
-    return OTHER if queue == OTHER else queue.partition("/")[0]
-
-
-def _queue_gauges(broker: Broker) -> Iterator[Metric]:
-    messages = GaugeMetricFamily("penstock_queue_messages", "Messages by state.", labels=["namespace", "queue", "state"])
-    yield messages
+def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
+    labels = ["namespace", "queue"]
+    totals = {
+        name: CounterMetricFamily(f"penstock_messages_{name}", text, labels=labels) for name, text in _TOTALS.items()
+    }
+    messages = GaugeMetricFamily("penstock_queue_messages", "Messages by state.", labels=[*labels, "state"])
+    age = GaugeMetricFamily(
+        "penstock_oldest_ready_message_age_seconds", "Age of the oldest message that is not done.", labels=labels
+    )
+    lag = GaugeMetricFamily(
+        "penstock_consumer_lag_messages", "Messages that a group has not done yet.", labels=[*labels, "group"]
+    )
+    seen: Counter[str] = Counter()
+    for queue in queues:
+        try:
+            stats = broker.stats(QueuePath(queue))
+        except QueueNotFound:
+            continue  # deleted since it was busy
+        names = [queue.partition("/")[0], queue]
+        for name, family in totals.items():
+            family.add_metric(names, stats["totals"][name])
+        for state, field in _STATES.items():
+            messages.add_metric([*names, state], stats[field])
+            seen[field] += stats[field]
+        if stats["oldest_age_ms"] is not None:
+            age.add_metric(names, stats["oldest_age_ms"] / 1000)
+        for group in stats["groups"]:
+            lag.add_metric([*names, group["group"]], group["lag"])
+    summary = broker.summary()
+    if summary["queues"] > len(queues):
+        for state, field in _STATES.items():
+            if field in summary:
+                messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
+    return [*totals.values(), messages, age, lag]

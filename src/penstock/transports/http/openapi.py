@@ -53,12 +53,21 @@ OPERATIONS: dict[str, Described] = {
         refusals=_DATA,
         gives_batch=True,
     ),
-    "ack": Described("Done: never deliver these again.", messages.AckRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
-    "nack": Described("Failed: deliver again later.", messages.NackRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
-    "reject": Described(
-        "Hopeless: move to the dead letters.", messages.RejectRequest, answers=((200, replies.SettleReply),), refusals=_DATA
+    "ack": Described(
+        "Done: never deliver these again.", messages.AckRequest, answers=((200, replies.SettleReply),), refusals=_DATA
     ),
-    "extend": Described("Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA),
+    "nack": Described(
+        "Failed: deliver again later.", messages.NackRequest, answers=((200, replies.SettleReply),), refusals=_DATA
+    ),
+    "reject": Described(
+        "Hopeless: move to the dead letters.",
+        messages.RejectRequest,
+        answers=((200, replies.SettleReply),),
+        refusals=_DATA,
+    ),
+    "extend": Described(
+        "Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA
+    ),
     "cancel": Described(
         "Take back messages that are not delivered yet.",
         messages.CancelRequest,
@@ -84,7 +93,9 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.MessagesReply),),
         refusals=_DATA,
     ),
-    "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),), refusals=(503,)),
+    "list_queues": Described(
+        "Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),), refusals=(503,)
+    ),
     "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404, 503)),
     "put_queue": Described(
         "Create a queue, or set all its settings; what is left out gets its default.",
@@ -92,13 +103,30 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.QueueReply), (201, replies.QueueReply)),
         refusals=_DATA,
     ),
-    "patch_queue": Described("Change some settings of a queue.", dict, answers=((200, replies.QueueReply),), refusals=_DATA),
-    "delete_queue": Described("Remove a queue and its messages, with a confirmation.", query=messages.ConfirmQuery, answers=((200, replies.DestroyedReply),), refusals=_DATA),
-    "purge_queue": Described("Remove the messages of a queue, with a confirmation.", query=messages.ConfirmQuery, answers=((200, replies.DestroyedReply),), refusals=_DATA),
+    "patch_queue": Described(
+        "Change some settings of a queue.", dict, answers=((200, replies.QueueReply),), refusals=_DATA
+    ),
+    "delete_queue": Described(
+        "Remove a queue and its messages, with a confirmation.",
+        query=messages.ConfirmQuery,
+        answers=((200, replies.DestroyedReply),),
+        refusals=_DATA,
+    ),
+    "purge_queue": Described(
+        "Remove the messages of a queue, with a confirmation.",
+        query=messages.ConfirmQuery,
+        answers=((200, replies.DestroyedReply),),
+        refusals=_DATA,
+    ),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404, 503)),
     "summary": Described("How the whole server is doing.", refusals=(503,)),
     "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404, 503)),
-    "dead_letters": Described("Dead letters of a queue.", query=messages.DeadLettersQuery, answers=((200, replies.DeadLettersReply),), refusals=(404, 503)),
+    "dead_letters": Described(
+        "Dead letters of a queue.",
+        query=messages.DeadLettersQuery,
+        answers=((200, replies.DeadLettersReply),),
+        refusals=(404, 503),
+    ),
     "health": Described("Is the process up?", answers=((200, replies.StatusReply),)),
     "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),), refusals=(503,)),
     "metrics": Described("Metrics for Prometheus.", text=True),

@@ -76,7 +76,9 @@ class Request:
     async def body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """Raises TooLarge, as early as the size is known; InvalidRequest if it stops coming; ClientGone."""
         if self.content_encoding not in (b"", b"identity"):
-            raise InvalidRequest("encoded bodies are not taken, send it as it is", details={"field": "content-encoding"})
+            raise InvalidRequest(
+                "encoded bodies are not taken, send it as it is", details={"field": "content-encoding"}
+            )
         if self._content_length > size_max:
             if self._content_length <= limits.DISCARD_BYTES_MAX and not self._expects_continue:
                 await self._discard()
