@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.batch import Batch
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply
+from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
 from penstock.clock import SystemClock
 from penstock.errors import Conflict, QueueNotFound
 from penstock.transports.http import HttpApp
@@ -104,11 +104,11 @@ class FakeBroker:
 
     async def cancel(self, queue, *, ids=None, key=None):
         self._note("cancel", queue, ids, key)
-        return 1, [{"id": "x", "status": "cancelled"}]
+        return 1, [Touched("x", "cancelled")]
 
     async def reschedule(self, queue, *, ids=None, key=None, deliver_at_ms=None, delay_ms=None):
         self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
-        return 1, [{"id": "x", "status": "rescheduled"}]
+        return 1, [Touched("x", "rescheduled")]
 
     async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
@@ -122,7 +122,8 @@ class FakeBroker:
 
     def list_queues(self, *, prefix="", page=1, limit=50):
         self._note("list_queues", prefix, page, limit)
-        return {"queues": [{"queue": name} for name in self.queues], "total": len(self.queues), "page": 1, "limit": 50}
+        entries = [{"queue": name} for name in sorted(self.queues)][:limit]
+        return {"queues": entries, "total": len(self.queues), "page": page, "limit": limit}
 
     def get_queue(self, queue):
         self._note("get_queue", queue)
@@ -153,11 +154,17 @@ class FakeBroker:
     def stats(self, queue):
         self._note("stats", queue)
         self._known(queue)
-        return {"queue": queue, "ready": 1, "leased": 0, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": None}
+        totals = dict.fromkeys(
+            ("published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled"), 3
+        )
+        return {
+            "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
+            "totals": totals, "groups": [{"group": "default", "lag": 4}],
+        }  # fmt: skip
 
     def summary(self):
         self._note("summary")
-        return {"queues": len(self.queues)}
+        return {"queues": len(self.queues), "leased": 7}
 
     def groups(self, queue):
         self._note("groups", queue)
@@ -165,7 +172,17 @@ class FakeBroker:
 
     async def dead_letters(self, queue, *, page=1, limit=50):
         self._note("dead_letters", queue, page, limit)
-        return {"messages": [], "total": 0, "page": page, "limit": limit}
+        why = {
+            "attempts": 4,
+            "first_at": 1,
+            "last_at": 2,
+            "dead_at": 3,
+            "consumer": "w",
+            "reason": "retries",
+            "error": "e",
+        }
+        entries = [{"run": run, "group": "default", **why} for run in self._runs(queue, 1, None)]
+        return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit}
 
 
 class Response(NamedTuple):

@@ -7,6 +7,7 @@ import base64
 
 import pytest
 from http_fake import FIRST_ID, Http, ask
+from msgspec.structs import replace
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
@@ -84,7 +85,7 @@ def test_a_lease_without_receipts_says_so():
     async def story(http):
         http.broker.queues[ORDERS] = [Batch.open(build([b"1"], checked=True))]
         runs = http.broker._runs
-        http.broker._runs = lambda *asked: [run._replace(receipt=None, deadline_at_ms=None) for run in runs(*asked)]
+        http.broker._runs = lambda *asked: [replace(run, receipt=None, deadline_at_ms=None) for run in runs(*asked)]
         (message,) = (await http.ask("POST", "/v1/lease", {"queue": "orders"})).json["messages"]
         assert (message["receipt"], message["deadline_at_ms"]) == (None, None)
 

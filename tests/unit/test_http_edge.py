@@ -94,7 +94,7 @@ def test_looking_at_things():
         http.broker.queues[ORDERS] = []
         assert (await http.ask("GET", "/v1/queues?prefix=de&page=2&limit=3")).json["total"] == 1
         assert (await http.ask("GET", "/v1/stats?queue=orders")).json["queue"] == ORDERS
-        assert (await http.ask("GET", "/v1/stats/summary")).json == {"queues": 1}
+        assert (await http.ask("GET", "/v1/stats/summary")).json["queues"] == 1
         assert (await http.ask("GET", "/v1/groups?queue=orders")).json == {"groups": []}
         assert (await http.ask("GET", "/v1/dlq?queue=orders&page=2")).json["page"] == 2
         assert http.broker.calls[0] == ("list_queues", ("de", 2, 3))

@@ -50,7 +50,8 @@ def test_every_field_becomes_its_column():
         messages = [
             {"payload": 1, "key": "k", "priority": -5, "delay_ms": 7, "ttl_ms": 9, "id": "own", "headers": {"h": "é"},
              "max_retries": 0, "payload_b64": None, "deliver_at_ms": None, "queue": None},
-            {"payload_b64": base64.b64encode(b"\x00\xff").decode(), "deliver_at_ms": 1_800_000_000_000, "payload": None},
+            {"payload_b64": base64.b64encode(b"\x00\xff").decode(), "deliver_at_ms": 1_800_000_000_000,
+             "payload": None},
         ]  # fmt: skip
         answer = await http.ask("POST", "/v1/publish", {"queue": "email/high", "messages": messages})
         assert answer.status == 201

@@ -21,7 +21,7 @@ from penstock._version import __version__
 from penstock.errors import PenstockError
 from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.remote import Remote, Unreachable
-from penstock.server.tables import print_table
+from penstock.server.tables import Listing, print_listing, print_object
 
 if TYPE_CHECKING:
     from penstock.sync import Client, Message
@@ -44,6 +44,11 @@ class Output(StrEnum):
     table = "table"
     json = "json"
 
+
+QUEUES = Listing(
+    "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
+)
+DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
@@ -76,11 +81,15 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
-    """An option of `serve`: its words and choices come from the setting."""
-    words, choices = KEYS[name]
+    """An option of `serve`. Its words, choices and default are those of the setting, so they cannot differ."""
+    words, choices, default = KEYS[name]
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(default, bool):
+        option = f"{option}/--no-{name.replace('_', '-')}"
     if choices:
         metavar = "|".join(choices)
-    return typer.Option(f"--{name.replace('_', '-')}", *more, help=words, metavar=metavar, show_default=False)
+    # Not the option's own default: a flag that was not given must not win over the file and the environment.
+    return typer.Option(option, *more, help=f"{words}  \\[default: {default}]", metavar=metavar, show_default=False)
 
 
 @app.command()
@@ -90,7 +99,7 @@ def serve(
     grpc: Annotated[str | None, _flag("grpc", metavar="HOST:PORT")] = None,
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
-    auto_create: Annotated[bool | None, _flag("auto_create", "--no-auto-create/ ")] = None,
+    auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
@@ -165,11 +174,10 @@ def consume(
     A message is acknowledged after it was printed; what was not printed stays in the queue.
     """
     with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
-        printed = 0
-        for message in client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100):
+        messages = client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        for printed, message in enumerate(messages, start=1):
             with message:
                 _print_message(message, output)
-            printed += 1
             if printed == max_messages:
                 break
 
@@ -248,7 +256,7 @@ def queues(
         if path is None:
             if change:
                 raise typer.BadParameter("--set needs a QUEUE")
-            _show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, rows="queues")
+            _show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
         elif change:
             _show(_changed(remote, path, dict(map(_assignment, change))), output)
         else:
@@ -277,7 +285,7 @@ def dlq(
 ) -> None:
     """The dead letters of a queue: messages that failed for good."""
     with errors_in_one_line():
-        _show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, rows="messages")
+        _show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, DEAD_LETTERS)
 
 
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
@@ -297,11 +305,13 @@ def _assignment(text: str) -> tuple[str, Any]:
     return name, value if isinstance(decoded, bytes) else decoded
 
 
-def _show(answer: Any, output: Output, *, rows: str | None = None) -> None:
+def _show(answer: Any, output: Output, listing: Listing | None = None) -> None:
     if output is Output.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+    elif listing is not None:
+        print_listing(answer, listing)
     else:
-        print_table(answer, rows)
+        print_object(answer)
 
 
 # -- the rest -----------------------------------------------------------------------------------------------------
@@ -309,11 +319,15 @@ def _show(answer: Any, output: Output, *, rows: str | None = None) -> None:
 
 @app.command()
 def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data directory.", exists=True)]) -> None:
-    """Print what is in a journal, record by record. Reads only; the server may be running."""
+    """Print what is in a journal, record by record. Reads only; the server may be running.
+
+    Exits with 1 if something in it is damaged.
+    """
     from penstock.journal.dump import dump
 
     with errors_in_one_line():
-        dump(path, typer.echo)
+        damaged = dump(str(path), typer.echo)
+    raise typer.Exit(EXIT_REFUSED if damaged else 0)
 
 
 @app.command()

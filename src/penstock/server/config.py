@@ -74,19 +74,26 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parse_address("grpc", self.grpc)
 
 
-def _fields() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Name of each setting -> its words, and its choices where it has some."""
+class Key(NamedTuple):
+    """What is to be known about a setting: its words, its choices if it has some, its default."""
+
+    words: str
+    choices: tuple[str, ...]
+    default: Any
+
+
+def _keys() -> dict[str, Key]:
     fields = {}
     for field in msgspec.inspect.type_info(Settings).fields:  # type: ignore[attr-defined]
         kind, words = field.type, ""
         if isinstance(kind, msgspec.inspect.Metadata):
             words, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
         choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else ()
-        fields[field.name] = words, tuple(map(str, choices))
+        fields[field.name] = Key(words, tuple(map(str, choices)), field.default)
     return fields
 
 
-KEYS = _fields()
+KEYS = _keys()
 
 
 def load_settings(
@@ -99,7 +106,7 @@ def load_settings(
         values.update(_from_file(Path(config_file)))
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
-    settings = _converted(values, "settings")
+    settings = _converted(values)
     for name in ("listen", "grpc"):
         parse_address(name, getattr(settings, name))
     return settings
@@ -128,7 +135,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     for key in values:
         if key not in KEYS:
             raise ConfigError(f"{path}: unknown key {key!r}{_nearest(key)}")
-    _converted(values, str(path))
+    _converted(values, f"{path}: ")
     return values
 
 
@@ -155,19 +162,18 @@ def _from_text(name: str, key: str, text: str) -> Any:
         raise ConfigError(f"{name}: {_reason(error)}") from None
 
 
-def _converted(values: dict[str, Any], source: str) -> Settings:
+def _converted(values: dict[str, Any], source: str = "") -> Settings:
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_reason(error)}") from None
+        raise ConfigError(f"{source}{_reason(error)}") from None
 
 
 def _reason(error: msgspec.ValidationError) -> str:
     reason, _, path = str(error).partition(" - at `$.")
     key = path.rstrip("`")
-    _, choices = KEYS.get(key, ("", ()))
-    if choices:
-        reason = f"{reason}, choose one of {', '.join(choices)}"
+    if key in KEYS and KEYS[key].choices:
+        reason = f"{reason}, choose one of {', '.join(KEYS[key].choices)}"
     return f"{key}: {reason}" if key else reason
 
 

@@ -43,6 +43,8 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
+    if settings.grpc != Settings().grpc:
+        _log.warning("gRPC is not served by this version", grpc=settings.grpc)
     listener = bind(settings.listen_address)
     try:
         node = await open_node(settings)
@@ -74,11 +76,13 @@ async def _serve(settings: Settings) -> int:
 
 def bind(address: Address) -> socket.socket:
     """A listening socket, before anything else is opened: a taken port must not cost a recovery."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # Whatever a hosts file says, the name means this machine.
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        listener.bind((host, address.port))
     except OSError as error:
         listener.close()
         raise ConfigError(f"listen: cannot listen on {address}: {error.strerror or error}") from None
@@ -110,7 +114,7 @@ class _Server(uvicorn.Server):
         node.app.metrics.count_connections = lambda: len(self.server_state.connections)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         yield
 
     def stop_accepting(self) -> None:

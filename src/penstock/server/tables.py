@@ -2,53 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_WIDTH_MAX = 60
+_CELL_CHARS_MAX = 60
 
 
-def print_table(answer: Any, rows: str | None = None) -> None:
-    """A list of objects under the key `rows` as one line each; anything else as name and value."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+class Listing(NamedTuple):
+    """Which list of an answer to show, and which fields of its entries; `a.b` is field b of object a."""
+
+    entries: str
+    columns: tuple[str, ...]
+
+
+def print_listing(answer: dict[str, Any], listing: Listing) -> None:
+    """One line per entry, and where in the whole list this page is."""
     console = Console(highlight=False)
-    if rows is None:
-        table.show_header = False
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in answer.items():
-            table.add_row(Text(name), Text(_cell(value)))
-    else:
-        entries = [_flat(entry) for entry in answer[rows]]
-        if not entries:
-            console.print(f"no {rows}")
-            return
-        columns = list(dict.fromkeys(name for entry in entries for name in entry))
-        for name in columns:
-            table.add_column(name, overflow="ellipsis")
-        for entry in entries:
-            # Text, not markup: a payload may contain anything, also square brackets.
-            table.add_row(*(Text(_cell(entry.get(name, ""))[:_WIDTH_MAX]) for name in columns))
-    console.print(table)
-    if rows is not None and answer.get("total", 0) > len(answer[rows]):
-        console.print(f"page {answer['page']}, {len(answer[rows])} of {answer['total']}", style="dim")
+    entries = [_flat(entry) for entry in answer[listing.entries]]
+    if not entries:
+        console.print(f"no {listing.entries}")
+        return
+    columns = [name for name in listing.columns if any(name in entry for entry in entries)]
+    console.print(_table(entries, columns))
+    if answer["total"] > len(entries):
+        console.print(f"page {answer['page']}: {len(entries)} of {answer['total']}", style="dim")
+
+
+def print_object(answer: dict[str, Any]) -> None:
+    """One line per field; lists of objects follow as tables of their own."""
+    console = Console(highlight=False)
+    fields = _flat(answer)
+    lists = {name: value for name, value in fields.items() if _is_table(value)}
+    lines = Table(box=None, pad_edge=False, show_header=False)
+    lines.add_column(style="bold", no_wrap=True)
+    lines.add_column(overflow="fold")
+    for name, value in fields.items():
+        if name not in lists:
+            lines.add_row(_text(name), _text(value))
+    console.print(lines)
+    for name, value in lists.items():
+        entries = [_flat(entry) for entry in value]
+        columns = list(dict.fromkeys(column for entry in entries for column in entry))
+        console.print()
+        console.print(Text(name, style="bold"))
+        console.print(_table(entries, [column for column in columns if not _is_table(entries[0].get(column))]))
+
+
+def _table(entries: list[dict[str, Any]], columns: list[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(_text(name.rpartition(".")[2]), overflow="ellipsis", no_wrap=True)
+    for entry in entries:
+        table.add_row(*(_text(entry.get(name), _CELL_CHARS_MAX) for name in columns))
+    return table
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
-    """One level of objects laid open, so that each of their fields is a column."""
+    """Fields of inner objects as `outer.inner`; a payload is one field, whatever it is."""
     flat: dict[str, Any] = {}
     for name, value in entry.items():
-        if isinstance(value, dict) and name != "payload":
-            flat |= {key: each for key, each in value.items() if not isinstance(each, dict | list)}
+        if isinstance(value, dict) and value and name not in ("payload", "headers"):
+            flat |= {f"{name}.{inner}": each for inner, each in _flat(value).items()}
         else:
             flat[name] = value
     return flat
 
 
-def _cell(value: Any) -> str:
-    text = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _text(value: Any, chars_max: int | None = None) -> Text:
+    """As text and not as markup, and without what a terminal would act on: a message may carry anything."""
+    text = value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
+    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:chars_max]))

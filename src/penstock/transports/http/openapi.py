@@ -139,7 +139,7 @@ def describe(operations: Iterable[tuple[str, str, str]]) -> bytes:
     """The document for these (name, method, path)."""
     structs = {described.body for described in OPERATIONS.values()} | {replies.ErrorReply, replies.PublishRunsReply}
     structs |= {shape for described in OPERATIONS.values() for _, shape in described.answers}
-    shapes = sorted((each for each in structs if each not in (None, dict)), key=lambda each: each.__name__)  # type: ignore[union-attr]
+    shapes = sorted((each for each in structs if each not in (None, dict)), key=lambda each: each.__name__)
     schemas, components = msgspec.json.schema_components(shapes, ref_template="#/components/schemas/{name}")
     references: dict[type | None, Any] = dict(zip(shapes, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}

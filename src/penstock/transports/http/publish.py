@@ -107,7 +107,7 @@ class _EachAlone:
 
     async def _publish_group(self, items: list[_Item]) -> None:
         producer = self._asked.producer
-        seq = producer and ProducerSeq(producer.id, producer.epoch, producer.seq + items[0].row)
+        seq = None if producer is None else ProducerSeq(producer.id, producer.epoch, producer.seq + items[0].row)
         try:
             batch = batch_of([item.message for item in items], first_row=items[0].row)
             reply = await self._edge.broker.publish([PublishPart(items[0].queue, batch)], seq)

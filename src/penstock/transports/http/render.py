@@ -93,7 +93,7 @@ def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
 def dead_letter(entry: dict[str, Any]) -> bytes:
     """A message that was given up, with its last attempt and why."""
     run: DeliveredRun = entry["run"]
-    (message,) = _messages(run._replace(attempt=entry["attempts"]), leased=False)
+    (message,) = _messages(msgspec.structs.replace(run, attempt=entry["attempts"]), leased=False)
     why = {
         "group": entry["group"],
         "reason": entry["reason"],

@@ -26,8 +26,8 @@ class Request:
     """What came in. Header names are lower case, as ASGI promises."""
 
     __slots__ = (
-        "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type", "hosts", "method",
-        "must_close", "origin", "path", "query",
+        "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type", "hosts",
+        "method", "must_close", "origin", "path", "query",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive):

@@ -51,7 +51,7 @@ async def extend(edge: Edge, request: Request) -> Answer:
 async def cancel(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _cancel_decoder)
     count, results = await edge.broker.cancel(parse_queue(asked.queue), ids=asked.ids, key=asked.key)
-    return json_answer({"cancelled": count, "results": [result._asdict() for result in results]})
+    return json_answer({"cancelled": count, "results": [{"id": each.id, "status": each.status} for each in results]})
 
 
 async def reschedule(edge: Edge, request: Request) -> Answer:
@@ -63,7 +63,7 @@ async def reschedule(edge: Edge, request: Request) -> Answer:
         deliver_at_ms=asked.deliver_at_ms,
         delay_ms=asked.delay_ms,
     )
-    return json_answer({"rescheduled": count, "results": [result._asdict() for result in results]})
+    return json_answer({"rescheduled": count, "results": [{"id": each.id, "status": each.status} for each in results]})
 
 
 async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:

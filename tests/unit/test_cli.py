@@ -1,0 +1,119 @@
+"""The command line where it needs no server: words, refusals, exit codes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock._version import __version__
+from penstock.server.cli import app
+from penstock.server.config import KEYS
+from penstock.server.tables import Listing, print_listing, print_object
+
+
+def run(*arguments, env=None):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "PENSTOCK_URL": None, **(env or {})})
+
+
+def test_version_and_help():
+    assert run("version").output == f"penstock {__version__}\n"
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for command in ("serve", "publish", "consume", "queues", "stats", "dlq", "inspect", "version"):
+        assert command in shown.output
+
+
+def test_every_setting_is_an_option_of_serve():
+    shown = run("serve", "--help").output
+    for name, key in KEYS.items():
+        assert f"--{name.replace('_', '-')}" in shown
+        assert str(key.default) in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--listen", "0.0.0.0:7400"), "neither authentication nor TLS"),
+        (("--listen", "[::]:7400"), "neither authentication nor TLS"),
+        (("--listen", "here"), "HOST:PORT"),
+        (("--fsync", "sometimes"), "choose one of"),
+        (("--store", "oracle://x", "--listen", "127.0.0.1:0"), "store"),
+        (("--config", "/nowhere/penstock.toml"), "cannot read"),
+    ],
+)
+def test_serve_refuses_bad_settings_in_one_line(arguments, words):
+    refused = run("serve", *arguments)
+    assert refused.exit_code == 78
+    assert words in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_serve_refuses_to_run_without_assertions():
+    command = [sys.executable, "-O", "-m", "penstock", "serve", "--listen", "127.0.0.1:0"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert refused.returncode == 78 and "python -O" in refused.stderr
+
+
+def test_a_taken_port_is_said_before_anything_is_opened(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = run("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"))
+    assert refused.exit_code == 78 and "cannot listen" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("stats",), ("queues",), ("dlq", "orders"), ("publish", "orders", "1"), ("consume", "orders", "--max", "1")],
+)
+def test_no_server_is_said_in_one_line(command):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    failed = run(*command, "--url", f"http://127.0.0.1:{port}")
+    assert failed.exit_code == 69
+    assert "penstock serve" in failed.stderr and len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:7400", "http://", "http://x/path"])
+def test_a_strange_url_is_refused(url):
+    refused = run("stats", "--url", url)
+    assert refused.exit_code == 1 and "is not the address of a server" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("publish", "orders"), ("publish", "orders", "1", "--file", "x"), ("publish", "orders", "--file", "/nowhere"),
+        ("consume", "orders", "--max", "0"), ("queues", "--set", "a=1"), ("queues", "orders", "--set", "a"),
+        ("inspect", "/nowhere"), ("stats", "-o", "xml"), ("nonsense",),
+    ],
+)  # fmt: skip
+def test_misuse_is_exit_code_two(command):
+    assert run(*command).exit_code == 2
+
+
+def test_a_listing_is_a_table(capsys):
+    entries = [
+        {"queue": "a", "config": {"order": "fifo"}, "depth": 5},
+        {"queue": "b[red]\x1b[31m", "config": {}, "depth": None},
+    ]
+    answer = {"queues": entries, "total": 7, "page": 1, "limit": 2}
+    print_listing(answer, Listing("queues", ("queue", "depth", "config.order", "absent")))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["queue", "depth", "order"], ["a", "5", "fifo"], ["b[red]�[31m", "-", "-"], ["page", "1:", "2", "of", "7"],
+    ]  # fmt: skip
+    print_listing({"queues": [], "total": 0}, Listing("queues", ("queue",)))
+    assert capsys.readouterr().out == "no queues\n"
+
+
+def test_an_object_is_lines_and_tables(capsys):
+    print_object({"depth": 3, "totals": {"acked": 1}, "groups": [{"group": "g", "lag": 2, "partitions": [{"p": 0}]}]})
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert words == [["depth", "3"], ["totals.acked", "1"], [], ["groups"], ["group", "lag"], ["g", "2"]]

@@ -1,0 +1,142 @@
+"""What a consumer holds: spans, pending acks, renewal. No clock, no network."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.batch import Batch, build
+from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
+from penstock.client._leases import LeaseKeeper, PendingAcks, Span, common, merged, stale_error, stale_spans
+from penstock.ids import ulid_text
+from penstock.wire.delivery import Run, Settled
+
+SPANS = st.lists(
+    st.builds(lambda p, a, n: Span(p, a, a + n), st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]), st.integers(0, 30), st.integers(0, 5)),
+    max_size=8,
+)  # fmt: skip
+
+
+def offsets(spans) -> set[tuple[str, int]]:
+    return {(span.prefix, at) for span in spans for at in range(span.first, span.last + 1)}
+
+
+def run_of(count: int, *, offset: int = 100, receipt: str | None = "r1.0.1.a.") -> LeasedRun:
+    frame = build([b"%d" % n for n in range(count)])
+    return LeasedRun(Run("q", 0, offset, count, ulid_text(1), 0, len(frame), 1, receipt), Batch.open(frame))
+
+
+@given(SPANS)
+def test_merging_keeps_every_message_and_leaves_no_neighbours(spans):
+    result = merged(spans)
+    assert offsets(result) == offsets(spans)
+    assert sum(span.size for span in result) == len(offsets(spans))
+    for left, right in zip(result, result[1:], strict=False):
+        assert left.prefix != right.prefix or left.last + 1 < right.first
+
+
+@given(SPANS, SPANS)
+def test_common_is_the_intersection(left, right):
+    assert offsets(common(left, right)) == offsets(left) & offsets(right)
+
+
+def test_receipts_name_one_message_or_a_range():
+    assert [Span("r1.0.1.a.", 5, 5).receipt, Span("r1.0.1.a.", 5, 9).receipt] == ["r1.0.1.a.5", "r1.0.1.a.5-9"]
+
+
+def test_stale_results_become_spans_and_an_error_that_counts():
+    results = [Settled("r1.0.1.a.5-9", "stale"), Settled("r1.0.1.a.4", "acked"), Settled("r1.0.1.a.1", "stale")]
+    lost = stale_spans(results)
+    assert lost == [Span("r1.0.1.a.", 5, 9), Span("r1.0.1.a.", 1, 1)]
+    error = stale_error(lost, of=10)
+    assert "6 of 10" in str(error) and error.details == {"receipts": ["r1.0.1.a.5-9", "r1.0.1.a.1"]}
+
+
+def test_pending_acks_travel_together_as_few_receipts():
+    acks: PendingAcks[str] = PendingAcks()
+    assert not acks
+    for at in (3, 1, 2, 9):
+        acks.add([Span("p.", at, at)], f"caller {at}")
+    batch = acks.take()
+    assert batch.receipts == ["p.1-3", "p.9"] and len(batch.entries) == 4 and not acks
+
+
+def test_one_call_carries_no_more_receipts_than_the_api_takes():
+    acks: PendingAcks[None] = PendingAcks()
+    for at in range(0, 2 * limits.RECEIPTS_MAX + 10, 2):
+        acks.add([Span("p.", at, at)], None)
+    assert len(acks.take().receipts) == limits.RECEIPTS_MAX
+    assert len(acks.take().receipts) == 5 and not acks
+
+
+def test_a_buffered_run_holds_what_was_not_handed_out():
+    run = run_of(5)
+    assert run.spans() == [Span("r1.0.1.a.", 100, 104)]
+    run.next_row = 3
+    assert run.spans() == [Span("r1.0.1.a.", 103, 104)]
+    run.lost([Span("r1.0.1.a.", 103, 103), Span("other.", 104, 104)])
+    assert run.spans() == [Span("r1.0.1.a.", 104, 104)]
+    run.next_row = 5
+    assert run.spans() == []
+
+
+def test_a_batch_and_its_messages_agree_on_what_is_settled():
+    run = run_of(5)
+    batch: LeasedBatch[LeasedMessage] = LeasedBatch([run])
+    message = LeasedMessage(run, 2)
+    message.mark(message.open_spans(), settled=True)
+    assert message.settled and LeasedMessage(run, 2).settled and not message.open_spans()
+    assert batch.open_spans() == [Span("r1.0.1.a.", 100, 101), Span("r1.0.1.a.", 103, 104)]
+    batch.mark(batch.open_spans(), settled=True)
+    assert batch.settled and LeasedMessage(run, 0).settled
+    batch.mark([Span("r1.0.1.a.", 100, 100)], settled=False)
+    assert not LeasedMessage(run, 0).settled and not batch.settled
+
+
+def test_a_queue_that_delivers_at_most_once_has_nothing_to_settle():
+    run = run_of(3, receipt=None)
+    message = LeasedMessage(run, 0)
+    assert message.settled and message.receipt is None and not message.open_spans() and not run.spans()
+    assert LeasedBatch([run]).settled
+
+
+def test_the_keeper_renews_at_half_of_the_lease_and_shares_calls():
+    keeper = LeaseKeeper(8.0)
+    early, late = run_of(3), run_of(2, offset=103)
+    early.renew_at, late.renew_at = keeper.renew_at(0.0), keeper.renew_at(0.5)
+    assert keeper.next_at() is None
+    keeper.add(early)
+    keeper.add(late)
+    assert keeper.next_at() == 4.0
+    assert keeper.due(2.9) == ([], [])
+    holders, spans = keeper.due(4.0)
+    assert holders == [early, late] and spans == [Span("r1.0.1.a.", 100, 104)]
+    keeper.renewed(holders, 4.0, [Settled("r1.0.1.a.100-104", "extended")])
+    assert keeper.next_at() == 8.0
+    keeper.not_renewed([early], 8.0)
+    assert early.renew_at == 9.0
+
+
+def test_a_renewal_tells_who_lost_what_and_forgets_who_has_nothing_left():
+    keeper = LeaseKeeper(8.0)
+    run = run_of(4)
+    message = LeasedMessage(run, 0)
+    run.next_row = 1
+    for holder in (run, message):
+        holder.renew_at = 0.0
+        keeper.add(holder)
+    holders, spans = keeper.due(0.0)
+    assert spans == [Span("r1.0.1.a.", 100, 103)]
+    keeper.renewed(holders, 0.0, [Settled("r1.0.1.a.100-101", "stale"), Settled("r1.0.1.a.102-103", "extended")])
+    assert message.lease_lost and run.lost_rows == {0, 1}
+    holders, spans = keeper.due(100.0)
+    assert holders == [run] and spans == [Span("r1.0.1.a.", 102, 103)]
+    keeper.remove(run)
+    assert keeper.next_at() is None
+
+
+def test_an_error_is_described_briefly():
+    assert error_text(ValueError("no")) == "ValueError: no"
+    assert error_text(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert len(error_text(ValueError("x" * 5000))) == limits.ERROR_CHARS_MAX

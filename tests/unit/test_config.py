@@ -1,0 +1,112 @@
+"""Settings: four places, one value, and no misspelled key that goes unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.server.config import KEYS, Address, ConfigError, Settings, load_settings, parse_address
+
+
+def test_defaults():
+    settings = load_settings({}, {})
+    assert settings == Settings()
+    assert (settings.listen_address, settings.data_dir, settings.store, settings.fsync) == (
+        ("127.0.0.1", 7400), "./penstock-data", "local:", "always",
+    )  # fmt: skip
+    assert settings.grpc_address == ("127.0.0.1", 7401)
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path):
+    file = tmp_path / "penstock.toml"
+    file.write_text('data_dir = "file"\nfsync = "batch"\nlog_format = "console"\nshutdown_grace_s = 1\n')
+    environment = {"PENSTOCK_FSYNC": "interval", "PENSTOCK_LOG_FORMAT": "json", "PENSTOCK_AUTO_CREATE": "false"}
+    settings = load_settings({"log_format": "console", "fsync": None}, environment, file)
+    assert (settings.data_dir, settings.fsync, settings.log_format) == ("file", "interval", "console")
+    assert (settings.shutdown_grace_s, settings.auto_create, settings.listen) == (1, False, "127.0.0.1:7400")
+    assert load_settings({}, {**environment, "PENSTOCK_CONFIG": str(file)}).data_dir == "file"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_has_words_and_a_variable(key):
+    assert KEYS[key].words
+    value = getattr(Settings(), key)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    assert getattr(load_settings({}, {f"PENSTOCK_{key.upper()}": text}), key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('listne = "127.0.0.1:1"', "did you mean 'listen'?"),
+        ('fsync = "sometimes"', "choose one of always"),
+        ("data_dir = 5", "data_dir"),
+        ("[server]\nport = 5", "unknown key 'server'"),
+        ("listen =", "not TOML"),
+        ("shutdown_grace_s = -1", "shutdown_grace_s"),
+        ("auto_create = 'yes'", "auto_create"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path, text, words):
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings({}, {}, file)
+    assert words in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_settings({}, {}, tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not TOML"):
+        load_settings({}, {}, tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PENSTOCK_DATADIR", "x", "did you mean 'data_dir'?"),
+        ("PENSTOCK_FSYNC", "x", "PENSTOCK_FSYNC"),
+        ("PENSTOCK_SHUTDOWN_GRACE_S", "soon", "PENSTOCK_SHUTDOWN_GRACE_S"),
+        ("PENSTOCK_LISTEN", "7400", "HOST:PORT"),
+    ],
+)
+def test_a_bad_variable_is_refused_by_name(name, value, words):
+    with pytest.raises(ConfigError) as caught:
+        load_settings({}, {name: value})
+    assert words in str(caught.value)
+
+
+def test_variables_that_platforms_set_are_none_of_ours():
+    platform = {
+        "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+        "PENSTOCK_PORT_7400_TCP_ADDR": "10.0.0.1",
+        "PENSTOCK_URL": "http://x",
+    }
+    assert load_settings({}, platform) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:65535", ("::1", 65535)), ("localhost:80", ("localhost", 80))],
+)
+def test_addresses(text, address):
+    assert parse_address("listen", text) == address
+    assert str(parse_address("listen", text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "localhost", ":80", "h:", "h:x", "h:-1", "h:65536", "::1:80", "[::1]", "h:１"]
+)
+def test_what_is_not_an_address(text):
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        parse_address("listen", text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("example.org", False), ("127.0.0.1.example.org", False), ("::ffff:10.0.0.1", False)],
+)  # fmt: skip
+def test_which_addresses_stay_on_this_machine(host, loopback):
+    assert Address(host, 1).is_loopback is loopback
