@@ -1,4 +1,8 @@
-"""What we want, in one table: (workload, figure, who) -> bound. A figure without an entry is only reported."""
+"""What we want, in one table: (workload, figure, who) -> bound. A figure without an entry is only reported.
+
+Costs (CPU, memory, restart, lateness) are what the design promises. Ratios are ambitions: they say which peer a way of
+using Penstock should at least keep up with, and they move up when they are met.
+"""
 
 from __future__ import annotations
 

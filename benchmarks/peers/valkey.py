@@ -2,7 +2,8 @@
 
 The blocking client is the faster one for batches (measured: a third more than asyncio), so it is used for them;
 concurrent callers get the asyncio client with a connection each, because Valkey syncs once for all connections that
-it serves in one turn of its loop. With `libvalkey` installed the client parses replies in C, and figures double.
+it serves in one turn of its loop. With `libvalkey` installed the client parses replies in C: reads are then about
+twice as fast, publishes up to half faster. The table says so where it is missing.
 
 Settings in Valkey's favour: no snapshots, no rewrite of the append-only file during the run, and streams are not
 trimmed after the ack.
@@ -58,6 +59,8 @@ class Valkey(Peer):
         self._concurrent: Any = valkey.asyncio.Valkey(port=port, max_connections=_CONNECTIONS_MAX)
         self._closing.push_async_callback(self._concurrent.aclose)
         self._client.ping()
+        if not package_versions("libvalkey"):
+            self.promise += "; replies parsed in Python, no libvalkey"
 
     def versions(self) -> dict[str, str]:
         parser = valkey.connection.DefaultParser.__name__.strip("_")

@@ -25,7 +25,7 @@ async def latency_e2e(run: Run) -> list[Row]:
         turns = {who: partial(_one_turn, peer, count) for who, peer in peers.items()}
         latencies, errors = await take_turns(turns, run.pace.rounds)
         medians = {who: [percentile(turn, 50) for turn in each] for who, each in latencies.items()}
-        rows = comparison(name, "p50", "ms", medians, peers) + rows
+        rows = comparison(name, "p50", "ms", medians, peers, "less is better") + rows
         for who, each in latencies.items():
             by_turn = [percentile(turn, 99) for turn in each]
             together = percentile([value for turn in each for value in turn], 99)

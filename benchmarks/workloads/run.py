@@ -25,10 +25,13 @@ class Run:
         self.versions: dict[str, str] = {}
         self._only = only
 
+    def wants(self, name: str) -> bool:
+        return self._only is None or name in self._only
+
     @asynccontextmanager
     async def peers(self, workload: str, names: Sequence[str]) -> AsyncIterator[tuple[dict[str, Peer], list[Row]]]:
         """Those of `names` that were chosen and run, and a row for each that was chosen and does not."""
-        chosen = [name for name in names if self._only is None or name in self._only]
+        chosen = [name for name in names if self.wants(name)]
         with data_directory() as directory:
             async with started(chosen, directory) as (running, reasons):
                 for peer in running.values():
@@ -55,12 +58,17 @@ def failures(workload: str, reasons: Mapping[str, str]) -> list[Row]:
 
 
 def comparison(
-    workload: str, name: str, unit: str, values: Mapping[str, Sequence[float]], peers: Mapping[str, Peer]
+    workload: str,
+    name: str,
+    unit: str,
+    values: Mapping[str, Sequence[float]],
+    peers: Mapping[str, Peer],
+    note: str = "",
 ) -> list[Row]:
-    """The figures of each, then each way of using Penstock over each peer."""
+    """The figures of each, then each way of using Penstock over each peer; `note` goes with the ratios."""
     rows = [figure(workload, name, who, unit, Spread.of(each), peers[who].promise) for who, each in values.items()]
     for ours, theirs in itertools.product(values, values):
         if ours.startswith("penstock") and not theirs.startswith("penstock"):
             quotient = ratio(values[ours], values[theirs])
-            rows.append(figure(workload, f"{name} ratio", f"{ours} / {theirs}", "x", quotient))
+            rows.append(figure(workload, f"{name} ratio", f"{ours} / {theirs}", "x", quotient, note))
     return rows

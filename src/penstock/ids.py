@@ -37,7 +37,7 @@ def parse_queue(text: str) -> QueuePath:
             return QueuePath(f"{segments[0]}/default/{segments[1]}")
         return QueuePath(text)
     raise InvalidRequest(
-        f"queue {text[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case letters, "
+        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case letters, "
         "digits and hyphens, 1 to 64 long, not starting with a hyphen",
         details={"field": "queue"},
     )
@@ -63,17 +63,14 @@ def ulid_text(value: int) -> str:
 
 
 def ulid_texts(first: int, count: int) -> list[str]:
-    """The texts of `count` ids that count up from `first`; the long common prefix is encoded once."""
+    """The texts of `count` ids that count up from `first`; what 1,024 neighbours have in common is encoded once."""
     texts: list[str] = []
-    pairs = _PAIRS
     value, end = first, first + count
     while value < end:
-        block = value >> 20
-        prefix = ulid_text(block)[4:]
-        stop = min(end, (block + 1) << 20)
-        texts += [
-            prefix + pairs[(v >> 10) & 1023] + pairs[v & 1023] for v in range(value & 0xFFFFF, (stop - 1 & 0xFFFFF) + 1)
-        ]
+        block = value >> 10
+        prefix = ulid_text(block)[2:]
+        stop = min(end, (block + 1) << 10)
+        texts += [prefix + pair for pair in _PAIRS[value & 1023 : (stop - 1 & 1023) + 1]]
         value = stop
     return texts
 

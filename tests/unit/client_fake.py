@@ -86,16 +86,29 @@ class HttpServer:
         try:
             while (request := await self._read(reader)) is not None:
                 self.requests.append(request)
-                reply = await self.handler(request)
+                reply = await self._answer(request, reader)
                 lines = [f"HTTP/1.1 {reply.status} X", f"Content-Length: {len(reply.body)}"]
                 lines += [f"{name}: {value}" for name, value in reply.headers.items()]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + reply.body)
                 await writer.drain()
-        except (Hangup, ConnectionError):
-            pass
+        except (Hangup, ConnectionError, asyncio.CancelledError):
+            pass  # cancelled only by __aexit__
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
+
+    async def _answer(self, request: Request, reader: asyncio.StreamReader) -> Reply:
+        """The handler's reply, unless the client goes away first: then nobody may be granted anything."""
+        work, gone = asyncio.ensure_future(self.handler(request)), asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Hangup
+            return work.result()
+        finally:
+            work.cancel()
+            gone.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> Request | None:
         parsed = _Parsed()
@@ -138,7 +151,7 @@ class FakeBroker:
         self.attempts: list[int] = []
         self.lease_of: list[int] = []
         self.leases = 0
-        self.seen: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.seen: dict[tuple[str, ...], dict[str, Any]] = {}
         self.errors: list[str] = []
         self.arrived = asyncio.Event()
         self.before: Callable[[Request], Awaitable[Reply | None]] | None = None
@@ -160,7 +173,7 @@ class FakeBroker:
         self.arrived.set()
 
     async def on_publish(self, request: Request) -> Reply:
-        sequence = tuple(request.query[name] for name in ("producer", "epoch", "seq"))
+        sequence = tuple(request.query[name] for name in ("queue", "producer", "epoch", "seq"))
         if sequence in self.seen:
             first = self.seen[sequence]
             return json_reply({"runs": [{**run, "duplicate": True} for run in first["runs"]], "durable": True}, 201)

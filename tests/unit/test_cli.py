@@ -19,6 +19,12 @@ def run(*arguments, env=None):
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "PENSTOCK_URL": None, **(env or {})})
 
 
+def run_alone(*arguments):
+    """In a process of its own: starting a server changes the process it is in."""
+    command = [sys.executable, "-m", "penstock", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
 def test_version_and_help():
     assert run("version").output == f"penstock {__version__}\n"
     shown = run("--help")
@@ -41,7 +47,6 @@ def test_every_setting_is_an_option_of_serve():
         (("--listen", "[::]:7400"), "neither authentication nor TLS"),
         (("--listen", "here"), "HOST:PORT"),
         (("--fsync", "sometimes"), "choose one of"),
-        (("--store", "oracle://x", "--listen", "127.0.0.1:0"), "store"),
         (("--config", "/nowhere/penstock.toml"), "cannot read"),
     ],
 )
@@ -57,13 +62,18 @@ def test_serve_refuses_to_run_without_assertions():
     assert refused.returncode == 78 and "python -O" in refused.stderr
 
 
+def test_serve_refuses_a_store_it_does_not_know(tmp_path):
+    refused = run_alone("serve", "--store", "oracle://x", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 78 and "store" in refused.stderr
+
+
 def test_a_taken_port_is_said_before_anything_is_opened(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = run("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"))
-    assert refused.exit_code == 78 and "cannot listen" in refused.stderr
+        refused = run_alone("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 78 and "cannot listen" in refused.stderr
     assert not (tmp_path / "data").exists()
 
 

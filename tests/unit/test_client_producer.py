@@ -203,7 +203,7 @@ def test_closing_finishes_what_was_begun():
         await asyncio.sleep(0)
         await client.aclose()
         assert (await pending).offset == 0
-        with pytest.raises(Unavailable, match="closed"):
+        with pytest.raises(PenstockError, match="closed"):
             await client.queue("orders").publish(2)
 
     run_with_broker(test)

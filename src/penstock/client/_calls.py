@@ -183,7 +183,7 @@ class _JsonMessage(msgspec.Struct):
     partition: int
     offset: int
     published_at_ms: int
-    payload: msgspec.Raw | None = None
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     payload_b64: str | None = None
     key: str | None = None
     priority: int = 0
@@ -205,7 +205,7 @@ def _read_peeked(response: Response) -> list[StoredMessage]:
 def _run_of(message: _JsonMessage) -> DeliveredRun:
     """A message that came as JSON, in the shape of one that came in a frame: one kind of message for the user."""
     is_json = message.payload_b64 is None
-    payload = bytes(message.payload or b"null") if is_json else b64decode(message.payload_b64 or "")
+    payload = bytes(message.payload) if is_json else b64decode(message.payload_b64 or "")
     columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
     if message.key:
         columns[layout.KEY] = [message.key.encode()]

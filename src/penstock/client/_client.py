@@ -125,10 +125,8 @@ class Client:
         """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
         sessions = list(self._sessions)
         try:
-            for session in sessions:
-                await session.aclose()
-            for queue in self._queues.values():
-                await queue.drain()
+            await asyncio.gather(*(session.aclose() for session in sessions))
+            await asyncio.gather(*(queue.drain() for queue in self._queues.values()))
         finally:
             for session in sessions:
                 session.stop()

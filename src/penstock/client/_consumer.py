@@ -31,6 +31,9 @@ from penstock.wire.delivery import Settled
 
 T = TypeVar("T")
 
+CLOSE_GRACE_S = 0.05
+"""How long a closing consumer waits for a long poll whose answer may be on its way."""
+
 log = logging.getLogger("penstock.client")
 _Waiter: TypeAlias = "asyncio.Future[None] | None"
 
@@ -318,10 +321,13 @@ class Session:
     async def _close(self) -> None:
         self._move_on()
         if self._fetching is not None:
-            # A long poll is not worth waiting for. Any other call answers soon, and may bring what must be given back.
-            if self._fetch_waits:
-                self._fetching.cancel()
-            await asyncio.wait({self._fetching})
+            # What this call brings must be given back, or it stays leased to nobody until the lease ends. A long poll
+            # may bring nothing for long, so it is given a moment only: then the server is told by hanging up.
+            fetching = self._fetching
+            await asyncio.wait({fetching}, timeout=CLOSE_GRACE_S if self._fetch_waits else None)
+            if not fetching.done():
+                fetching.cancel()
+                await asyncio.wait({fetching})
         spans = [span for run in self._ready for span in run.spans()]
         for run in self._ready:
             self._keeper.remove(run)

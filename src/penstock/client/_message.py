@@ -134,7 +134,7 @@ class _Settling:
             self.mark(spans, settled=False)
 
 
-class Message(_Settling, LeasedMessage):
+class Message(LeasedMessage, _Settling):
     """A message that this consumer may handle until its lease ends.
 
     `async with message:` acks it when the block succeeds and nacks it with the error's text when the block raises
@@ -161,7 +161,7 @@ class Message(_Settling, LeasedMessage):
         return _status(await self._reject(error))
 
 
-class MessageBatch(_Settling, LeasedBatch[Message]):
+class MessageBatch(LeasedBatch[Message], _Settling):
     """Messages of one lease: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `await batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch

@@ -22,7 +22,7 @@ from penstock.client._http1 import (
     encode_request,
 )
 from penstock.client._retry import AnswerLost, Unreachable, unreachable
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError
 
 _JOIN_BELOW_BYTES = 16 * 1024
 """A small head and body are cheaper to join than to hand over as two."""
@@ -175,7 +175,7 @@ class Pool:
     async def _connect(self) -> Connection:
         origin = self._origin
         if self._closed:
-            raise Unavailable("this client is closed")
+            raise PenstockError("this client is closed")
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(

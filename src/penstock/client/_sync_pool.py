@@ -20,7 +20,7 @@ from penstock.client._http1 import (
     encode_request,
 )
 from penstock.client._retry import AnswerLost, Unreachable, unreachable
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError
 
 _JOIN_BELOW_BYTES = 16 * 1024
 """A small head and body are cheaper to join than to send as two."""
@@ -123,7 +123,7 @@ class Pool:
         while True:
             with self._lock:
                 if self._closed:
-                    raise Unavailable("this client is closed")
+                    raise PenstockError("this client is closed")
                 if not self._idle:
                     return None
                 connection = self._idle.pop()

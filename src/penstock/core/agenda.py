@@ -40,8 +40,9 @@ class Agenda:
     def add(self, due_ms: int, first: int, count: int, now_ms: int) -> None:
         self.count += count
         far_key = due_ms >> FAR_SHIFT
-        # What lies within two far stretches of the moment goes straight to its near stretch.
-        if far_key <= (now_ms >> FAR_SHIFT) + 1:
+        # What lies within two far stretches of the moment goes straight to its near stretch, and so does what comes
+        # before the current stretch, however far away that is: the current one must stay the earliest.
+        if far_key <= (now_ms >> FAR_SHIFT) + 1 or due_ms >> NEAR_SHIFT < self._now_until:
             self._place_near(due_ms, first, count)
             return
         flat = self._far.get(far_key)

@@ -91,6 +91,9 @@ class MemoryEngine:
     def __init__(self) -> None:
         self._stores: dict[int, _Store] = {}
 
+    def node_id(self, fresh: bytes) -> bytes:
+        return fresh
+
     async def acquire(self, shard: int, owner: bytes) -> MemoryJournal:  # noqa: ARG002  nobody else can be here
         return MemoryJournal(self._stores.setdefault(shard, _Store()))
 

@@ -99,6 +99,9 @@ class ShardJournal(Protocol):
 
 
 class Engine(Protocol):
+    def node_id(self, fresh: bytes) -> bytes:
+        """Who writes here: the 16 bytes given at the first call ever, where the store can remember them."""
+
     async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
         """Open a shard's journal under a new term, durable before this returns, that fences every earlier owner."""
 

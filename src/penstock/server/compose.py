@@ -53,7 +53,8 @@ async def open_node(settings: Settings) -> Node:
     except OSError as error:
         raise ConfigError(f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}") from None
     try:
-        host = await open_shard(engine, 0, clock, secrets.token_bytes(16), on_failure=on_failure)
+        node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
+        host = await open_shard(engine, 0, clock, node, on_failure=on_failure)
     except (EngineError, OSError) as error:
         await engine.close()
         raise Unavailable(f"the store cannot be opened: {error}") from error

@@ -6,6 +6,7 @@ from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
 from penstock.engines.local.journal import Fsync, LocalJournal
 from penstock.errors import Unavailable
+from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 
 
 class LocalEngine:
@@ -30,6 +31,23 @@ class LocalEngine:
             raise Unavailable(
                 f"{root} is in use by another process; two brokers on one data directory would destroy it"
             ) from None
+
+    def node_id(self, fresh: bytes) -> bytes:
+        """Kept in the file `node`, as the text of a ULID."""
+        files, path = self._files, f"{self._root}/node"
+        if files.exists(path):
+            handle = files.open(path)
+            text = files.read(handle, 0, ULID_CHARS)
+            files.close(handle)
+            return ulid_value(text.decode("ascii", "replace")).to_bytes(16, "big")
+        files.remove(f"{path}.tmp")
+        handle = files.open(f"{path}.tmp", create=True)
+        files.write(handle, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
+        files.sync(handle)
+        files.close(handle)
+        files.rename(f"{path}.tmp", path)
+        files.sync_dir(self._root)
+        return fresh
 
     async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock says who owns it
         journal = LocalJournal(

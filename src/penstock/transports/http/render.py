@@ -142,7 +142,7 @@ def read_meta(runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, s
 
 def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:
     batch = run.batch
-    ids = [text.encode() for text in ulid_texts(run.id, batch.count)]
+    ids = "\n".join(ulid_texts(run.id, batch.count)).encode().split(b"\n")
     offsets = range(run.offset, run.offset + batch.count)
     # `template` has one blank for each of `columns`; a column that the batch does not have is a constant instead.
     template = '{"id":"%b",'

@@ -21,7 +21,7 @@ class Operation(NamedTuple):
 
 
 async def _openapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
-    return Answer(200, _document())
+    return Answer(200, document())
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -90,5 +90,5 @@ def _methods_of(path: str) -> dict[str, Operation]:
 
 
 @cache
-def _document() -> bytes:
+def document() -> bytes:
     return describe([(operation.name, operation.method, operation.path) for operation in OPERATIONS])

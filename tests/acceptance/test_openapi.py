@@ -1,0 +1,52 @@
+"""What `/openapi.json` promises is what the server does, whatever is thrown at it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import schemathesis
+from http_server import running
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from penstock.transports.http import routes
+
+CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
+
+schemathesis.serializer.alias("application/vnd.penstock.batch", "application/octet-stream")
+schema = schemathesis.openapi.from_dict(json.loads(routes.document()))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    # Durability is not what is tested here, and without it the many small writes cost nothing.
+    with running(tmp_path_factory.mktemp("openapi") / "data", "--fsync", "never") as running_server:
+        running_server.publish("orders", {"order": 1})
+        yield running_server
+
+
+def test_the_server_serves_the_document_that_is_tested_here(server):
+    assert server.ask("GET", "/openapi.json").body == routes.document()
+
+
+@schema.parametrize()
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_operation_keeps_its_word(case, server):
+    # Waiting is tested elsewhere; here it would only take time.
+    if isinstance(case.body, dict):
+        case.body.pop("wait_ms", None)
+    if case.query:
+        case.query.pop("wait_ms", None)
+    case.call_and_validate(base_url=server.url, checks=CHECKS)

@@ -1,0 +1,28 @@
+"""Options and profiles that hold for every test."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples on every machine and every run, so that a red build is red for everyone. `HYPOTHESIS_PROFILE=explore`
+# draws new ones; what it finds is then written down as an ordinary test.
+_SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW_MACHINES)
+settings.register_profile("explore", derandomize=False, deadline=None, suppress_health_check=_SLOW_MACHINES)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what the code does now into the golden transcripts, instead of comparing; read the diff afterwards",
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite"))

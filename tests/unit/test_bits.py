@@ -1,0 +1,41 @@
+"""OffsetBits against a set of integers, across pages and far away from zero."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.bits import OffsetBits
+
+# Pages cover 1,024 offsets: ranges around their edges, and a few pages long.
+bounds = st.integers(0, 40).flatmap(lambda near: st.sampled_from([near, 1004 + near, 2028 + near, 3072 + near]))
+steps = st.lists(st.tuples(st.booleans(), bounds, bounds), max_size=20)
+
+
+@pytest.mark.parametrize("base", [0, 2**50 + 17])
+@given(operations=steps, window=st.tuples(bounds, bounds))
+def test_it_is_a_set_of_integers(base, operations, window):
+    subject, model = OffsetBits(), set()
+    for adding, first, stop in operations:
+        change = set(range(base + first, base + stop))
+        if adding:
+            subject.add(base + first, base + stop)
+            model |= change
+        else:
+            subject.remove(base + first, base + stop)
+            model -= change
+    assert subject.count == len(model)
+    first, stop = base + window[0], base + window[1]
+    assert list(subject.within(first, stop)) == sorted(model & set(range(first, stop)))
+    assert list(subject.within(base, base + 5000)) == sorted(model)
+    assert subject.covers(first, stop) == (set(range(first, stop)) <= model)
+    assert [offset in subject for offset in range(first, stop)] == [offset in model for offset in range(first, stop)]
+
+
+def test_what_was_emptied_takes_no_memory():
+    subject = OffsetBits()
+    subject.add(0, 100_000)
+    subject.remove(0, 100_000)
+    assert subject.count == 0
+    assert not subject._pages

@@ -1,0 +1,93 @@
+"""Queue settings: what is refused is refused by the name of its field."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from penstock import limits
+from penstock.core.config import DEFAULT, QueueConfig, check_change, parse_config
+from penstock.errors import InvalidRequest
+
+
+def test_the_defaults_are_those_of_the_contract():
+    assert msgspec.to_builtins(parse_config({})) == {
+        "partitions": 1, "order": "fifo", "heap_mode": "min", "top_k": 1, "ordered_keys": False, "queue_priority": 0,
+        "lease_ms": 30000, "max_retries": 3,
+        "backoff": {"kind": "exponential", "base_ms": 1000, "factor": 2, "cap_ms": 60000, "jitter": 0.1},
+        "dead_letter": True, "delay_ms": 0, "window_ms": 0, "window_max_wait_ms": None, "ttl_ms": None,
+        "max_messages": None, "max_payload_bytes": 1048576, "delivery": "at_least_once",
+        "retention": {"mode": "until_acked", "ms": None, "bytes": None},
+        "durability": "default", "compression": "none", "encryption": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"partitions": 0}, "partitions"),
+        ({"partitions": limits.PARTITIONS_MAX + 1}, "partitions"),
+        ({"partitions": "3"}, "partitions"),
+        ({"partitions": True}, "partitions"),
+        ({"partitions": 1.5}, "partitions"),
+        ({"partitions": None}, "partitions"),
+        ({"partions": 3}, "partions"),
+        ({"order": "heap"}, "order"),
+        ({"order": "lanes"}, "order"),
+        ({"order": 1}, "order"),
+        ({"heap_mode": "middle"}, "heap_mode"),
+        ({"top_k": 2}, "top_k"),
+        ({"ordered_keys": True}, "ordered_keys"),
+        ({"queue_priority": 2**31}, "queue_priority"),
+        ({"lease_ms": 99}, "lease_ms"),
+        ({"lease_ms": limits.LEASE_MS_MAX + 1}, "lease_ms"),
+        ({"max_retries": -1}, "max_retries"),
+        ({"max_retries": limits.RETRIES_MAX + 1}, "max_retries"),
+        ({"delay_ms": -1}, "delay_ms"),
+        ({"delay_ms": 2**70}, "delay_ms"),
+        ({"window_ms": 1}, "window_ms"),
+        ({"window_max_wait_ms": 1}, "window_max_wait_ms"),
+        ({"ttl_ms": 0}, "ttl_ms"),
+        ({"max_messages": 0}, "max_messages"),
+        ({"max_payload_bytes": 0}, "max_payload_bytes"),
+        ({"max_payload_bytes": limits.PAYLOAD_BYTES_MAX + 1}, "max_payload_bytes"),
+        ({"delivery": "exactly_once"}, "delivery"),
+        ({"durability": "none"}, "durability"),
+        ({"compression": "zstd"}, "compression"),
+        ({"encryption": True}, "encryption"),
+        ({"dead_letter": "yes"}, "dead_letter"),
+        ({"backoff": "none"}, "backoff"),
+        ({"backoff": {"kind": "linear"}}, "backoff.kind"),
+        ({"backoff": {"base": 1}}, "base"),
+        ({"backoff": {"base_ms": -1}}, "backoff"),
+        ({"backoff": {"base_ms": 2000, "cap_ms": 1000}}, "backoff"),
+        ({"backoff": {"factor": 0.5}}, "backoff"),
+        ({"backoff": {"factor": float("nan")}}, "backoff"),
+        ({"backoff": {"jitter": 1.5}}, "backoff"),
+        ({"backoff": {"jitter": float("nan")}}, "backoff"),
+        ({"retention": {"mode": "forever"}}, "retention.mode"),
+        ({"retention": {"ms": 1000}}, "retention"),
+        ({"retention": {"mode": "keep", "ms": 0}}, "retention"),
+        ({"retention": {"mode": "keep", "bytes": -1}}, "retention"),
+    ],
+)
+def test_what_is_refused_is_refused_by_name(values, field):
+    with pytest.raises(InvalidRequest, match=field.rpartition(".")[2]) as caught:
+        parse_config(values)
+    assert caught.value.details == {"field": field}
+
+
+def test_changes_are_laid_over_what_was_there_one_level_down_too():
+    base = parse_config({"lease_ms": 5000, "backoff": {"kind": "fixed", "base_ms": 7}})
+    changed = parse_config({"backoff": {"jitter": 0.5}, "retention": {"mode": "keep", "bytes": 10**6}}, base)
+    assert (changed.lease_ms, changed.backoff.kind, changed.backoff.base_ms) == (5000, "fixed", 7)
+    assert (changed.backoff.jitter, changed.retention.mode, changed.retention.bytes) == (0.5, "keep", 10**6)
+    assert parse_config({"retention": {"bytes": None}}, changed).retention.bytes is None
+    assert base.backoff.jitter == DEFAULT.backoff.jitter
+
+
+def test_the_number_of_partitions_cannot_change_everything_else_can():
+    with pytest.raises(InvalidRequest, match="cannot change from 1 to 2") as caught:
+        check_change(DEFAULT, QueueConfig(partitions=2))
+    assert caught.value.details == {"field": "partitions"}
+    check_change(DEFAULT, parse_config({"delivery": "at_most_once", "ttl_ms": 5, "retention": {"mode": "keep"}}))

@@ -1,0 +1,61 @@
+"""Exactly once into the queue: numbers are exact in any order, and forgetting follows the window."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.core.dedup import Dedup, Place, SeqRun
+
+publishes = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=20)
+
+
+@given(publishes)
+def test_numbers_are_remembered_in_whatever_order_they_came(batches):
+    dedup, model, offset = Dedup(), {}, 0
+    for seq, count in batches:
+        rows = [number for number in range(seq, seq + count) if number not in model]
+        runs = []
+        for number in rows:
+            runs.append(SeqRun(number, number + 1, 0, offset, 1000 + offset))
+            model[number] = Place(0, offset, 1000 + offset)
+            offset += 1
+        if runs:
+            dedup.remember_seqs("p", 1, 0, runs)
+    entry = dedup.producers.get("p")
+    accepted = set() if entry is None else {n for first, stop in entry.accepted for n in range(first, stop)}
+    assert accepted == set(model)
+    for number, place in list(model.items())[-limits.PRODUCER_RUNS_KEPT :]:
+        assert entry.place(number) == place
+
+
+def test_only_the_latest_answers_are_kept_but_every_number_is():
+    dedup = Dedup()
+    for number in range(0, 400, 2):
+        dedup.remember_seqs("p", 1, 0, [SeqRun(number, number + 1, 0, number, number)])
+    entry = dedup.producers["p"]
+    assert len(entry.runs) == limits.PRODUCER_RUNS_KEPT
+    assert entry.place(398) == Place(0, 398, 398)
+    assert entry.place(0) is None
+    assert 0 in entry.accepted
+    assert 1 not in entry.accepted
+
+
+def test_a_new_epoch_starts_empty():
+    dedup = Dedup()
+    dedup.remember_seqs("p", 1, 0, [SeqRun(0, 5, 0, 0, 0)])
+    dedup.remember_seqs("p", 2, 0, [SeqRun(0, 1, 0, 5, 5)])
+    assert dedup.producers["p"].epoch == 2
+    assert dedup.producers["p"].accepted.flat() == [0, 1]
+
+
+def test_forgetting_drops_what_is_older_and_nothing_else():
+    dedup = Dedup()
+    for at in range(10):
+        dedup.remember_id(b"%d" % at, at, Place(0, at, at))
+        dedup.remember_seqs(f"p{at}", 1, at, [SeqRun(0, 1, 0, at, at)])
+    dedup.remember_seqs("p0", 1, 10, [SeqRun(1, 2, 0, 10, 10)])  # used again, so young again
+    dedup.forget_before(5)
+    assert list(dedup.ids) == [b"5", b"6", b"7", b"8", b"9"]
+    assert list(dedup.producers) == ["p5", "p6", "p7", "p8", "p9", "p0"]
