@@ -41,14 +41,14 @@ async def work(client: Client, name: str, done: Counter[str]) -> None:
 
 async def main(url: str) -> None:
     async with Client(url) as client:
-        await client.configure_queue("orders", max_retries=2, backoff={"kind": "fixed", "base_ms": 200})
+        orders = await client.create_queue("orders", max_retries=2, backoff={"kind": "fixed", "base_ms": 200})
         done: Counter[str] = Counter()
         await asyncio.gather(produce(client), *(work(client, f"worker-{n}", done) for n in range(4)))
         print(f"workers saw       {dict(done)}")
-        stats = await client.stats("orders")
+        stats = await orders.stats()
         print(f"the broker says   depth {stats['depth']}, dead {stats['dead']}, totals {stats['totals']}")
-        dead = await client.dead_letters("orders", limit=3)
-        for letter in dead["dead_letters"]:
+        dead = await orders.dead_letters(limit=3)
+        for letter in dead["messages"]:
             print(f"a dead letter     {letter['payload']} after {letter['attempt']} attempts: {letter['error']}")
 
 

@@ -169,7 +169,9 @@ class FakeBroker:
         """As if every lease had run out."""
         self.leases += 1
         self.state = ["ready" if state == "leased" else state for state in self.state]
-        self.lease_of = [0 if state == "ready" else lease for state, lease in zip(self.state, self.lease_of, strict=True)]
+        self.lease_of = [
+            0 if state == "ready" else lease for state, lease in zip(self.state, self.lease_of, strict=True)
+        ]
         self.arrived.set()
 
     async def on_publish(self, request: Request) -> Reply:

@@ -59,7 +59,7 @@ def test_a_moment_is_an_aware_datetime_or_epoch_seconds():
     for given_as in (moment, moment.timestamp()):
         assert make_options(deliver_at=given_as).deliver_at_ms == 1893553445678
     with pytest.raises(InvalidRequest, match="time zone"):
-        make_options(deliver_at=datetime(2030, 1, 1))  # noqa: DTZ001
+        make_options(deliver_at=datetime(2030, 1, 1))
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ class LeasedMessage(StoredMessage):
 
     def open_spans(self) -> list[Span]:
         """What there is to settle: the message, or nothing if it is settled already."""
-        return [] if self.settled else self._run.spans_of(range(self._row, self._row + 1), set())
+        prefix = self._run.meta.receipt
+        return [] if prefix is None or self.settled else [Span(prefix, self.offset, self.offset)]
 
     def spans(self) -> list[Span]:
         return [] if self.lease_lost else self.open_spans()
@@ -105,7 +106,9 @@ class LeasedMessage(StoredMessage):
         self._run.lost(spans)
 
     def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
-        (self._run.settle if settled else self._run.unsettle)(spans)
+        """Note that `spans`, as `open_spans` gave them, are settled, or that they are not after all."""
+        if spans:
+            (self._run.settled_rows.add if settled else self._run.settled_rows.discard)(self._row)
 
 
 LM = TypeVar("LM", bound=LeasedMessage)

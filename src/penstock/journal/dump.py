@@ -79,6 +79,9 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
         try:
             frame = read_frame(view, at, (index, chain))
         except BadFrame as error:
+            if not any(view[at:]):
+                write(f"  {len(view) - at} zeros from {at} on, written ahead")
+                return 0
             write(f"  DAMAGED or torn at offset {at}: {error}")
             return 1
         write(

@@ -42,7 +42,7 @@ class LocalEngine:
             return ulid_value(text.decode("ascii", "replace")).to_bytes(16, "big")
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
-        files.write(handle, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
+        files.write(handle, 0, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
         files.sync(handle)
         files.close(handle)
         files.rename(f"{path}.tmp", path)

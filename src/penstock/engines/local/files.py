@@ -29,17 +29,16 @@ class Files(Protocol):
     def list_dir(self, path: str) -> list[str]: ...
     def sync_dir(self, path: str) -> None: ...
     def open(self, path: str, *, create: bool = False) -> int:
-        """For reading and appending. With `create` the file must not exist yet."""
+        """For reading and writing. With `create` the file must not exist yet."""
 
     def open_cell(self, path: str) -> int:
-        """For overwriting in place with `write_at`; created if it is not there."""
+        """Like `open`, created empty if it is not there."""
 
     def close(self, handle: int) -> None: ...
     def size(self, handle: int) -> int: ...
-    def write(self, handle: int, parts: Sequence[Buffer]) -> None:
-        """Append all of it. If it raises, any prefix of it may have been written."""
+    def write(self, handle: int, at: int, parts: Sequence[Buffer]) -> None:
+        """All of it, from position `at` on. If it raises, any part of it may have been written."""
 
-    def write_at(self, handle: int, at: int, data: bytes) -> None: ...
     def read(self, handle: int, at: int, length: int) -> bytes:
         """Fewer bytes only at the end of the file."""
 
@@ -83,7 +82,7 @@ class OsFiles:
             os.close(fd)
 
     def open(self, path: str, *, create: bool = False) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CLOEXEC
         return os.open(path, flags | os.O_CREAT | os.O_EXCL if create else flags, 0o600)
 
     def open_cell(self, path: str) -> int:
@@ -95,10 +94,11 @@ class OsFiles:
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
 
-    def write(self, handle: int, parts: Sequence[Buffer]) -> None:
+    def write(self, handle: int, at: int, parts: Sequence[Buffer]) -> None:
         waiting = list(parts)
         while waiting:
-            written = os.writev(handle, waiting[:IOV_MAX])
+            written = os.pwritev(handle, waiting[:IOV_MAX], at)
+            at += written
             # A short write is not an error: it is an invitation to go on.
             done = 0
             while done < len(waiting) and written >= len(waiting[done]):
@@ -107,9 +107,6 @@ class OsFiles:
             del waiting[:done]
             if written:
                 waiting[0] = memoryview(waiting[0])[written:]
-
-    def write_at(self, handle: int, at: int, data: bytes) -> None:
-        os.pwrite(handle, data, at)
 
     def read(self, handle: int, at: int, length: int) -> bytes:
         data = os.pread(handle, length, at)

@@ -35,19 +35,24 @@ SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
 BLOB_HANDLES_MAX = 64
+ZERO_AHEAD_BYTES = 1 * limits.MIB
+ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Segment:
     """One journal file."""
 
-    __slots__ = ("first", "handle", "path", "size")
+    __slots__ = ("first", "handle", "path", "size", "zeroed")
 
     def __init__(self, path: str, handle: int, first: int, size: int):
         self.path = path
         self.handle = handle
         self.first = first
         self.size = size
+        """Where the next frame goes."""
+        self.zeroed = size
+        """The file's own size: from `size` to here it is filled with zeros."""
 
 
 class LocalJournal:
@@ -109,7 +114,7 @@ class LocalJournal:
             term = stored + 1
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
-        files.write(handle, [_cell(term)])
+        files.write(handle, 0, [_cell(term)])
         files.sync(handle)
         files.close(handle)
         files.rename(f"{path}.tmp", path)
@@ -171,16 +176,19 @@ class LocalJournal:
                 f"{segment.path}, offset {at}: frame {index + 1} was durable and cannot be read: "
                 f"{problem or 'the file ends before it'}"
             )
-        if problem is not None:
-            rest = memoryview(self._files.read(segment.handle, at, segment.size - at))
-            following = find_frame(rest, 1)
+        rest = self._files.read(segment.handle, at, segment.size - at)
+        if not any(rest):
+            # Zeros written ahead of time: a clean end.
+            segment.size = at
+        elif problem is not None:
+            following = find_frame(memoryview(rest), 1)
             if following is not None:
                 raise Damaged(
                     f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset {at + following}"
                 )
             self._files.truncate(segment.handle, at)
             self._files.sync(segment.handle)
-            segment.size = at
+            segment.size = segment.zeroed = at
         self.tail = Tail(index, chain)
 
     def _scan(self, segment: Segment) -> Iterator[tuple[int, Frame]]:
@@ -227,21 +235,30 @@ class LocalJournal:
             segment = self._segments[self._current]
         at = segment.size
         size = sum(map(len, parts))
-        self._with_reserve(lambda: self._write(segment, parts))
+        self._with_reserve(lambda: self._write(segment, parts, size))
         segment.size = at + size
+        segment.zeroed = max(segment.zeroed, segment.size)
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         self._unsynced += 1
         if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
             self._sync()
         return self._current << POSITION_BITS | at
 
-    def _write(self, segment: Segment, parts: Sequence[Buffer]) -> None:
-        """All of it or nothing: a write that failed for want of space is taken back."""
+    def _write(self, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
+        """All of it or nothing: a write that failed for want of space is taken back.
+
+        Small commits go into space that was filled with zeros before. Their sync then has no file size to write to the
+        file system's own journal, which halves its time; large ones would only be written twice.
+        """
         try:
-            self._files.write(segment.handle, parts)
+            if size <= ZERO_AHEAD_FOR_BYTES and segment.size + size > segment.zeroed:
+                self._files.write(segment.handle, segment.size + size, [bytes(ZERO_AHEAD_BYTES)])
+                segment.zeroed = segment.size + size + ZERO_AHEAD_BYTES
+            self._files.write(segment.handle, segment.size, parts)
         except OSError as error:
             if error.errno in _FULL:
                 self._files.truncate(segment.handle, segment.size)
+                segment.zeroed = segment.size
             raise
 
     def _with_reserve(self, work: Callable[[], None]) -> None:
@@ -264,7 +281,7 @@ class LocalJournal:
         self._files.sync(self._segments[self._current].handle)
         self._unsynced = 0
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
-        self._files.write_at(self._hint, 0, _cell(self.tail.index))
+        self._files.write(self._hint, 0, [_cell(self.tail.index)])
 
     def _sync_later(self) -> None:
         self._sync_timer = None
@@ -280,8 +297,12 @@ class LocalJournal:
     def _roll(self) -> None:
         """Close the current file and begin the next, durable before anything is written to it."""
         files = self._files
-        if self._segments and self._unsynced and self._fsync != "never":
-            self._sync()
+        if self._segments:
+            current = self._segments[self._current]
+            files.truncate(current.handle, current.size)
+            current.zeroed = current.size
+            if self._fsync != "never":
+                self._sync()
         first = self.tail.index + 1
         path = f"{self._root}/journal/{first:020d}.log"
         header = FILE_HEADER.pack(FILE_MAGIC, self._shard, 0, first, self.tail.chain, bytes(20), 0)[:-4]
@@ -289,7 +310,7 @@ class LocalJournal:
         files.remove(path)  # of an attempt that ran out of space
         handle = files.open(path, create=True)
         try:
-            files.write(handle, [header])
+            files.write(handle, 0, [header])
             files.sync(handle)
         except OSError as error:
             files.close(handle)
@@ -355,7 +376,7 @@ class LocalJournal:
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
         try:
-            files.write(handle, parts)
+            files.write(handle, 0, parts)
             files.sync(handle)
         except OSError as error:
             if error.errno in _FULL:

@@ -1,0 +1,73 @@
+"""What users import, and that the two shells are twins."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+import penstock.sync
+from penstock import client, errors
+
+ASYNC_NAMES = {
+    "aclose": "close",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+}
+
+
+def test_the_public_names_are_these():
+    kinds = {
+        name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.PenstockError)
+    }
+    assert set(penstock.__all__) == {*client.__all__, *kinds, "__version__"}
+    assert all(getattr(penstock, name) is not None for name in penstock.__all__)
+    assert set(dir(penstock)) >= set(penstock.__all__)
+    with pytest.raises(AttributeError):
+        penstock.nonsense  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing():
+    code = "import sys, penstock; print([m for m in ('asyncio', 'msgspec', 'penstock.client', 'penstock.errors') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_sdk_does_not_load_the_server():
+    code = (
+        "import sys; from penstock import Client; import penstock.sync; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('uvicorn', 'typer', 'structlog', 'google_crc32c') "
+        "or m.startswith(('penstock.server', 'penstock.broker', 'penstock.core'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def public(kind: type) -> dict[str, object]:
+    return {
+        name: member
+        for name, member in inspect.getmembers(kind)
+        if (not name.startswith("_") or name in ASYNC_NAMES or name in ASYNC_NAMES.values()) and callable(member)
+    }
+
+
+@pytest.mark.parametrize("name", ["Client", "Queue", "Consumer", "BatchConsumer", "Message", "MessageBatch"])
+def test_the_two_shells_have_the_same_methods(name):
+    ours = {ASYNC_NAMES.get(method, method): member for method, member in public(getattr(client, name)).items()}
+    theirs = public(getattr(penstock.sync, name))
+    only_async = {"Queue": {"drain"}, "Client": {"new_lane"}}.get(name, set())
+    if name == "MessageBatch":
+        ours.pop("__iter__", None), theirs.pop("__iter__", None)
+    assert set(ours) - only_async == set(theirs)
+    for method in set(theirs) - {"request", "open_session", "forget"}:
+        here, there = inspect.signature(ours[method]), inspect.signature(theirs[method])
+        assert list(here.parameters) == list(there.parameters), method
+        assert [p.default for p in here.parameters.values()] == [p.default for p in there.parameters.values()], method
+
+
+def test_the_two_clients_take_the_same_arguments():
+    ours = set(inspect.signature(client.Client).parameters)
+    assert ours - set(inspect.signature(penstock.sync.Client).parameters) == {"connections"}

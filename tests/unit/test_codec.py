@@ -1,0 +1,131 @@
+"""Records <-> bytes, for every kind there is; what is unknown or damaged is refused, never skipped."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.batch import Batch, build, layout
+from penstock.core import records
+from penstock.core.config import QueueConfig, parse_config
+from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
+
+BATCH = Batch.open(build([b"1", b'"two"'], columns={layout.KEY: [b"a", b""], layout.DELAY_MS: [0, 5]}))
+RANGES = [3, 9, 12, 13]
+
+EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
+    records.Opened: [records.Opened(1, 2, "01JP0000000000000000000000")],
+    records.QueueConfigured: [
+        records.QueueConfigured(1, 2, "a/b/c", QueueConfig()),
+        records.QueueConfigured(
+            1, 2, "a/b/c", parse_config({"partitions": 3, "backoff": {"kind": "fixed"}, "retention": {"mode": "keep"}})
+        ),
+    ],
+    records.QueueDeleted: [records.QueueDeleted(1, 2)],
+    records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
+    records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
+    records.Published: [
+        records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
+        records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),
+    ],
+    records.Leased: [
+        records.Leased(1, 2, 3, 4, 5, 2**64 - 1, 30_000, [0, 10, 1, 12, 1, 3]),
+        records.Leased(1, 2, 3, 4, 5, 0, 30_000, [0, 1, 1], "worker-7", True),
+    ],
+    records.Extended: [records.Extended(1, 5, RANGES, 60_000)],
+    records.Acked: [records.Acked(1, 2, 3, 4, 5, RANGES)],
+    records.Retried: [
+        records.Retried(1, 2, 3, 4, 5, RANGES, 99, "nack", "it broke: ☠"),
+        records.Retried(1, 2, 3, 4, 5, RANGES, 99, "lease_expired"),
+    ],
+    records.DeadLettered: [
+        records.DeadLettered(1, 2, 3, 4, 5, RANGES, "max_retries", "no", True),
+        records.DeadLettered(1, 2, 3, 4, 5, RANGES, "rejected", "", False),
+    ],
+    records.Expired: [records.Expired(1, 2, 3, RANGES)],
+    records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
+    records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],
+    records.Trimmed: [records.Trimmed(1, 2, 3, 4)],
+}
+ALL = [example for examples in EXAMPLES.values() for example in examples]
+
+
+def as_bytes(record: records.Record) -> bytes:
+    head, attached = encode(record)
+    return head + (attached or b"")
+
+
+def plain(record: records.Record) -> object:
+    """A record as values that can be compared; the batch as its bytes."""
+    return type(record), {
+        name: bytes(value.frame) if isinstance(value, Batch) else value
+        for name, value in ((name, getattr(record, name)) for name in record.__struct_fields__)
+    }
+
+
+def test_every_kind_has_an_example():
+    assert set(EXAMPLES) == set(records.KINDS)
+
+
+@given(st.lists(st.sampled_from(ALL), max_size=12))
+def test_what_goes_in_comes_out_alone_and_in_company(chosen):
+    pieces = [as_bytes(record) for record in chosen]
+    body = memoryview(b"".join(pieces))
+    found = list(decode(body))
+    assert [position for position, _ in found] == [sum(map(len, pieces[:number])) for number in range(len(pieces))]
+    assert [plain(record) for _, record in found] == [plain(record) for record in chosen]
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: type(record).__name__)
+def test_every_single_bit_of_a_record_is_covered(record):
+    data = as_bytes(record)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(UnknownRecord):
+            list(decode(memoryview(damaged)))
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: type(record).__name__)
+def test_every_cut_is_refused(record):
+    data = as_bytes(record)
+    for size in range(1, len(data)):
+        with pytest.raises(UnknownRecord):
+            list(decode(memoryview(data)[:size]))
+
+
+def test_a_kind_from_the_future_is_refused():
+    meta = msgspec.msgpack.encode({"type": "teleported", "at": 1, "queue": 2})
+    with pytest.raises(UnknownRecord, match="teleported"):
+        list(decode(memoryview(prefixed(meta))))
+
+
+def test_a_field_from_the_future_is_stepped_over():
+    meta = msgspec.msgpack.encode({"type": "acked", "at": 1, "queue": 2, "partition": 3, "group": 4, "lease": 5,
+                                   "ranges": [0, 1], "mood": "good"})  # fmt: skip
+    ((_, record),) = decode(memoryview(prefixed(meta)))
+    assert record == records.Acked(1, 2, 3, 4, 5, [0, 1])
+
+
+@pytest.mark.parametrize("missing", ["at", "queue", "ranges"])
+def test_a_field_that_is_missing_is_refused(missing):
+    values = {"type": "acked", "at": 1, "queue": 2, "partition": 3, "group": 4, "lease": 5, "ranges": [0, 1]}
+    del values[missing]
+    with pytest.raises(UnknownRecord, match=missing):
+        list(decode(memoryview(prefixed(msgspec.msgpack.encode(values)))))
+
+
+def test_a_published_record_whose_attachment_is_no_batch_is_refused():
+    head, attached = encode(ALL[6])
+    assert attached is not None
+    meta = head[PREFIX.size :]
+    with pytest.raises(UnknownRecord):
+        list(decode(memoryview(prefixed(meta, attached[:-1]))))
+
+
+def prefixed(meta: bytes, attached: bytes = b"") -> bytes:
+    import google_crc32c
+
+    return PREFIX.pack(len(meta), len(attached), google_crc32c.value(meta + attached)) + meta + attached
