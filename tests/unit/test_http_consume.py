@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
+from penstock.errors import Unavailable
 from penstock.ids import ulid_text
 from penstock.wire.delivery import LeaseMeta, ReadMeta, decode_delivery
 
@@ -133,6 +134,24 @@ def test_a_long_poll_returns_as_soon_as_there_is_something():
         assert answer.json["results"] == [{"receipt": "r", "status": "acked"}]
         leases = [what for name, what in http.broker.calls if name == "lease"]
         assert [(what[3], what[6]) for what in leases] == [(0, ("r",)), (60_000, ())]
+
+    run(story)
+
+
+def test_acks_that_were_settled_are_told_even_if_the_wait_fails():
+    async def story(http):
+        http.broker.queues[ORDERS] = []
+        lease = http.broker.lease
+
+        async def too_many_wait(*queue, wait_ms=0, **more):
+            if wait_ms:
+                raise Unavailable("too many wait")
+            return await lease(*queue, **more)
+
+        http.broker.lease = too_many_wait
+        answer = await http.ask("POST", "/v1/lease", {"queue": "orders", "wait_ms": 50, "ack": ["r"]})
+        assert answer.json == {"messages": [], "results": [{"receipt": "r", "status": "acked"}]}
+        assert (await http.ask("POST", "/v1/lease", {"queue": "orders", "wait_ms": 50})).status == 503
 
     run(story)
 

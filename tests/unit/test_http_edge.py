@@ -44,7 +44,7 @@ def test_a_wrong_method_is_told_the_right_ones(method, path, allow):
     answer = ask(method, path)
     assert (answer.status, answer.error["code"], answer.headers["allow"]) == (405, "method_not_allowed", allow)
     answer = ask("OPTIONS", path)
-    assert (answer.status, answer.headers["allow"], answer.body) == (204, allow, b"")
+    assert (answer.status, answer.headers, answer.body) == (204, {"allow": allow}, b"")
 
 
 def test_head_is_get():
@@ -132,6 +132,15 @@ def test_a_request_names_one_host():
 )
 def test_pages_of_other_sites_are_kept_out(origin, status):
     assert ask("GET", "/healthz", headers={"origin": origin}).status == status
+
+
+def test_beyond_the_limit_of_connections_one_is_asked_to_come_back():
+    async def story(http):
+        http.app.metrics.count_connections = lambda: limits.CONNECTIONS_MAX + 1
+        answer = await http.ask("GET", "/healthz")
+        assert (answer.status, answer.headers["connection"], answer.headers["retry-after"]) == (503, "close", "1")
+
+    run(story)
 
 
 # -- bodies -------------------------------------------------------------------------------------------------------

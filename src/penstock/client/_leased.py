@@ -57,9 +57,14 @@ class LeasedRun(DeliveredRun):
         self.settled_rows.difference_update(self._rows_of(spans))
 
     def _rows_of(self, spans: Sequence[Span]) -> list[int]:
-        """Spans of other leases may be among them; they are none of this run's business."""
-        offset, prefix = self.meta.offset, self.meta.receipt
-        return [at - offset for span in spans if span.prefix == prefix for at in range(span.first, span.last + 1)]
+        """Spans may be of other leases, or reach beyond this run: that is none of its business."""
+        offset, count = self.meta.offset, self.batch.count
+        return [
+            row
+            for span in spans
+            if span.prefix == self.meta.receipt
+            for row in range(max(span.first - offset, 0), min(span.last + 1 - offset, count))
+        ]
 
 
 class LeasedMessage(StoredMessage):

@@ -33,7 +33,8 @@ from penstock.runtime.loop import ShardLoop
 from penstock.runtime.recovery import Mark
 
 RETENTION_EVERY_S = 30.0
-SEGMENT_BYTES_MAX = 64 * limits.MIB
+SEGMENT_BYTES_MAX = 8 * limits.MIB
+"""A segment is put together in memory."""
 COMPACT_BELOW = 0.5
 """A segment with a smaller share of wanted messages than this is rewritten."""
 

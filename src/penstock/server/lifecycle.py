@@ -105,7 +105,6 @@ class _Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 date_header=False,
-                limit_concurrency=limits.CONNECTIONS_MAX,
                 timeout_keep_alive=limits.KEEP_ALIVE_MS // 1000,
                 timeout_graceful_shutdown=settings.shutdown_grace_s,
             )

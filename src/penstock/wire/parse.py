@@ -50,17 +50,21 @@ def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 def parse_query(kind: type[Q], query: bytes) -> Q:
     """The query string as a struct. Each name once: of two values nobody can say which was meant."""
     values: dict[str, Any] = {}
-    try:
-        pairs = parse_qsl(
-            query.decode(), keep_blank_values=True, strict_parsing=bool(query), errors="strict",
-            max_num_fields=_QUERY_FIELDS_MAX,
-        )  # fmt: skip
-    except ValueError:
-        raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
-    for name, value in pairs:
-        if name in values:
-            raise InvalidRequest(f"{name[:64]} is given twice", details={"field": name[:64]})
-        values[name] = value
+    if query:
+        try:
+            pairs = parse_qsl(
+                query.decode(),
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=_QUERY_FIELDS_MAX,
+            )
+        except ValueError:
+            raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
+        for name, value in pairs:
+            if name in values:
+                raise InvalidRequest(f"{name[:64]} is given twice", details={"field": name[:64]})
+            values[name] = value
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -58,3 +58,4 @@ class LocalEngine:
 
     async def close(self) -> None:
         self._files.close(self._lock)
+        self._files.stop()

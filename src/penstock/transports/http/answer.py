@@ -45,11 +45,9 @@ def error_answer(error: PenstockError) -> Answer:
 
 
 async def send_answer(send: Send, answer: Answer, *, close: bool) -> None:
-    headers = [
-        (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % len(answer.body)),
-        *answer.headers,
-    ]
+    headers = list(answer.headers)
+    if answer.status != 204:
+        headers += ((b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from penstock import limits
 from penstock.clock import Clock
-from penstock.errors import Internal, PenstockError
+from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
@@ -36,12 +37,18 @@ class HttpApp:
         """Say no to readiness probes, and to nothing else, from now on."""
         self._edge.draining = True
 
+    def _check_room(self, request: Request) -> None:
+        if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
+            request.must_close = True
+            raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
         request = Request(scope, receive)
         operation = "none"
         try:
             check_host(request)
+            self._check_room(request)
             if request.method == "OPTIONS":
                 allow = ", ".join(routes.allowed(request.path)).encode()
                 answer = Answer(204, b"", headers=((b"allow", allow),))

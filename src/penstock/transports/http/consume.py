@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from penstock.errors import PenstockError
 from penstock.ids import check_group
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
@@ -33,17 +34,20 @@ async def lease(edge: Edge, request: Request) -> Answer:
     )
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
-        reply = await _unless_gone(
-            request,
-            edge.broker.lease(
-                queue,
-                group=group,
-                max=asked.max,
-                wait_ms=asked.wait_ms,
-                lease_ms=asked.lease_ms,
-                consumer=asked.consumer,
-            ),
+        waiting = edge.broker.lease(
+            queue,
+            group=group,
+            max=asked.max,
+            wait_ms=asked.wait_ms,
+            lease_ms=asked.lease_ms,
+            consumer=asked.consumer,
         )
+        try:
+            reply = await _unless_gone(request, waiting)
+        except PenstockError:
+            # What was settled must be told: a client that repeats the acks would only hear that they are stale.
+            if not results:
+                raise
     edge.metrics.delivered(reply.runs, edge.clock.now_ms())
     if request.wants_batch:
         frames = [run.batch.frame for run in reply.runs]

@@ -1,0 +1,421 @@
+"""The SDK against a real server: everything a user does with it on an ordinary day."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
+from http_server import running
+
+import penstock.sync
+from penstock import (
+    Client,
+    Conflict,
+    InvalidRequest,
+    ProducerSeq,
+    QueueNotFound,
+    StaleReceipt,
+    TooLarge,
+    Unavailable,
+)
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("sdk") / "data") as running_server:
+        yield running_server
+
+
+@pytest.fixture
+def name() -> str:
+    """A queue that no other test uses."""
+    return f"sdk/q{next(_numbers)}"
+
+
+def with_client(server, test, **options) -> None:
+    async def main() -> None:
+        async with Client(server.url, **options) as client:
+            await asyncio.wait_for(test(client), 30)
+
+    asyncio.run(main())
+
+
+async def until(condition) -> None:
+    """`condition` is a coroutine function that becomes true."""
+    while not await condition():
+        await asyncio.sleep(0.005)
+
+
+# -- publish ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_published_is_what_is_consumed(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        published = await queue.publish({"order": 1}, key="user-42", headers={"trace": "abc"}, priority=3)
+        await queue.publish(b"\x00\xff")
+        got = []
+        async for message in queue.consume(wait=0.1):
+            async with message:
+                got.append(message)
+        first, second = got
+        assert (first.value, first.json(), first.payload) == ({"order": 1}, {"order": 1}, b'{"order":1}')
+        assert (first.id, first.queue, first.partition, first.offset) == published[:4]
+        assert (first.key, first.headers, first.priority, first.attempt) == ("user-42", {"trace": "abc"}, 3, 1)
+        assert abs(first.published_at - datetime.now(UTC)) < timedelta(seconds=30)
+        assert (second.value, second.is_json, second.key, second.headers) == (b"\x00\xff", False, None, {})
+        assert published.durable and not published.duplicate
+
+    with_client(server, test)
+
+
+def test_concurrent_publishes_keep_the_order_of_the_calls(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        results = await asyncio.gather(*(queue.publish(n) for n in range(500)), queue.publish_many(range(500, 700)))
+        assert [result.offset for result in results[:-1]] == list(range(500))
+        assert [m.offset for m in results[-1]] == list(range(500, 700))
+        assert (await queue.read(max=1000)).values() == list(range(700))
+
+    with_client(server, test)
+
+
+def test_many_messages_over_several_frames(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        published = await queue.publish_many(range(25_000), keys=(f"k{n % 7}" for n in range(25_000)))
+        assert len(published) == 25_000 and published[24_999].offset == 24_999
+        values = []
+        async for batch in queue.consume_batches(max=5000, wait=0.1):
+            assert batch[0].key == f"k{batch[0].value % 7}"
+            values += batch.values()
+            await batch.ack()
+        assert values == list(range(25_000))
+
+    with_client(server, test)
+
+
+def test_messages_of_many_partitions_are_reported_in_the_order_given(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, partitions=4)
+        published = await queue.publish_many(range(40), keys=[f"k{n}" for n in range(40)])
+        assert {m.partition for m in published} == {0, 1, 2, 3}
+        by_id = {m.id: m for m in published}
+        seen = 0
+        async for batch in queue.consume_batches(wait=0.1):
+            for message in batch:
+                where = by_id[message.id]
+                assert published[message.value] == where
+                assert (message.partition, message.offset) == (where.partition, where.offset)
+                seen += 1
+            await batch.ack()
+        assert seen == 40
+
+    with_client(server, test)
+
+
+def test_an_own_id_and_an_own_sequence_make_repetition_harmless(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        first = await queue.publish(1, id="order-1")
+        again = await queue.publish(1, id="order-1")
+        assert (again.id, again.duplicate) == (first.id, True)
+        batch = [await queue.publish_many([2, 3], sequence=ProducerSeq("job", 1, 10)) for _ in range(2)]
+        assert batch[0].ids == batch[1].ids and (batch[0].duplicates, batch[1].duplicates) == (0, 2)
+        assert (await queue.read()).values() == [1, 2, 3]
+
+    with_client(server, test)
+
+
+def test_a_message_that_the_queue_refuses_fails_alone(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, max_payload_bytes=100)
+        values = ["a", "b" * 200, "c", "d" * 300]
+        results = await asyncio.gather(*(queue.publish(value) for value in values), return_exceptions=True)
+        assert [isinstance(result, TooLarge) for result in results] == [False, True, False, True]
+        assert (await queue.read()).values() == ["a", "c"]
+
+    with_client(server, test)
+
+
+# -- scheduled ----------------------------------------------------------------------------------------------------
+
+
+def test_delayed_messages_come_when_they_are_due_and_can_be_moved_or_cancelled(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        soon = datetime.now(UTC) + timedelta(seconds=0.4)
+        await queue.publish("later", delay=0.5)
+        await queue.publish("at", deliver_at=soon)
+        moved = await queue.publish("moved", delay=3600)
+        gone = await queue.publish("gone", delay=3600)
+        await queue.publish("keyed", delay=3600, key="k")
+        assert (await queue.reschedule(ids=[moved.id], delay=0.6))["rescheduled"] == 1
+        assert (await queue.cancel(ids=[gone.id]))["results"] == [{"id": gone.id, "status": "cancelled"}]
+        assert (await queue.cancel(key="k"))["cancelled"] == 1
+        started, got = time.monotonic(), []
+        async for message in queue.consume(wait=1.5):
+            async with message:
+                got.append((message.value, time.monotonic() - started))
+        assert [value for value, _ in got] == ["at", "later", "moved"]
+        assert got[0][1] > 0.2
+
+    with_client(server, test)
+
+
+# -- consume ------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_message_comes_again_and_is_finally_given_up(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, max_retries=1, backoff={"kind": "none"})
+        await queue.publish("poison")
+        attempts = []
+        async for message in queue.consume(wait=0.2):
+            try:
+                async with message:
+                    attempts.append(message.attempt)
+                    raise RuntimeError("cannot")
+            except RuntimeError:
+                pass
+        assert attempts == [1, 2]
+        (dead,) = (await queue.dead_letters())["messages"]
+        assert "RuntimeError: cannot" in str(dead)
+
+    with_client(server, test)
+
+
+def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        await queue.publish_many(["slow", "buffered"])
+        seen = []
+        async for message in queue.consume(lease=0.3, wait=0.2):
+            async with message:
+                seen.append((message.value, message.attempt))
+                if message.value == "slow":
+                    # Somebody else finds nothing, several leases long.
+                    assert [m async for m in queue.consume(wait=1.0)] == []
+                assert not message.lease_lost
+        assert seen == [("slow", 1), ("buffered", 1)]
+        assert (await queue.stats())["depth"] == 0
+
+    with_client(server, test)
+
+
+def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, backoff={"kind": "none"})
+        await queue.publish(1)
+        late = await anext(client.queue(name).consume(lease=0.1))  # its consumer is gone, nobody renews it
+        second = [m async for m in queue.consume(wait=0.5, prefetch=1) if await m.ack() is None]
+        assert [m.attempt for m in second] == [2]
+        with pytest.raises(StaleReceipt) as caught:
+            await late.ack()
+        assert caught.value.details["receipts"] == [late.receipt]
+
+    with_client(server, test)
+
+
+def test_groups_read_independently_and_consumers_of_a_group_share(server, name):
+    async def test(client):
+        queue = await client.create_queue(name)
+        await queue.publish_many(range(200))
+        seen: dict[str, list[int]] = {"billing": [], "audit": []}
+
+        async def work(group):
+            async for message in queue.consume(group, prefetch=10, wait=0.3):
+                async with message:
+                    seen[group].append(message.value)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(work(group) for group in ("billing", "billing", "billing", "audit")))
+        assert {group: sorted(values) for group, values in seen.items()} == dict.fromkeys(seen, list(range(200)))
+
+    with_client(server, test)
+
+
+def test_handlers_may_run_concurrently(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        await queue.publish_many(range(300))
+        running_now, most = 0, 0
+
+        async def handle(message):
+            nonlocal running_now, most
+            async with message:
+                running_now += 1
+                most = max(most, running_now)
+                await asyncio.sleep(0.01)
+                running_now -= 1
+
+        limit = asyncio.Semaphore(50)
+
+        async def limited(message):
+            async with limit:
+                await handle(message)
+
+        async with asyncio.TaskGroup() as group:
+            async for message in queue.consume(prefetch=100, wait=0.2):
+                group.create_task(limited(message))
+        assert most == 50
+
+        async def empty():
+            return (await queue.stats())["depth"] == 0
+
+        await until(empty)
+
+    with_client(server, test)
+
+
+def test_what_was_not_handled_goes_back_when_the_consumer_leaves(server, name):
+    async def test(client):
+        queue = client.queue(name)
+        await queue.publish_many(range(20))
+        async with queue.consume(prefetch=20) as consumer:
+            for _ in range(5):
+                async with await anext(consumer):
+                    pass
+        rest = []
+        async for message in queue.consume(wait=0.2):
+            async with message:
+                rest.append(message.value)
+        assert sorted(rest) == list(range(5, 20))
+
+    with_client(server, test)
+
+
+def test_a_batch_can_be_settled_in_parts(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, backoff={"kind": "none"})
+        await queue.publish_many(range(10))
+        rounds = []
+        async for batch in queue.consume_batches(wait=0.2):
+            rounds.append([m.value for m in batch])
+            if len(rounds) == 1:
+                await batch[2].reject("bad")
+                await batch[3].nack(delay=0)
+            await batch.ack()
+        assert rounds == [list(range(10)), [3]]
+
+    with_client(server, test)
+
+
+def test_a_queue_that_delivers_at_most_once_needs_no_acks(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, delivery="at_most_once")
+        await queue.publish_many(range(3))
+        seen = []
+        async for message in queue.consume(wait=0.1):
+            async with message:
+                seen.append((message.value, message.receipt, message.settled))
+        assert seen == [(n, None, True) for n in range(3)]
+
+    with_client(server, test)
+
+
+# -- look and administer ------------------------------------------------------------------------------------------
+
+
+def test_the_log_can_be_read_and_followed(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, retention={"mode": "keep"})
+        await queue.publish_many(range(10))
+        assert [m.value for m in await queue.peek(max=3)] == [0, 1, 2]
+        log = await queue.read(offset=4, max=3)
+        assert (log.values(), log.next_offset, log.end_offset, log.start_offset) == ([4, 5, 6], 7, 10, 0)
+        values, feeder = [], None
+        async for batch in queue.follow(offset="earliest", max=4, wait=0.5):
+            values += batch.values()
+            if len(values) == 10 and feeder is None:
+                feeder = asyncio.ensure_future(queue.publish("tail"))
+        assert values == [*range(10), "tail"]
+        assert len(await queue.read(offset="latest")) == 0
+
+    with_client(server, test)
+
+
+def test_queues_are_administered(server, name):
+    async def test(client):
+        queue = await client.create_queue(name, max_retries=7)
+        assert str(7) in str(await queue.config())
+        await queue.configure(max_retries=9)
+        assert str(9) in str(await queue.config())
+        await queue.publish_many([1, 2])
+        assert (await queue.stats())["depth"] == 2
+        assert queue.path in str(await client.queues(prefix="sdk/"))
+        assert await client.ready() and await client.summary()
+        await queue.groups()
+        with pytest.raises(Conflict) as caught:
+            await queue.purge()
+        await queue.purge(confirm=caught.value.details["confirm"])
+        assert (await queue.stats())["depth"] == 0
+        with pytest.raises(Conflict) as caught:
+            await queue.delete()
+        await queue.delete(confirm=caught.value.details["confirm"])
+        with pytest.raises(QueueNotFound):
+            await queue.stats()
+
+    with_client(server, test)
+
+
+def test_errors_are_typed(server, name):
+    async def test(client):
+        with pytest.raises(QueueNotFound):
+            await anext(client.queue(name).consume())
+        with pytest.raises(InvalidRequest):
+            await client.create_queue(name, nonsense=1)
+        with pytest.raises(InvalidRequest):
+            client.queue("Not A Queue")
+
+    with_client(server, test)
+
+
+def test_a_wrong_address_is_said_to_be_one():
+    async def main():
+        async with Client("http://127.0.0.1:9") as client:
+            with pytest.raises(Unavailable, match="cannot reach http://127.0.0.1:9: is `penstock serve` running"):
+                await client.queue("orders").publish(1)
+
+    asyncio.run(main())
+
+
+# -- the blocking twin --------------------------------------------------------------------------------------------
+
+
+def test_the_blocking_twin(server, name):
+    with penstock.sync.Client(server.url) as client:
+        queue = client.queue(name)
+        queue.publish({"n": 0}, key="k")
+        queue.publish_many(range(1, 2500))
+        seen = []
+        for message in queue.consume(prefetch=100, wait=0.1):
+            with message:
+                seen.append(message.value)
+            if len(seen) == 500:
+                break
+        for batch in queue.consume_batches(max=1000, wait=0.1):
+            seen += batch.values()
+            batch.ack()
+        assert seen[0] == {"n": 0} and sorted(seen[1:]) == list(range(1, 2500))
+        assert queue.stats()["depth"] == 0
+        with pytest.raises(QueueNotFound):
+            client.queue(name + "-nowhere").stats()
+
+
+def test_the_blocking_twin_renews_leases(server, name):
+    with penstock.sync.Client(server.url) as client:
+        queue = client.queue(name)
+        queue.publish_many(["slow", "next"])
+        seen = []
+        for message in queue.consume(lease=0.3, wait=0.1):
+            with message:
+                seen.append((message.value, message.attempt))
+                if message.value == "slow":
+                    assert list(queue.consume(wait=1.0)) == []
+        assert seen == [("slow", 1), ("next", 1)]

@@ -1,0 +1,379 @@
+"""The machine again, dumb and obviously right: every message is an object, every question a loop over all of them.
+
+Nothing is ever forgotten, nothing is indexed. Facts walk `core.lifecycle.TRANSITIONS`; a pair that is not in the table
+is an error. What the machine answers is predicted from here before the machine is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock import limits
+from penstock.batch import Batch, layout
+from penstock.core import records
+from penstock.core.config import QueueConfig
+from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State
+from penstock.core.publishing import partition_of
+from penstock.core.ranges import pairs
+
+LET_GO = "let go"
+"""Over without a fact about this message: its log was trimmed or purged, or the group never had it."""
+
+
+@dataclass
+class Life:
+    """One message in one group."""
+
+    due: int = 0
+    attempt: int = 0
+    lease: int | None = None
+    deadline: int = 0
+    end: State | str | None = None
+
+    def state(self, now: int) -> State | str:
+        if self.end is not None:
+            return self.end
+        if self.lease is not None:
+            return State.LEASED
+        if self.due > now:
+            return State.WAITING if self.attempt else State.SCHEDULED
+        return State.READY
+
+
+@dataclass
+class Message:
+    partition: int
+    offset: int
+    id: int
+    due: int
+    expires: int | None
+    budget: int | None
+    gone: State | str | None = None
+    """Ended for every group, also those to come."""
+    released_at: int = 0
+    """When it was last let go of by a consumer."""
+    lives: dict[int, Life] = field(default_factory=dict)
+
+
+@dataclass
+class HeldLease:
+    nonce: int
+    lease_ms: int
+
+
+class NaiveQueue:
+    def __init__(self, config: QueueConfig):
+        self.config = config
+        self.logs: list[list[Message]] = [[] for _ in range(config.partitions)]
+        self.starts = [0] * config.partitions
+        self.groups: dict[str, int] = {}
+        self.ids: dict[bytes, tuple[int, Message]] = {}
+        self.producers: dict[str, tuple[int, int, dict[int, Message]]] = {}
+        """Name -> (epoch, last used, number -> message)."""
+
+    def messages(self) -> list[Message]:
+        return [message for log in self.logs for message in log]
+
+    def depth(self) -> int:
+        total = 0
+        for log, start in zip(self.logs, self.starts, strict=True):
+            if self.groups:
+                total += max(sum(m.lives[g].end is None for m in log) for g in self.groups.values())
+            else:
+                total += sum(m.offset >= start and m.gone is None for m in log)
+        return total
+
+    def move_starts(self) -> None:
+        """Without retention a log begins where its slowest group is."""
+        if self.config.retention.mode == "until_acked" and self.groups:
+            for number, log in enumerate(self.logs):
+                floor = min(
+                    next((m.offset for m in log if m.lives[group].end is None), len(log))
+                    for group in self.groups.values()
+                )
+                self.starts[number] = max(self.starts[number], floor)
+
+    def ready(self, group: int, partition: int, now: int) -> list[Message]:
+        return [m for m in self.logs[partition] if m.lives[group].state(now) is State.READY]
+
+
+class Naive:
+    def __init__(self) -> None:
+        self.queues: dict[int, NaiveQueue] = {}
+        self.leases: dict[int, HeldLease] = {}
+        self.last_id = 0
+
+    # -- predictions ----------------------------------------------------------------------------------------------
+
+    def predict_lease(self, queue: int, group: int, wanted: int, turn: int, now: int) -> list[tuple[int, int, int]]:
+        """(partition, offset, attempt) of what a lease must get, in its order."""
+        found, predicted = self.queues[queue], []
+        for step in range(len(found.logs)):
+            number = (turn + step) % len(found.logs)
+            for message in found.ready(group, number, now)[: wanted - len(predicted)]:
+                predicted.append((number, message.offset, message.lives[group].attempt + 1))
+            if len(predicted) >= wanted:
+                break
+        return predicted
+
+    def holders(self, lease: int) -> list[tuple[NaiveQueue, Message, Life]]:
+        return [
+            (queue, message, life)
+            for queue in self.queues.values()
+            for message in queue.messages()
+            for life in message.lives.values()
+            if life.lease == lease
+        ]
+
+    def held(self, lease: int, nonce: int, offset: int) -> tuple[NaiveQueue, Message, Life] | None:
+        if lease not in self.leases or self.leases[lease].nonce != nonce:
+            return None
+        return next((holder for holder in self.holders(lease) if holder[1].offset == offset), None)
+
+    def untouchable(self, queue: int, partition: int, offset: int) -> str | None:
+        """Why a message can be neither cancelled nor rescheduled."""
+        found = self.queues[queue]
+        if offset >= len(found.logs[partition]):
+            return "not_found"
+        message = found.logs[partition][offset]
+        if offset < found.starts[partition] or message.gone is not None:
+            return "done"
+        for group in found.groups.values():
+            if message.lives[group].lease is not None:
+                return "in_flight"
+            if message.lives[group].end is not None:
+                return "done"
+        return None
+
+    def predict_publish(
+        self, parts: list[tuple[int, Batch]], producer: str, epoch: int, seq: int
+    ) -> dict[tuple[int, int], tuple[str, Message | None, tuple[int, int]]] | str:
+        """(part, row) -> (new | duplicate, of what, place); or the name of the error."""
+        predicted: dict[tuple[int, int], tuple[str, Message | None, tuple[int, int]]] = {}
+        taken: dict[tuple[int, bytes], tuple[int, int]] = {}
+        added: dict[tuple[int, int], int] = {}
+        for number, (queue_number, batch) in enumerate(parts):
+            queue = self.queues[queue_number]
+            known_epoch, _, numbers = queue.producers.get(producer, (-1, 0, {}))
+            if producer and known_epoch > epoch:
+                return "FencedProducer"
+            ids = batch.strings(layout.ID) if batch.has(layout.ID) else [b""] * batch.count
+            emptiest = min(range(len(queue.logs)), key=lambda n: len(queue.logs[n]))
+            before = sum(count for (q, _), count in added.items() if q == queue_number)
+            fresh = 0
+            for row in range(batch.count):
+                earlier: Message | None = None
+                if producer and known_epoch == epoch:
+                    earlier = numbers.get(seq)
+                seq += 1
+                if earlier is None and ids[row] and ids[row] in queue.ids:
+                    earlier = queue.ids[ids[row]][1]
+                if earlier is not None:
+                    predicted[number, row] = ("duplicate", earlier, (earlier.partition, earlier.offset))
+                    continue
+                if ids[row] and (queue_number, ids[row]) in taken:
+                    predicted[number, row] = ("duplicate", None, taken[queue_number, ids[row]])
+                    continue
+                partition = emptiest
+                if len(queue.logs) == 1 or batch.has(layout.KEY):
+                    partition = partition_of(batch.string(layout.KEY, row), len(queue.logs))
+                place = (queue_number, partition)
+                offset = len(queue.logs[partition]) + added.get(place, 0)
+                added[place] = added.get(place, 0) + 1
+                fresh += 1
+                predicted[number, row] = ("new", None, (partition, offset))
+                if ids[row]:
+                    taken[queue_number, ids[row]] = (partition, offset)
+            if queue.config.max_messages is not None and queue.depth() + before + fresh > queue.config.max_messages:
+                return "QueueFull"
+        return predicted
+
+    # -- facts ----------------------------------------------------------------------------------------------------
+
+    def note(self, record: records.Record) -> None:
+        getattr(self, f"_{type(record).__name__.lower()}")(record)
+
+    def _walk(self, life: Life, fact: str, now: int) -> None:
+        """The fact must be possible now; where it leads is set by the caller and checked against the table."""
+        before = life.state(now)
+        assert (before, fact) in TRANSITIONS, f"{fact} cannot happen to a message that is {before}"
+
+    def _arrived(self, life: Life, before: State | str, fact: str, now: int) -> None:
+        expected = TRANSITIONS[before, fact]  # type: ignore[index]
+        allowed = {expected, TIME.get(expected, expected)}
+        if fact == "rescheduled":
+            allowed |= {State.WAITING, State.SCHEDULED, State.READY}  # which of them: by attempts made and the new time
+        assert life.state(now) in allowed, f"{before}, {fact}: {life.state(now)} instead of {expected}"
+
+    def _step(self, life: Life, fact: str, now: int, **changes: object) -> None:
+        self._walk(life, fact, now)
+        before = life.state(now)
+        for name, value in changes.items():
+            setattr(life, name, value)
+        self._arrived(life, before, fact, now)
+
+    def _opened(self, record: records.Opened) -> None:
+        for number, lease in self.leases.items():
+            for _, _, life in self.holders(number):
+                life.deadline = record.at + lease.lease_ms
+
+    def _queueconfigured(self, record: records.QueueConfigured) -> None:
+        queue = self.queues.get(record.queue)
+        if queue is None:
+            self.queues[record.queue] = NaiveQueue(record.config)
+            return
+        if queue.config.retention.mode == "until_acked" and record.config.retention.mode == "keep" and queue.groups:
+            # What everybody had finished was let go of, and does not come back for groups that begin later.
+            for message in queue.messages():
+                if all(life.end is not None for life in message.lives.values()):
+                    message.gone = message.gone or LET_GO
+        queue.config = record.config
+        queue.move_starts()
+
+    def _queuedeleted(self, record: records.QueueDeleted) -> None:
+        for lease in {life.lease for m in self.queues[record.queue].messages() for life in m.lives.values()}:
+            self.leases.pop(lease, None)  # type: ignore[arg-type]
+        del self.queues[record.queue]
+
+    def _queuepurged(self, record: records.QueuePurged) -> None:
+        queue = self.queues[record.queue]
+        assert record.ends == [len(log) for log in queue.logs]
+        for message in queue.messages():
+            message.gone = message.gone or LET_GO
+            for life in message.lives.values():
+                if life.lease is not None:
+                    self.leases.pop(life.lease, None)
+                    life.lease = None
+                life.end = life.end or LET_GO
+        queue.starts = list(record.ends)
+
+    def _groupcreated(self, record: records.GroupCreated) -> None:
+        queue = self.queues[record.queue]
+        assert record.starts == queue.starts
+        for message in queue.messages():
+            life = Life(due=message.due)
+            if message.gone is not None:
+                life.end = message.gone
+            elif message.offset < queue.starts[message.partition]:
+                life.end = LET_GO
+            elif (
+                queue.config.retention.mode == "until_acked"
+                and queue.groups
+                and all(other.end is not None for other in message.lives.values())
+            ):
+                life.end = LET_GO
+            message.lives[record.group] = life
+        queue.groups[record.name] = record.group
+        queue.move_starts()
+
+    def _trimmed(self, record: records.Trimmed) -> None:
+        queue = self.queues[record.queue]
+        queue.starts[record.partition] = max(queue.starts[record.partition], record.start)
+        for message in queue.logs[record.partition][: record.start]:
+            for life in message.lives.values():
+                if life.lease is None and life.end is None:
+                    life.end = LET_GO
+
+    def _published(self, record: records.Published) -> None:
+        queue, batch = self.queues[record.queue], record.batch
+        log = queue.logs[record.partition]
+        assert record.offset == len(log), "offsets are dense"
+        assert record.id > self.last_id, "ids only grow"
+        self.last_id = record.id + batch.count - 1
+        numbers = [number for first, stop in pairs(record.seqs) for number in range(first, stop)]
+        delays, ats, ttls, budgets = (
+            list(batch.integers(column)) if batch.has(column) else [nothing] * batch.count
+            for column, nothing in (
+                (layout.DELAY_MS, 0), (layout.DELIVER_AT_MS, 0), (layout.TTL_MS, 0), (layout.MAX_RETRIES, -1),
+            )
+        )  # fmt: skip
+        ids = batch.strings(layout.ID) if batch.has(layout.ID) else [b""] * batch.count
+        for row in range(batch.count):
+            due = max(record.at + max(delays[row], queue.config.delay_ms), ats[row])
+            ttl = ttls[row] or queue.config.ttl_ms or 0
+            message = Message(
+                record.partition, record.offset + row, record.id + row,
+                due if due > record.at else 0, record.at + ttl if ttl else None,
+                budgets[row] if budgets[row] >= 0 else None,
+            )  # fmt: skip
+            message.lives = {group: Life(due=message.due) for group in queue.groups.values()}
+            log.append(message)
+            if ids[row]:
+                queue.ids[ids[row]] = (record.at, message)
+            if record.producer:
+                epoch, _, accepted = queue.producers.get(record.producer, (record.epoch, 0, {}))
+                if epoch != record.epoch:
+                    accepted = {}
+                accepted[numbers[row]] = message
+                queue.producers[record.producer] = (record.epoch, record.at, accepted)
+        oldest = record.at - limits.DEDUP_WINDOW_MS
+        queue.ids = {name: entry for name, entry in queue.ids.items() if entry[0] >= oldest}
+        queue.producers = {name: entry for name, entry in queue.producers.items() if entry[1] >= oldest}
+
+    def _leased(self, record: records.Leased) -> None:
+        queue = self.queues[record.queue]
+        assert record.lease not in self.leases, "a lease's number is used once"
+        if not record.settled:
+            self.leases[record.lease] = HeldLease(record.nonce, record.lease_ms)
+        runs = record.runs
+        for first, count, attempt in zip(runs[::3], runs[1::3], runs[2::3], strict=True):
+            for offset in range(first, first + count):
+                life = queue.logs[record.partition][offset].lives[record.group]
+                assert attempt == life.attempt + 1, "attempts count up"
+                deadline = record.at + record.lease_ms
+                self._step(life, "leased", record.at, attempt=attempt, lease=record.lease, deadline=deadline)
+                if record.settled:
+                    self._step(life, "acked", record.at, lease=None, end=State.ACKED)
+        queue.move_starts()
+
+    def _extended(self, record: records.Extended) -> None:
+        for _, message, life in self.holders(record.lease):
+            if any(first <= message.offset < stop for first, stop in pairs(record.ranges)):
+                self._step(life, "extended", record.at, deadline=record.at + record.lease_ms)
+        self.leases[record.lease].lease_ms = record.lease_ms
+
+    def _settle(self, record: records.Acked | records.Retried | records.DeadLettered, fact: str, **changes: object) -> None:
+        queue = self.queues[record.queue]
+        for first, stop in pairs(record.ranges):
+            for offset in range(first, stop):
+                message = queue.logs[record.partition][offset]
+                life = message.lives[record.group]
+                assert life.lease == record.lease, f"{fact} by a lease that does not hold offset {offset}"
+                self._step(life, fact, record.at, lease=None, **changes)
+                message.released_at = record.at
+        if not self.holders(record.lease):
+            del self.leases[record.lease]
+        queue.move_starts()
+
+    def _acked(self, record: records.Acked) -> None:
+        self._settle(record, "acked", end=State.ACKED)
+
+    def _retried(self, record: records.Retried) -> None:
+        self._settle(record, "retried", due=record.due)
+
+    def _deadlettered(self, record: records.DeadLettered) -> None:
+        self._settle(record, "dead_lettered", end=State.DEAD)
+
+    def _expired(self, record: records.Expired) -> None:
+        self._end(record, "expired", State.EXPIRED)
+
+    def _cancelled(self, record: records.Cancelled) -> None:
+        self._end(record, "cancelled", State.CANCELLED)
+
+    def _end(self, record: records.Expired | records.Cancelled, fact: str, state: State) -> None:
+        queue = self.queues[record.queue]
+        for first, stop in pairs(record.ranges):
+            for message in queue.logs[record.partition][first:stop]:
+                assert message.gone is None, f"{fact} for the second time"
+                message.gone = state
+                for life in message.lives.values():
+                    if life.state(record.at) not in FINAL and life.end is None:
+                        self._step(life, fact, record.at, end=state)
+        queue.move_starts()
+
+    def _rescheduled(self, record: records.Rescheduled) -> None:
+        for first, stop in pairs(record.ranges):
+            for message in self.queues[record.queue].logs[record.partition][first:stop]:
+                message.due = record.due
+                for life in message.lives.values():
+                    self._step(life, "rescheduled", record.at, due=record.due)
