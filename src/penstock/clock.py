@@ -25,20 +25,29 @@ class Clock(Protocol):
         """Seconds from an arbitrary start, for measuring how long something took."""
 
 
+class Machine(Protocol):
+    """The clocks of a machine; the module `time` is one."""
+
+    def monotonic_ns(self) -> int: ...
+    def time_ns(self) -> int: ...
+    def monotonic(self) -> float: ...
+
+
 class SystemClock:
     """Journal time of a real process."""
 
     SLEW_DIVISOR = 10
 
-    def __init__(self) -> None:
-        self._last_real_ns = time.monotonic_ns()
-        self._journal_ns = time.time_ns()
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine: Machine = machine or time
+        self._last_real_ns = self._machine.monotonic_ns()
+        self._journal_ns = self._machine.time_ns()
 
     def now_ms(self) -> int:
-        real_ns = time.monotonic_ns()
+        real_ns = self._machine.monotonic_ns()
         elapsed_ns = real_ns - self._last_real_ns
         self._last_real_ns = real_ns
-        ahead_ns = self._journal_ns + elapsed_ns - time.time_ns()
+        ahead_ns = self._journal_ns + elapsed_ns - self._machine.time_ns()
         # Most calls land here: the clocks agree and there is nothing to mend. Being ahead is mended at once, because a
         # message that is due by our clock must be due by everybody's.
         if -5_000_000 < ahead_ns <= 0:
@@ -52,4 +61,4 @@ class SystemClock:
         self._journal_ns = max(self._journal_ns, floor_ms * 1_000_000)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return self._machine.monotonic()

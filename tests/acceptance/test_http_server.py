@@ -6,6 +6,7 @@ import base64
 import concurrent.futures
 import contextlib
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -302,6 +303,18 @@ def test_a_crash_loses_nothing_that_was_answered(tmp_path):
         server.kill()
     with running(tmp_path / "data") as server:
         assert [message["payload"] for message in server.lease("kept", max=100)] == list(range(40, 100))
+
+
+def test_a_journal_that_fails_ends_the_process_and_the_next_start_has_what_was_answered(tmp_path):
+    with running(tmp_path / "data") as server:
+        server.publish("kept", 1, 2)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (65_536, 65_536))
+        answer = server.ask("POST", "/v1/publish", {"queue": "kept", "messages": [{"payload": "x" * 100_000}]})
+        assert (answer.status, answer.json["error"]["code"]) == (503, "unavailable")
+        assert server.wait() == 74
+        assert '"journal failed"' in server.log()
+    with running(tmp_path / "data") as server:
+        assert [message["payload"] for message in server.lease("kept")] == [1, 2]
 
 
 def test_two_servers_never_share_a_data_directory(tmp_path):

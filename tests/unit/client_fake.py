@@ -7,6 +7,7 @@ the real broker is tested in tests/acceptance.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from penstock.batch import Batch
 from penstock.ids import parse_offsets, ulid_text
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
 
-BATCH = "application/vnd.penstock.batch"
+NOW_MS = 1_700_000_000_000
 
 
 class Request(NamedTuple):
@@ -142,7 +143,7 @@ class _Parsed:
 
 
 class FakeBroker:
-    """One queue, one group, no persistence. `before` may answer, delay or refuse a request before the broker sees it."""
+    """One queue, one group, no persistence. `before` may answer, delay or refuse a request instead of the broker."""
 
     def __init__(self):
         self.messages: list[tuple[Batch, int]] = []
@@ -200,10 +201,8 @@ class FakeBroker:
         offsets = self._ready(asked["max"])
         if not offsets and asked["wait_ms"]:
             self.arrived.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.arrived.wait(), asked["wait_ms"] / 1000)
-            except TimeoutError:
-                pass
             offsets = self._ready(asked["max"])
         runs, frames = [], []
         self.leases += 1
@@ -224,8 +223,8 @@ class FakeBroker:
                 self.lease_of[offset] = self.leases
             runs.append(
                 Run(
-                    asked["queue"], 0, chunk[0], len(chunk), ulid_text(1 << 100 | chunk[0]), 1_700_000_000_000, len(frame),
-                    self.attempts[chunk[0]], f"r1.0.{self.leases}.00000000000000ff.", 1_700_000_030_000,
+                    asked["queue"], 0, chunk[0], len(chunk), ulid_text(1 << 100 | chunk[0]), NOW_MS, len(frame),
+                    self.attempts[chunk[0]], f"r1.0.{self.leases}.00000000000000ff.", NOW_MS + asked["lease_ms"],
                 )
             )  # fmt: skip
             frames.append(frame)
@@ -238,7 +237,7 @@ class FakeBroker:
             batch, row = self.messages[offset]
             frames.append(batch.run(row, row + 1).frame)
             identity = ulid_text(1 << 100 | offset)
-            runs.append(Run(request.query["queue"], 0, offset, 1, identity, 1_700_000_000_000, len(frames[-1])))
+            runs.append(Run(request.query["queue"], 0, offset, 1, identity, NOW_MS, len(frames[-1])))
         return Reply(encode_delivery(ReadMeta(runs, first + len(runs), len(self.messages), 0), frames))
 
     async def on_ack(self, request: Request) -> Reply:

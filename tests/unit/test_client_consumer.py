@@ -1,4 +1,4 @@
-"""Consuming over a real socket: how many round trips, which acks travel when, what is renewed and what is given back."""
+"""Consuming over a real socket: how many round trips, which acks travel when, what is renewed, what is given back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleR
 
 
 async def until(condition) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - it becomes true inside the fake, which tells nobody
         await asyncio.sleep(0.001)
 
 

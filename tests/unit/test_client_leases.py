@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +15,14 @@ from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
 
 SPANS = st.lists(
-    st.builds(lambda p, a, n: Span(p, a, a + n), st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]), st.integers(0, 30), st.integers(0, 5)),
+    st.builds(
+        lambda prefix, first, more: Span(prefix, first, first + more),
+        st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]),
+        st.integers(0, 30),
+        st.integers(0, 5),
+    ),
     max_size=8,
-)  # fmt: skip
+)
 
 
 def offsets(spans) -> set[tuple[str, int]]:
@@ -32,7 +39,7 @@ def test_merging_keeps_every_message_and_leaves_no_neighbours(spans):
     result = merged(spans)
     assert offsets(result) == offsets(spans)
     assert sum(span.size for span in result) == len(offsets(spans))
-    for left, right in zip(result, result[1:], strict=False):
+    for left, right in pairwise(result):
         assert left.prefix != right.prefix or left.last + 1 < right.first
 
 

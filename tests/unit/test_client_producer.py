@@ -13,6 +13,11 @@ from penstock.client import Client, ProducerSeq
 from penstock.errors import InvalidRequest, PenstockError, QueueFull, TooLarge, Unavailable
 
 
+async def first_request(server) -> None:
+    while not server.requests:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 def stored(broker) -> list[bytes]:
     return [batch.payload(row) for batch, row in broker.messages]
 
@@ -42,8 +47,7 @@ def test_calls_made_while_a_frame_travels_become_the_next_frame():
         async with Client(server.url) as client:
             queue = client.queue("orders")
             first = asyncio.ensure_future(queue.publish(0))
-            while not server.requests:
-                await asyncio.sleep(0)
+            await first_request(server)
             rest = [asyncio.ensure_future(queue.publish(n)) for n in range(1, 6)]
             await asyncio.sleep(0)
             assert not first.done() and len(server.requests) == 1
@@ -243,7 +247,7 @@ def test_something_that_is_not_http_is_recognised():
 
         other = await asyncio.start_server(greet, "127.0.0.1", 0)
         async with other, Client(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}") as client:
-            with pytest.raises(PenstockError, match="does not answer like a Penstock server|no answer"):
+            with pytest.raises(PenstockError, match=r"does not answer like a Penstock server|no answer"):
                 await asyncio.wait_for(client.queue("orders").publish(1), 5)
 
     run_with_broker(test)
@@ -268,8 +272,7 @@ def test_a_cancelled_wait_for_a_connection_gives_its_turn_on():
         broker.before = hold
         async with Client(server.url, connections=1) as client:
             first = asyncio.ensure_future(client.queue("a").stats())
-            while not server.requests:
-                await asyncio.sleep(0)
+            await first_request(server)
             waiting = [asyncio.ensure_future(client.queue(f"b{n}").publish(n)) for n in range(3)]
             calls = [asyncio.ensure_future(client.queue("c").peek()) for _ in range(2)]
             await asyncio.sleep(0.01)

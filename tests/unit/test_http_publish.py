@@ -200,6 +200,11 @@ def test_bad_input_is_refused_by_name_and_reaches_nobody(body, field):
     run(story)
 
 
+def test_a_name_as_long_as_the_body_is_not_sent_back():
+    answer = ask("POST", "/v1/publish", {"x" * 1_000_000: 1})
+    assert answer.status == 400 and len(answer.body) < 2_000
+
+
 def test_the_error_names_the_message_that_is_wrong():
     answer = ask("POST", "/v1/publish", {"queue": "q", "messages": [ONE, ONE, {"payload": 1, "priority": "x"}]})
     assert answer.error["details"] == {"row": 2, "field": "priority"}

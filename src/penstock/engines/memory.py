@@ -32,7 +32,7 @@ class MemoryJournal:
         chain = store.frames[-1][HEADER.size - 16 : HEADER.size] if store.frames else CHAIN_START
         self.tail = Tail(store.first + len(store.frames) - 1, chain)
 
-    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:  # noqa: ARG002
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
         self._store.frames.append(b"".join(parts))

@@ -54,11 +54,11 @@ class ShardJournal(Protocol):
     term: int
     tail: Tail
 
-    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
         """Store the frame made of these parts as frame `index`; returns its locator for `read`.
 
-        Durable when it returns, if the engine's policy is so; `durable` says. Calls may overlap: they are written in
-        the order in which they were made.
+        Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
+        the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
         """
 
     @property

@@ -39,16 +39,22 @@ async def open_shard(
     node: bytes,
     *,
     on_failure: Callable[[str], None] = lambda _: None,
+    on_trouble: Callable[[str], None] = lambda _: None,
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
     segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
+    hot_bytes: int = limits.HOT_BYTES_MAX,
 ) -> ShardHost:
-    """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed."""
+    """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
+
+    `on_failure` is told once, when the journal can no longer be trusted and the process should end; `on_trouble` is
+    told of what the broker survives but somebody should know.
+    """
     journal = await engine.acquire(number, node)
-    recovered = await recover(journal, node)
+    recovered = await recover(journal, node, hot_bytes=hot_bytes)
     clock.advance_to_ms(recovered.shard.now_ms)
 
     async def reload() -> tuple[Any, Any, Any]:
-        again = await recover(journal, node)
+        again = await recover(journal, node, hot_bytes=hot_bytes)
         return again.shard, again.log, again.writer
 
     loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload)
@@ -60,5 +66,6 @@ async def open_shard(
         every_bytes=segment_bytes,
         kept=segments_kept,
         shard_changed=recovered.replayed > 0,
+        on_trouble=on_trouble,
     )
     return ShardHost(journal, loop, upkeep, recovered)

@@ -32,6 +32,7 @@ from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
+from penstock.runtime.solitude import Solitude
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
@@ -80,6 +81,7 @@ class ShardLoop:
         self._on_failure = on_failure
         self._reload = reload
         self._waiters = Waiters()
+        self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
@@ -289,8 +291,10 @@ class ShardLoop:
                 self._in_flight = True
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
+                may_block = self._solitude.expected(len(share))
+                begun = self._clock.monotonic()
                 try:
-                    locator = await self.journal.append(index, [header, *parts])
+                    locator = await self.journal.append(index, [header, *parts], may_block=may_block)
                 except OutOfSpace:
                     await self._start_over(share)
                     continue
@@ -299,6 +303,7 @@ class ShardLoop:
                     return
                 finally:
                     self._in_flight = False
+                self._solitude.observe(may_block, len(share), len(self._pile), self._clock.monotonic() - begun)
             self._release(share, locator)
 
     def _take_share(self) -> list[Parked]:

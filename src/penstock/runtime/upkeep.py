@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock import limits
@@ -43,7 +43,15 @@ class Upkeep:
     """The housekeeper of one shard."""
 
     def __init__(
-        self, loop: ShardLoop, marks: list[Mark], next_segment: int, *, every_bytes: int, kept: int, shard_changed: bool
+        self,
+        loop: ShardLoop,
+        marks: list[Mark],
+        next_segment: int,
+        *,
+        every_bytes: int,
+        kept: int,
+        shard_changed: bool,
+        on_trouble: Callable[[str], None],
     ):
         self._loop = loop
         self._marks = marks
@@ -51,6 +59,7 @@ class Upkeep:
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
+        self._on_trouble = on_trouble
         self._due = asyncio.Event()
         self.rounds = 0
         loop.on_commit = self._on_commit
@@ -74,9 +83,11 @@ class Upkeep:
             try:
                 await self.round()
             except OutOfSpace:
-                continue  # publishes are being refused already; the next round tries again
+                self._on_trouble("upkeep found the disk full; the next round tries again")
             except EngineError:
                 return  # the loop meets the same failure and reports it
+            except Exception as error:  # a bug here must not stop the broker, nor be silent: nothing durable is lost
+                self._on_trouble(f"a round of upkeep failed: {error!r}")
 
     async def round(self) -> None:
         """All four steps. Safe to call at any time; one at a time."""

@@ -45,6 +45,9 @@ async def open_node(settings: Settings) -> Node:
         _log.critical("journal failed", reason=reason)
         failed.set()
 
+    def on_trouble(what: str) -> None:
+        _log.error("trouble", what=what)
+
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -54,7 +57,7 @@ async def open_node(settings: Settings) -> Node:
         raise ConfigError(f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}") from None
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
-        host = await open_shard(engine, 0, clock, node, on_failure=on_failure)
+        host = await open_shard(engine, 0, clock, node, on_failure=on_failure, on_trouble=on_trouble)
     except (EngineError, OSError) as error:
         await engine.close()
         raise Unavailable(f"the store cannot be opened: {error}") from error

@@ -23,6 +23,7 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -35,8 +36,8 @@ Verdict: TypeAlias = OSError | Literal["cut"] | None
 """What `faults` wants: nothing, an error, or (of a write) that the process dies in the middle of it."""
 
 _PAGE_SIZES = (1, 512, 4096)
-_Change: TypeAlias = tuple[int, bytes | None]
-"""A write at a position, or (with None) a new size."""
+_Change: TypeAlias = tuple[Literal["write", "resize", "grow"], int, bytes]
+"""A write at a position, a new size, or a size that is at least this much: a write whose content is lost."""
 
 
 class ProcessStopped(BaseException):
@@ -46,7 +47,7 @@ class ProcessStopped(BaseException):
 class _Node:
     """A file, whatever its name is now."""
 
-    __slots__ = ("allocated", "cache", "changes", "disk", "handles", "links", "unreadable")
+    __slots__ = ("allocated", "cache", "changes", "disk", "unreadable")
 
     def __init__(self) -> None:
         self.cache = bytearray()
@@ -58,47 +59,37 @@ class _Node:
         self.unreadable: list[tuple[int, int]] = []
         """Pages marked clean by a failed sync: in the cache, nowhere else."""
         self.allocated = 0
-        self.links = 0
-        self.handles = 0
 
     @property
     def size(self) -> int:
         return max(len(self.cache), self.allocated)
 
+    def change(self, change: _Change) -> None:
+        self.changes.append(change)
+        _make(change, self.cache)
+
     def sync(self) -> None:
-        for at, data in self.changes:
-            _write(self.disk, at, data)
+        for change in self.changes:
+            _make(change, self.disk)
         self.changes.clear()
 
     def fail_sync(self) -> None:
         """Sizes are metadata and stay pending; the content of the pages is lost."""
-        for position, (at, data) in enumerate(self.changes):
-            if data is not None:
+        for position, (kind, at, data) in enumerate(self.changes):
+            if kind == "write":
                 self.unreadable.append((at, at + len(data)))
-                self.changes[position] = (at + len(data), None)
-        # A file never shrinks by being written to.
-        size = len(self.disk)
-        kept: list[_Change] = []
-        for at, _ in self.changes:
-            size = at if at < size and (at, None) in self.changes and not self._written(at) else max(size, at)
-            kept.append((size, None))
-        self.changes = kept
-
-    def _written(self, stop: int) -> bool:
-        return any(stop == end for _, end in self.unreadable)
+                self.changes[position] = ("grow", at + len(data), b"")
 
     def drop_cache(self) -> None:
         for first, stop in self.unreadable:
-            stop = min(stop, len(self.cache))
-            there = bytes(self.disk[first:stop])
-            self.cache[first:stop] = there + bytes(max(0, stop - first - len(there)))
+            length = min(stop, len(self.cache)) - first
+            if length > 0:
+                self.cache[first : first + length] = bytes(self.disk[first : first + length]).ljust(length, b"\0")
         self.unreadable.clear()
 
     def crash(self, rng: Random) -> None:
-        if self.changes:
-            kept = _survivors(self.changes, rng)
-            for at, data in kept:
-                _write(self.disk, at, data)
+        for change in _survivors(self.changes, rng):
+            _make(change, self.disk)
         self.cache = bytearray(self.disk)
         self.changes.clear()
         self.unreadable.clear()
@@ -158,9 +149,7 @@ class SimFiles:
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """The process ends: no more of its work is done, its handles and locks are gone. Written bytes stay readable."""
-        for node, _ in self._handles.values():
-            node.handles = 0
+        """The process ends: its work, its handles and its locks are gone. What it has written can still be read."""
         self._handles.clear()
         self._locks.clear()
         self._work.clear()
@@ -178,10 +167,6 @@ class SimFiles:
                 nodes[id(node)] = node
         for node in nodes.values():
             node.crash(rng)
-            node.links = 0
-        for directory in self._directories.values():
-            for node in directory.entries.values():
-                node.links += 1
 
     def damage(self, path: str, at: int, mask: int) -> None:
         """Flip bits of a byte on the platter, and in the cache: what `crash` never does."""
@@ -224,8 +209,7 @@ class SimFiles:
         return self._handle(node, path) if node is not None else self._create(directory, name, path)
 
     def close(self, handle: int) -> None:
-        node, path = self._node(handle)
-        node.handles -= 1
+        _, path = self._node(handle)
         del self._handles[handle]
         if self._locks.get(path) == handle:
             del self._locks[path]
@@ -264,14 +248,13 @@ class SimFiles:
     def truncate(self, handle: int, size: int) -> None:
         node, path = self._node(handle)
         self._fault("truncate", path)
-        node.changes.append((size, None))
-        _write(node.cache, size, None)
+        node.change(("resize", size, b""))
 
     def allocate(self, handle: int, size: int) -> None:
         node, path = self._node(handle)
         self._fault("allocate", path)
         if self.capacity is not None and self.used() - node.size + size > self.capacity:
-            raise _full(path)
+            raise OSError(errno.ENOSPC, "the disk is full", path)
         node.allocated = size
 
     def drop_cache(self, handle: int) -> None:
@@ -283,17 +266,12 @@ class SimFiles:
         source, old_name = self._split(old)
         assert source is directory, "only names of one directory are swapped at once"
         node = self._find(old)
-        replaced = directory.entries.get(name)
-        if replaced is not None:
-            replaced.links -= 1
         directory.set(name, node, old_name)
 
     def remove(self, path: str) -> None:
         directory, name = self._split(path)
-        node = directory.entries.get(name)
-        if node is not None:
+        if name in directory.entries:
             self._fault("remove", path)
-            node.links -= 1
             directory.set(name, None)
 
     def exists(self, path: str) -> bool:
@@ -344,29 +322,23 @@ class SimFiles:
 
     def _put(self, node: _Node, at: int, data: bytes) -> None:
         growth = at + len(data) - node.size
+        fits = len(data)
         if growth > 0 and self.capacity is not None:
-            short = growth - max(0, self.capacity - self.used())
-            if short > 0:
-                data = data[: max(0, len(data) - short)]
-                if data:
-                    node.changes.append((at, data))
-                    _write(node.cache, at, data)
-                raise _full("")
-        if data:
-            node.changes.append((at, data))
-            _write(node.cache, at, data)
+            fits -= max(0, min(fits, growth - max(0, self.capacity - self.used())))
+        if fits:
+            node.change(("write", at, data[:fits]))
+        if fits < len(data):
+            raise OSError(errno.ENOSPC, "the disk is full")
 
     def _create(self, directory: _Directory, name: str, path: str) -> int:
         self._fault("create", path)
         node = _Node()
-        node.links = 1
         directory.set(name, node)
         return self._handle(node, path)
 
     def _handle(self, node: _Node, path: str) -> int:
         handle = self._next_handle
         self._next_handle += 1
-        node.handles += 1
         self._handles[handle] = (node, path)
         return handle
 
@@ -392,3 +364,60 @@ class SimFiles:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return node
+
+
+def _make(change: _Change, content: bytearray) -> None:
+    kind, at, data = change
+    if kind == "write":
+        if at > len(content):
+            content.extend(bytes(at - len(content)))
+        content[at : at + len(data)] = data
+    elif at > len(content):
+        content.extend(bytes(at - len(content)))
+    elif kind == "resize":
+        del content[at:]
+
+
+def _set_entry(entries: dict[str, _Node], name: str, node: _Node | None, renamed_from: str | None) -> None:
+    if renamed_from is not None:
+        entries.pop(renamed_from, None)
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+def _survivors(changes: list[_Change], rng: Random) -> list[_Change]:
+    """What of these changes had reached the platter when the power went."""
+    if not changes:
+        return []
+    chance = rng.random()
+    if chance < 0.25:
+        return []
+    kept = list(changes)
+    if chance < 0.5:
+        kept = kept[: rng.randint(1, len(kept))]
+    elif chance < 0.75:
+        kept = [change for change in kept if rng.random() < 0.5]
+    if kept and rng.random() < 0.6:
+        victim = rng.randrange(len(kept))
+        kept[victim : victim + 1] = _torn(kept[victim], rng)
+    return kept
+
+
+def _torn(change: _Change, rng: Random) -> list[_Change]:
+    """A write of which some pages arrived and others did not; where it made the file longer they may be zeros."""
+    kind, at, data = change
+    if kind != "write":
+        return []
+    page = rng.choice(_PAGE_SIZES)
+    if page == 1:
+        pieces: list[_Change] = [("write", at, data[: rng.randint(0, len(data))])]
+    else:
+        cuts = [at, *range(at - at % page + page, at + len(data), page), at + len(data)]
+        pieces = [
+            ("write", first, data[first - at : stop - at]) for first, stop in pairwise(cuts) if rng.random() < 0.5
+        ]
+    if rng.random() < 0.5:
+        pieces.append(("grow", at + len(data), b""))
+    return pieces

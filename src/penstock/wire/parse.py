@@ -25,6 +25,7 @@ _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`|missing required field `(?P
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ROW = re.compile(r"\[(\d+)\]")
 _QUERY_FIELDS_MAX = 32
+_REASON_CHARS_MAX = 300
 
 # Remembers valid names only: what raises is not kept, so that no stranger can fill this with rubbish.
 parse_queue = lru_cache(maxsize=4096)(ids.parse_queue)
@@ -71,7 +72,7 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
         raise named_error(error) from None
 
 
-def named_error(error: msgspec.ValidationError, row: int | None = None) -> InvalidRequest:
+def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRequest:
     """Says which field, and of which message, from the path that the decoder reports."""
     text = str(error)
     at = _PATH.match(text)
@@ -87,4 +88,6 @@ def named_error(error: msgspec.ValidationError, row: int | None = None) -> Inval
     field = (unknown["name"] or unknown["missing"]) if unknown else names[-1] if names else ""
     if field:
         details["field"] = field[:64]
+    # A field's name can be as long as the body; the answer need not be.
+    reason = reason[:_REASON_CHARS_MAX]
     return InvalidRequest(f"{path}: {reason}" if path else reason, details=details)

@@ -136,7 +136,7 @@ def _columns(messages: Sequence[PublishMessage]) -> dict[int, Sequence[int] | Se
 def _parse_message(raw: msgspec.Raw, row: int) -> PublishMessage | PenstockError:
     try:
         return _message_decoder.decode(raw)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         return named_error(error, row)
 
 

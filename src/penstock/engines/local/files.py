@@ -62,6 +62,9 @@ class Files(Protocol):
     async def offload(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the loop. Work of one `Files` runs in the order it was given."""
 
+    def idle(self) -> bool:
+        """True if work done on the caller's own thread would neither wait for offloaded work nor overtake it."""
+
     def stop(self) -> None:
         """There will be no more work to offload."""
 
@@ -161,6 +164,9 @@ class OsFiles:
             self._worker = DiskWorker()
         return await self._worker.run(work)
 
+    def idle(self) -> bool:
+        return self._worker is None or self._worker.outstanding == 0
+
     def stop(self) -> None:
         if self._worker is not None:
             self._worker.stop()
@@ -174,12 +180,14 @@ class DiskWorker:
     """
 
     def __init__(self) -> None:
+        self.outstanding = 0
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         threading.Thread(target=self._run, name="penstock-disk", daemon=True).start()
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self.outstanding += 1
         self._work.put((work, future, loop))
         return future
 
@@ -192,16 +200,16 @@ class DiskWorker:
             try:
                 result = work()
             except BaseException as error:
-                loop.call_soon_threadsafe(_settle, future, None, error)
+                loop.call_soon_threadsafe(self._settle, future, None, error)
             else:
-                loop.call_soon_threadsafe(_settle, future, result, None)
+                loop.call_soon_threadsafe(self._settle, future, result, None)
             del given, work, future
 
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self.outstanding -= 1
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

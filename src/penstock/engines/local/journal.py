@@ -220,10 +220,16 @@ class LocalJournal:
     def short_of_space(self) -> bool:
         return self._short_of_space
 
-    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
-        locator = await self._offload(lambda: self._append(index, parts))
+        if may_block and self._files.idle():
+            try:
+                locator = self._append(index, parts)
+            except OSError as error:
+                raise self._fail(error) from error
+        else:
+            locator = await self._offload(lambda: self._append(index, parts))
         if self._unsynced and self._fsync == "interval" and self._sync_timer is None:
             self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
         return locator
@@ -453,8 +459,11 @@ class LocalJournal:
         try:
             return await self._files.offload(work)
         except OSError as error:
-            self._failed = f"the disk failed ({error}); restart to read the journal again"
-            raise Failed(self._failed) from error
+            raise self._fail(error) from error
+
+    def _fail(self, error: OSError) -> Failed:
+        self._failed = f"the disk failed ({error}); restart to read the journal again"
+        return Failed(self._failed)
 
     async def close(self) -> None:
         if self._sync_timer is not None:

@@ -1,7 +1,7 @@
 """The HTTP edge as one raw ASGI application: find the operation, run it, answer. No framework between it and the wire.
 
-Whatever happens inside, exactly one answer leaves, and its shape is that of `docs`: a refusal is the error that says
-so, a bug is `internal` with nothing of ours in it, and a client that has gone away gets nothing.
+Whatever happens inside, exactly one answer leaves, and it has the shape that was promised: a refusal is the error that
+says so, a bug is `internal` with nothing of ours in it, and only a client that has gone away gets nothing.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Described(NamedTuple):
     text: bool = False
 
 
-_EVERYWHERE = (400, 403, 405, 500)
-_DATA = (404, 409, 413, 429, 503, 507)
+_EVERYWHERE = (400, 403, 405, 500, 503)
+_DATA = (404, 409, 413, 429, 507)
 
 OPERATIONS: dict[str, Described] = {
     "publish": Described(
@@ -93,10 +93,8 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.MessagesReply),),
         refusals=_DATA,
     ),
-    "list_queues": Described(
-        "Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),), refusals=(503,)
-    ),
-    "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404, 503)),
+    "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),)),
+    "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404,)),
     "put_queue": Described(
         "Create a queue, or set all its settings; what is left out gets its default.",
         dict,
@@ -118,17 +116,17 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.DestroyedReply),),
         refusals=_DATA,
     ),
-    "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404, 503)),
-    "summary": Described("How the whole server is doing.", refusals=(503,)),
-    "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404, 503)),
+    "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
+    "summary": Described("How the whole server is doing."),
+    "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404,)),
     "dead_letters": Described(
         "Dead letters of a queue.",
         query=messages.DeadLettersQuery,
         answers=((200, replies.DeadLettersReply),),
-        refusals=(404, 503),
+        refusals=(404,),
     ),
     "health": Described("Is the process up?", answers=((200, replies.StatusReply),)),
-    "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),), refusals=(503,)),
+    "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),)),
     "metrics": Described("Metrics for Prometheus.", text=True),
     "openapi": Described("This document."),
     "front_page": Described("Where to look first.", answers=((200, replies.FrontPage),)),

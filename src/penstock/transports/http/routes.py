@@ -55,38 +55,33 @@ OPERATIONS: tuple[Operation, ...] = (
 
 def find(method: str, path: str) -> Operation:
     """Raises NotFound, or MethodNotAllowed with the methods that would do."""
-    methods = _methods_of(path)
-    if method == "HEAD":
-        method = "GET"
-    operation = methods.get(method)
-    if operation is None or (operation.name == "purge_queue" and not path.endswith(admin.PURGE_SUFFIX)):
-        raise MethodNotAllowed(f"{method} is not possible here", details={"allow": allowed(path)})
+    operation = _methods_of(path).get("GET" if method == "HEAD" else method)
+    if operation is None:
+        raise MethodNotAllowed(f"{method[:20]} is not possible here", details={"allow": allowed(path)})
     return operation
 
 
 def allowed(path: str) -> list[str]:
     """The methods that a path takes; raises NotFound."""
     methods = {*_methods_of(path), "OPTIONS"}
-    if "GET" in methods:
-        methods.add("HEAD")
-    if methods >= {"PUT", "POST"} and not path.endswith(admin.PURGE_SUFFIX):
-        methods.remove("POST")
-    return sorted(methods)
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 _BY_PATH: dict[str, dict[str, Operation]] = {}
 for _operation in OPERATIONS:
     _BY_PATH.setdefault(_operation.path, {})[_operation.method] = _operation
-_OF_A_QUEUE = {**_BY_PATH.pop(admin.QUEUES_PREFIX + "{path}"), **_BY_PATH.pop(admin.QUEUES_PREFIX + "{path}/purge")}
+_QUEUE = _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}")
+# `…/purge` is a queue's name as well as an end of a path: what is posted to it purges, anything else means the queue.
+_QUEUE_OR_PURGE = _QUEUE | _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}" + admin.PURGE_SUFFIX)
 
 
 def _methods_of(path: str) -> dict[str, Operation]:
     methods = _BY_PATH.get(path)
-    if methods is None:
-        if not path.startswith(admin.QUEUES_PREFIX):
-            raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")
-        return _OF_A_QUEUE
-    return methods
+    if methods is not None:
+        return methods
+    if path.startswith(admin.QUEUES_PREFIX):
+        return _QUEUE_OR_PURGE if path.endswith(admin.PURGE_SUFFIX) else _QUEUE
+    raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")
 
 
 @cache

@@ -1,0 +1,112 @@
+"""One seed -> what this run is like. Swarm testing: every seed leaves out a random half of everything.
+
+A run with all features and all faults at once explores little: rare combinations drown in common ones. With a random
+half switched off, each seed is a different small world, and what needs three things together and a fourth one absent
+has its turn.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+
+from penstock.engines.local.journal import Fsync
+
+FEATURES = (
+    "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
+    "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
+    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "purges", "ranges", "reads", "rejects",
+    "reschedules", "sequences", "ttl",
+)  # fmt: skip
+"""What clients do and how queues are configured."""
+
+FAULTS = (
+    "cuts", "drift", "duplicates", "eio_sync", "eio_write", "full", "full_hard", "kill", "lost_requests",
+    "lost_responses", "power", "restarts", "slow", "steps", "stragglers",
+)  # fmt: skip
+"""What the machine, the disk, the clock and the network do to them."""
+
+RARE = {"deletes": 0.2, "purges": 0.3, "far": 0.2, "full_hard": 0.3}
+"""These change so much that a half of all seeds would be too many."""
+
+DRAIN_SHARE = 0.12
+"""The last part of a run, without faults and without new messages: everything must come to rest."""
+
+
+class QueuePlan(NamedTuple):
+    path: str
+    config: dict[str, Any]
+
+
+class Plan:
+    """Everything that is decided before a run begins."""
+
+    def __init__(self, seed: int, minutes: float):
+        rng = Random(f"{seed}/plan")
+        self.seed = seed
+        self.seconds = minutes * 60
+        self.faulty_seconds = self.seconds * (1 - DRAIN_SHARE)
+        self._on = {name: rng.random() < RARE.get(name, 0.5) for name in (*FEATURES, *FAULTS)}
+        self.segment_bytes = rng.choice((2, 4, 8, 16, 32, 64)) * 1024
+        self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
+        self.segments_kept = rng.randint(1, 3)
+        self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
+        self.fsync: Fsync = "always"
+        if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
+            # A killed process loses nothing that it has written, so the weaker policies must pass as well.
+            self.fsync = rng.choice(("always", "always", "interval", "batch", "never"))
+        self.fault_every_s = rng.choice((8, 15, 30, 60))
+        self.pace = rng.choice((0.5, 1, 1, 2))
+        """Clients think this much longer than usual."""
+        self.queues = [self._queue(rng, number) for number in range(rng.choice((1, 1, 2, 3)))]
+        self.groups = ["default", "audit"] if self.has("groups") else ["default"]
+        self.producers = rng.randint(1, 2)
+        self.consumers = rng.randint(1, 2)
+        """Per queue and group."""
+
+    def has(self, name: str) -> bool:
+        return self._on[name]
+
+    def chance(self, name: str, probability: float) -> float:
+        """The probability if this is switched on, otherwise never."""
+        return probability if self._on[name] else 0.0
+
+    def switched_on(self) -> list[str]:
+        return [name for name, on in self._on.items() if on]
+
+    def rng(self, stream: str) -> Random:
+        """Each part of the world has a stream of its own, so that a change in one leaves the others alone."""
+        return Random(f"{self.seed}/{stream}")
+
+    def _queue(self, rng: Random, number: int) -> QueuePlan:
+        config: dict[str, Any] = {
+            "lease_ms": rng.choice((1_000, 4_000, 10_000)),
+            "max_retries": rng.choice((0, 1, 3, 3, 20)),
+            "dead_letter": rng.random() < 0.8,
+            "backoff": rng.choice(
+                (
+                    {"kind": "none"},
+                    {"kind": "fixed", "base_ms": 700},
+                    {"kind": "exponential", "base_ms": 200, "cap_ms": 8_000, "jitter": 0.3},
+                )
+            ),
+        }
+        if self.has("partitions"):
+            config["partitions"] = rng.randint(1, 4)
+        if self.has("ttl") and rng.random() < 0.3:
+            config["ttl_ms"] = rng.choice((3_000, 20_000))
+        if self.has("delays") and rng.random() < 0.2:
+            config["delay_ms"] = rng.choice((500, 5_000))
+        if self.has("at_most_once") and rng.random() < 0.5:
+            config["delivery"] = "at_most_once"
+        if self.has("max_messages") and rng.random() < 0.7:
+            config["max_messages"] = rng.choice((5, 20, 100))
+        if self.has("keep") and rng.random() < 0.7:
+            config["retention"] = rng.choice(
+                (
+                    {"mode": "keep"},
+                    {"mode": "keep", "ms": rng.choice((5_000, 60_000))},
+                    {"mode": "keep", "bytes": rng.choice((500, 5_000, 50_000))},
+                )
+            )
+        return QueuePlan(f"sim/default/queue-{number}", config)

@@ -1,0 +1,459 @@
+"""The machine against the dumb one: any commands in any order, time passing, restarts in between.
+
+Drives `decide`, `apply` and `advance` as the shard's loop does, without any I/O. Before a command is decided the naive
+model (naive.py) says what must come out; after each step both must agree on the state of every message in every group.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from naive import Naive, NaiveQueue
+
+from penstock.batch import Batch, build, layout
+from penstock.core import commands, invariants, snapshot
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.config import QueueConfig, parse_config
+from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS, decide
+from penstock.core.lifecycle import State
+from penstock.core.records import Record
+from penstock.core.state import Shard
+from penstock.errors import PenstockError
+from penstock.journal.codec import decode, encode
+
+START_MS = 1_760_000_000_000
+HOUR_MS = 3_600_000
+
+CONFIGS = [
+    parse_config(values)
+    for values in (
+        {},
+        {"lease_ms": 1000, "max_retries": 1, "backoff": {"kind": "fixed", "base_ms": 500, "jitter": 0}},
+        {"partitions": 3, "backoff": {"jitter": 0.5}},
+        {"max_retries": 0, "dead_letter": False, "lease_ms": 200},
+        {"delay_ms": 700, "ttl_ms": 3000, "backoff": {"kind": "none"}},
+        {"retention": {"mode": "keep"}, "max_retries": 2, "backoff": {"kind": "none"}},
+        {"retention": {"mode": "keep"}, "partitions": 2, "ttl_ms": 5000},
+        {"max_messages": 5},
+        {"delivery": "at_most_once", "delay_ms": 50},
+    )
+]
+GROUPS = ["default", "billing", "audit"]
+configs = st.sampled_from(CONFIGS)
+waits = st.one_of(
+    st.sampled_from([0, 1, 49, 50, 200, 500, 700, 1000, 3000, 60_000, HOUR_MS, 25 * HOUR_MS]), st.integers(0, 5000)
+)
+sometimes = st.integers(0, 3).map(lambda n: n == 0)
+
+
+def column(draw, count: int, each) -> list | None:
+    """One value per message, or no column at all."""
+    return draw(st.lists(each, min_size=count, max_size=count)) if draw(sometimes) else None
+
+
+@st.composite
+def batches(draw, now_ms: int) -> Batch:
+    count = draw(st.integers(1, 5))
+    columns = {
+        layout.DELAY_MS: column(draw, count, st.sampled_from([0, 0, 1, 300, 5000, 40 * HOUR_MS])),
+        layout.DELIVER_AT_MS: column(draw, count, st.sampled_from([0, 1, now_ms, now_ms + 400, now_ms + 2 * HOUR_MS])),
+        layout.TTL_MS: column(draw, count, st.sampled_from([0, 1, 900, 6000])),
+        layout.MAX_RETRIES: column(draw, count, st.sampled_from([-1, 0, 1, 5])),
+        layout.KEY: column(draw, count, st.sampled_from([b"", b"a", b"b", b"c", b"d"])),
+        layout.ID: column(draw, count, st.sampled_from([b"", b"x", b"y", b"z"])),
+    }
+    present = {name: values for name, values in columns.items() if values is not None}
+    return Batch.open(build([b"%d" % row for row in range(count)], columns=present))
+
+
+def packed(values: object) -> dict:
+    """Through bytes and back, as a snapshot does it."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(values))
+
+
+class MachineAgainstModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = Shard()
+        self.model = Naive()
+        self.now = START_MS
+        self.ticked_at = START_MS
+        self.records: list[bytes] = []
+        self.claimable: list[tuple[int, int, int, int]] = []
+        """(lease, nonce, first, stop) of everything that was ever leased."""
+        self.entropy = 0
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def submit(self, command: commands.Command) -> object:
+        """Time first, then the decision; as `runtime/loop.py` does it."""
+        self.let_time_work()
+        return self.decided(command)
+
+    def decided(self, command: commands.Command) -> object:
+        before = snapshot.digest(self.shard)
+        try:
+            decision = decide(self.shard, command, self.now)
+        except PenstockError as error:
+            assert snapshot.digest(self.shard) == before, f"{command} was refused and still changed something"
+            return error
+        assert snapshot.digest(self.shard) == before, f"deciding {command} changed hard state"
+        for record in decision.records:
+            self.applied(record)
+        return decision.reply
+
+    def applied(self, record: Record) -> None:
+        head, attached = encode(record)
+        self.records.append(head + (attached or b""))
+        self.model.note(record)
+        apply(self.shard, record)
+
+    def let_time_work(self) -> None:
+        if self.shard.next_deadline_ms() > self.now:
+            self.check_nothing_is_late()
+            return
+        advance(self.shard, self.now)
+        if self.shard.needs_tick():
+            self.decided(commands.Tick())
+        assert self.shard.next_deadline_ms() > self.now, "time has done its work, and still has something to do"
+        self.check_nothing_is_late()
+
+    def check_nothing_is_late(self) -> None:
+        """No lease past its deadline; no message past its time to live, unless somebody has it or just had it."""
+        for queue in self.model.queues.values():
+            for message in queue.messages():
+                lives = message.lives.values()
+                for life in lives:
+                    assert life.lease is None or life.deadline > self.now, "a lease outlived its deadline"
+                if message.expires is None or message.expires > self.now or message.gone is not None:
+                    continue
+                finished = bool(lives) and all(life.end is not None for life in lives)
+                trimmed = message.offset < queue.starts[message.partition]
+                leased = any(life.lease is not None for life in lives)
+                just_released = self.now - message.released_at <= LEASED_PAST_EXPIRY_RECHECK_MS
+                assert finished or trimmed or leased or just_released, f"offset {message.offset} outlived its time"
+
+    # -- rules: queues ------------------------------------------------------------------------------------------------
+
+    @initialize(config=configs)
+    def first_queue(self, config: QueueConfig) -> None:
+        assert self.submit(commands.ConfigureQueue("a/b/first", config)) == 1
+
+    @precondition(lambda self: len(self.model.queues) < 2)
+    @rule(config=configs)
+    def another_queue(self, config: QueueConfig) -> None:
+        number = self.submit(commands.ConfigureQueue(f"a/b/q{self.shard.next_queue}", config))
+        assert number in self.model.queues
+
+    @rule(data=st.data(), config=configs)
+    def reconfigure(self, data: st.DataObject, config: QueueConfig) -> None:
+        number, queue = self.pick_queue(data)
+        config = msgspec.structs.replace(config, partitions=queue.config.partitions)
+        assert self.submit(commands.ConfigureQueue(self.shard.queues[number].path, config)) == number
+
+    @rule(data=st.data())
+    def repartitioning_is_refused(self, data: st.DataObject) -> None:
+        number, queue = self.pick_queue(data)
+        config = msgspec.structs.replace(queue.config, partitions=queue.config.partitions + 1)
+        refused = self.submit(commands.ConfigureQueue(self.shard.queues[number].path, config))
+        assert isinstance(refused, PenstockError)
+
+    @precondition(lambda self: len(self.model.queues) > 1)
+    @rule(data=st.data(), sure=sometimes)
+    def delete_queue(self, data: st.DataObject, sure: bool) -> None:
+        number, _ = self.pick_queue(data)
+        if sure:
+            self.submit(commands.DeleteQueue(number))
+            assert isinstance(self.submit(commands.PurgeQueue(number)), PenstockError)
+
+    @rule(data=st.data(), sure=sometimes)
+    def purge_queue(self, data: st.DataObject, sure: bool) -> None:
+        number, _ = self.pick_queue(data)
+        if sure:
+            self.submit(commands.PurgeQueue(number))
+
+    @rule(data=st.data())
+    def trim(self, data: st.DataObject) -> None:
+        number, queue = self.pick_queue(data)
+        partition = data.draw(st.integers(0, queue.config.partitions - 1), label="partition")
+        end = len(queue.logs[partition])
+        start = data.draw(st.integers(0, end + 2), label="start")
+        self.let_time_work()
+        if queue.config.retention.mode == "keep":
+            expected = max(queue.starts[partition], min(start, end))
+            assert self.submit(commands.TrimPartition(number, partition, start)) == expected
+
+    # -- rules: messages ------------------------------------------------------------------------------------------------
+
+    @rule(
+        data=st.data(),
+        producer=st.sampled_from(["", "", "p", "q"]),
+        epoch=st.sampled_from([1, 1, 1, 2]),
+        seq=st.integers(0, 12),
+    )
+    def publish(self, data: st.DataObject, producer: str, epoch: int, seq: int) -> None:
+        self.let_time_work()
+        parts = [
+            commands.Part(self.pick_queue(data)[0], data.draw(batches(self.now), label="batch"))
+            for _ in range(data.draw(st.sampled_from([1, 1, 1, 2, 3]), label="parts"))
+        ]
+        predicted = self.model.predict_publish([tuple(part) for part in parts], producer, epoch, seq)
+        self.entropy += 1
+        command = commands.Publish(parts, self.entropy << 40, producer, epoch if producer else 0, seq if producer else 0)
+        reply = self.submit(command)
+        if isinstance(predicted, str):
+            assert type(reply).__name__ == predicted
+            return
+        assert isinstance(reply, list), reply
+        answered = {}
+        for run in reply:
+            rows = range(run.count) if run.rows is None else run.rows
+            assert len(rows) == run.count
+            for place, row in enumerate(rows):
+                assert (run.part, row) not in answered, "a row is answered once"
+                answered[run.part, row] = (run.duplicate, run.partition, run.offset + place, run.id + place)
+        assert set(answered) == set(predicted)
+        for (part, row), (kind, earlier, place) in predicted.items():
+            duplicate, partition, offset, message_id = answered[part, row]
+            stored = self.model.queues[parts[part].queue].logs[place[0]][place[1]]
+            assert (duplicate, partition, offset) == (kind == "duplicate", *place)
+            assert message_id == (earlier or stored).id
+
+    @rule(
+        data=st.data(),
+        group=st.sampled_from(GROUPS),
+        wanted=st.sampled_from([1, 1, 2, 3, 100]),
+        lease_ms=st.sampled_from([None, None, 100, 2000]),
+    )
+    def lease(self, data: st.DataObject, group: str, wanted: int, lease_ms: int | None) -> None:
+        number, queue = self.pick_queue(data)
+        self.entropy += 1
+        command = commands.Lease(number, group, wanted, self.entropy, lease_ms, "worker")
+        self.let_time_work()
+        if group not in queue.groups:
+            assert self.submit(command) is None, "the first lease makes the group"
+        turn = self.shard.queues[number].turn
+        predicted = self.model.predict_lease(number, queue.groups[group], wanted, turn, self.now)
+        reply = self.submit(command)
+        got = [
+            (run.partition, offset, run.attempt) for run in reply for offset in range(run.first, run.first + run.count)
+        ]
+        assert got == predicted
+        deadline = self.now + (lease_ms or queue.config.lease_ms)
+        for run in reply:
+            assert (run.queue, run.nonce, run.deadline) == (number, self.entropy, deadline)
+            assert run.settled == (queue.config.delivery == "at_most_once")
+            self.claimable.append((run.lease, run.nonce, run.first, run.first + run.count))
+
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        claims = self.pick_claims(data)
+        self.check_outcomes(claims, commands.Ack(claims), lambda _q, _m, _l: ("acked", None))
+
+    @rule(data=st.data(), delay_ms=st.sampled_from([None, None, 0, 10, 4000]))
+    def nack(self, data: st.DataObject, delay_ms: int | None) -> None:
+        claims = self.pick_claims(data)
+
+        def expected(queue: NaiveQueue, message, life):
+            budget = queue.config.max_retries if message.budget is None else message.budget
+            if life.attempt > budget:
+                return ("dead_lettered", None)
+            return ("retrying", self.bounds_of_due(queue, life.attempt, delay_ms))
+
+        self.check_outcomes(claims, commands.Nack(claims, delay_ms, "it broke"), expected)
+
+    @rule(data=st.data())
+    def reject(self, data: st.DataObject) -> None:
+        claims = self.pick_claims(data)
+        self.check_outcomes(claims, commands.Reject(claims, "no"), lambda _q, _m, _l: ("dead_lettered", None))
+
+    @rule(data=st.data(), lease_ms=st.sampled_from([100, 1500, 50_000]))
+    def extend(self, data: st.DataObject, lease_ms: int) -> None:
+        claims = self.pick_claims(data)
+        deadline = self.now + lease_ms
+        self.check_outcomes(
+            claims, commands.Extend(claims, lease_ms), lambda _q, _m, _l: ("extended", (deadline, deadline))
+        )
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        number, places = self.pick_places(data)
+        expected = [self.model.untouchable(number, *place) or "cancelled" for place in places]
+        assert self.submit(commands.Cancel(number, places)) == expected
+
+    @rule(data=st.data(), wait=st.sampled_from([-100, 0, 1, 250, 6000, 3 * HOUR_MS]))
+    def reschedule(self, data: st.DataObject, wait: int) -> None:
+        number, places = self.pick_places(data)
+        expected = [self.model.untouchable(number, *place) or "rescheduled" for place in places]
+        assert self.submit(commands.Reschedule(number, places, self.now + wait)) == expected
+
+    # -- rules: time and restarts -----------------------------------------------------------------------------------------
+
+    @rule(wait=waits)
+    def time_passes(self, wait: int) -> None:
+        self.now += wait
+        self.let_time_work()
+
+    @rule(early=st.sampled_from([0, 0, 1]))
+    def sleep_until_something_is_due(self, early: int) -> None:
+        due = self.shard.next_deadline_ms()
+        if self.now < due - early < self.now + 100 * HOUR_MS:
+            self.now = due - early
+            self.let_time_work()
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        turns = {number: queue.turn for number, queue in self.shard.queues.items()}
+        self.shard = snapshot.load(packed(snapshot.dump(self.shard)))
+        for number, turn in turns.items():
+            self.shard.queues[number].turn = turn
+
+    @rule()
+    def restart_from_the_journal(self) -> None:
+        self.shard = self.replayed()
+
+    @rule()
+    def another_node_opens_the_shard(self) -> None:
+        self.submit(commands.Open(self.shard.term + 1, "01JP0000000000000000000000"))
+
+    # -- what must hold after each step -------------------------------------------------------------------------------
+
+    @invariant()
+    def the_rules_of_the_state_hold(self) -> None:
+        invariants.check(self.shard)
+
+    @invariant()
+    def machine_and_model_agree_on_every_message(self) -> None:
+        self.let_time_work()
+        assert set(self.shard.leases) == set(self.model.leases)
+        for number, queue in self.model.queues.items():
+            theirs = self.shard.queues[number]
+            assert theirs.groups == queue.groups
+            assert theirs.depth() == queue.depth()
+            for place, log in enumerate(queue.logs):
+                partition = theirs.partitions[place]
+                assert (partition.start, partition.end) == (queue.starts[place], len(log))
+                for group, progress in partition.progress.items():
+                    for message in log:
+                        state = seen_state(partition, progress, message.offset, self.now)
+                        expected = message.lives[group].state(self.now)
+                        where = f"queue {number}, partition {place}, group {group}, offset {message.offset}"
+                        assert state == (expected if message.lives[group].end is None else None), where
+
+    @invariant()
+    def journal_and_snapshot_lead_to_the_same_state(self) -> None:
+        if len(self.records) % 7:
+            return
+        expected = snapshot.digest(self.shard)
+        loaded = snapshot.load(packed(snapshot.dump(self.shard)))
+        assert snapshot.digest(loaded) == expected, "a snapshot is not the state it was taken of"
+        replayed = self.replayed()
+        assert snapshot.digest(replayed) == expected, "the journal does not add up to the state"
+        for number, queue in self.model.queues.items():
+            for group in queue.groups.values():
+                name = self.shard.queues[number].group_names[group]
+                predicted = self.model.predict_lease(number, group, 10_000, 0, self.now)
+                for twin in (loaded, replayed):
+                    twin.queues[number].turn = 0
+                    reply = decide(twin, commands.Lease(number, name, 10_000, 0), self.now).reply
+                    offered = [(run.partition, o, run.attempt) for run in reply for o in range(run[2], run[2] + run[3])]
+                    assert offered == predicted, "after a restart the next lease would differ"
+
+    def replayed(self) -> Shard:
+        """The sum of the records, brought to the present; which makes no new ones."""
+        shard = Shard()
+        for data in self.records:
+            for _, record in decode(memoryview(data)):
+                apply(shard, record)
+        if shard.next_deadline_ms() <= self.now:
+            advance(shard, self.now)
+            if shard.needs_tick():
+                assert decide(shard, commands.Tick(), self.now).records == [], "a tick that had its fact makes it again"
+        shard.advanced_ms = self.shard.advanced_ms
+        return shard
+
+    # -- drawing and comparing -------------------------------------------------------------------------------------------
+
+    def pick_queue(self, data: st.DataObject) -> tuple[int, NaiveQueue]:
+        number = data.draw(st.sampled_from(sorted(self.model.queues)), label="queue")
+        return number, self.model.queues[number]
+
+    def pick_places(self, data: st.DataObject) -> tuple[int, list[tuple[int, int]]]:
+        """A queue and some (partition, offset) of it, past the end too, none twice."""
+        number, queue = self.pick_queue(data)
+        partition = data.draw(st.integers(0, queue.config.partitions - 1), label="partition")
+        end = len(queue.logs[partition])
+        offsets = data.draw(st.lists(st.integers(max(0, end - 8), end + 1), max_size=4, unique=True), label="offsets")
+        self.let_time_work()
+        return number, [(partition, offset) for offset in offsets]
+
+    def pick_claims(self, data: st.DataObject) -> list[commands.Claim]:
+        """Parts of what was leased recently, also twice, also what is not theirs, also with a wrong nonce."""
+        self.let_time_work()
+        recent = self.claimable[-6:]
+        if not recent:
+            return [commands.Claim(1, 2, 3, 4)]
+        claims = []
+        for _ in range(data.draw(st.sampled_from([1, 1, 2, 3]), label="claims")):
+            lease, nonce, first, stop = data.draw(st.sampled_from(recent), label="lease")
+            cut = data.draw(st.sampled_from(["whole", "whole", "one", "beyond", "forged"]), label="cut")
+            if cut == "one":
+                first = data.draw(st.integers(first, stop - 1), label="offset")
+                stop = first + 1
+            elif cut == "beyond":
+                first, stop = max(0, first - 1), stop + 2
+            claims.append(commands.Claim(lease, nonce + (cut == "forged"), first, stop))
+        return claims
+
+    def check_outcomes(self, claims: list[commands.Claim], command: commands.Command, expected) -> None:
+        """Per claim and offset: what the model says of a message that the claim really holds, and stale otherwise."""
+        predicted, shown = [], set()
+        for claim in claims:
+            row = []
+            for offset in range(claim.first, claim.stop):
+                holder = self.model.held(claim.lease, claim.nonce, offset)
+                if holder is None or (claim.lease, offset) in shown:
+                    row.append((offset, "stale", None))
+                else:
+                    shown.add((claim.lease, offset))
+                    row.append((offset, *expected(*holder)))
+            predicted.append(row)
+        reply = self.submit(command)
+        assert len(reply) == len(claims)
+        for row, outcomes in zip(predicted, reply, strict=True):
+            answered = [(offset, part.status, part.at) for part in outcomes for offset in range(part.first, part.stop)]
+            assert [entry[:2] for entry in answered] == [entry[:2] for entry in row]
+            for (_, _, at), (_, _, bounds) in zip(answered, row, strict=True):
+                assert (at is None) == (bounds is None)
+                assert bounds is None or bounds[0] <= at <= bounds[1]
+
+    def bounds_of_due(self, queue: NaiveQueue, attempt: int, delay_ms: int | None) -> tuple[int, int]:
+        policy = queue.config.backoff
+        if delay_ms is not None:
+            return self.now + delay_ms, self.now + delay_ms
+        wait = 0.0 if policy.kind == "none" else float(policy.base_ms)
+        for _ in range(attempt - 1):
+            if policy.kind == "exponential":
+                wait *= policy.factor
+        wait = min(wait, policy.cap_ms)
+        spread = wait * policy.jitter + 1 if policy.jitter else 0
+        return round(self.now + wait - spread), round(self.now + wait + spread)
+
+
+def seen_state(partition, progress, offset: int, now: int) -> State | None:
+    """The state of a message as `state.py` says it is to be read; None for whatever is over."""
+    if progress.is_done(offset):
+        return None
+    if offset in progress.leased:
+        return State.LEASED
+    retry = progress.retries.get(offset)
+    if retry is not None:
+        return State.WAITING if retry.due > now else State.READY
+    return State.SCHEDULED if offset in partition.scheduled else State.READY
+
+
+MachineAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
+TestMachine = MachineAgainstModel.TestCase
