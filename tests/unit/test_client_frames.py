@@ -75,6 +75,7 @@ def test_a_moment_is_an_aware_datetime_or_epoch_seconds():
         ({"max_retries": -1}, "max_retries"),
         ({"key": "ä" * 200}, "key"),
         ({"key": b"k"}, "key"),
+        ({"key": ""}, "key"),
         ({"key": "\ud800"}, "key"),
         ({"id": "x" * 129}, "id"),
         ({"headers": {"a": 1}}, "headers"),

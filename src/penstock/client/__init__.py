@@ -1,12 +1,16 @@
 """The SDK: asyncio first (`Client`), with a blocking twin (`penstock.sync`). Guide: docs/sdk.md.
 
-_calls      every call of the API without I/O: what to send, how to read the answer
-_frames     outgoing: values and options to batch frames      _published  where they went
-_delivery   incoming: messages as views of frames             _leased     … under a lease
-_leases     what a consumer holds: spans, pending acks, renewal
-_retry      when to try again                                 _http1      HTTP/1.1 without I/O
-_pool, _client, _producer, _message, _consumer                the asyncio shell
-_sync, _sync_consumer                                         the blocking shell
+Without I/O:
+    _calls      every call of the API: what to send, how to read the answer
+    _frames     outgoing: values and options to batch frames     _published  where they went
+    _delivery   incoming: messages as views of frames            _leased     … under a lease
+    _leases     what a consumer holds: spans, pending acks, renewal
+    _terms      what a consumer asks for                         _numbers    sequence numbers
+    _retry      when to try again                                _http1      requests and responses
+With asyncio:
+    _pool, _carrier, _producer, _consumer, _message, _client
+Blocking:
+    _sync_pool, _sync_carrier, _sync_consumer, _sync_message, _sync
 """
 
 from penstock.client._calls import ProducerSeq

@@ -6,7 +6,6 @@ how they carry one; which calls exist, what they mean and which errors they rais
 
 from __future__ import annotations
 
-import secrets
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -76,11 +75,6 @@ class Leased(NamedTuple):
 
 
 # -- publish ----------------------------------------------------------------------------------------------------
-
-
-def new_producer() -> str:
-    """An id that nobody else uses: the client's own sequence numbers start at 0 under it."""
-    return f"sdk-{secrets.token_hex(12)}"
 
 
 def publish(queue: QueuePath, frame: bytes, sequence: ProducerSeq) -> Call[PublishRunsReply]:

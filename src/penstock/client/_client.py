@@ -7,23 +7,23 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
+from penstock.client._numbers import new_producer
 from penstock.client._pool import Pool
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
-from penstock.client._retry import Policy, Retry, is_transport_failure
+from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._terms import Terms, make_terms
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue
-
-T = TypeVar("T")
 
 
 class Client:
@@ -51,86 +51,55 @@ class Client:
         retry_for: float = 30.0,
         connections: int = 64,
     ):
-        self._pool = Pool(
+        pool = Pool(
             Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout,
             connections_max=connections,
         )  # fmt: skip
-        self._policy = Policy(retry_for)
-        self._producer = calls.new_producer()
-        self._queues: dict[QueuePath, Queue] = {}
+        self._carrier = Carrier(pool, Policy(retry_for))
+        self._producer = new_producer()
+        self._lanes: dict[QueuePath, Lane] = {}
         self._sessions: set[Session] = set()
 
     def queue(self, name: str) -> Queue:
-        """The queue of this name (`"orders"`, `"email/high"`, …); the same object each time. Asks nothing yet."""
+        """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
         path = parse_queue(name)
-        if path not in self._queues:
-            self._queues[path] = Queue(self, path)
-        return self._queues[path]
+        if path not in self._lanes:
+            self._lanes[path] = Lane(self._carrier, path, self._producer)
+        return Queue(path, self._carrier, self._lanes[path], self._sessions)
 
     async def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
         queue = self.queue(name)
-        await self.request(calls.put_queue(queue.path, config))
+        await self._carrier.request(calls.put_queue(queue.path, config))
         return queue
 
     async def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """One page of the queues whose path starts with `prefix`: `{"queues": […], "total", "page", "limit"}`."""
-        return await self.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
+        return await self._carrier.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
 
     async def summary(self) -> dict[str, Any]:
         """Numbers over all queues."""
-        return await self.request(calls.summary())
+        return await self._carrier.request(calls.summary())
 
     async def ready(self) -> bool:
         """True if the server takes requests, False if it says that it does not. Asks once."""
         try:
-            return await self.request(calls.ready(), Retry(Policy(0.0)))
+            return await self._carrier.request(calls.ready(), self._carrier.new_retry(within_s=0.0))
         except Unavailable as error:
             if is_transport_failure(error):
                 raise
             return False
-
-    # -- used by queues and sessions --------------------------------------------------------------------------
-
-    async def request(self, call: calls.Call[T], retry: Retry | None = None) -> T:
-        """Carry a call to its result, trying again as long as that makes sense."""
-        while True:
-            try:
-                return call.result(await self._pool.exchange(call))
-            except PenstockError as error:
-                retry = retry or self.new_retry()
-                now = asyncio.get_running_loop().time()
-                delay = retry.delay_after(error, now, reached_before=self._pool.reached)
-                if delay is None:
-                    raise
-            await asyncio.sleep(delay)
-
-    def new_retry(self) -> Retry:
-        return Retry(self._policy)
-
-    def open_session(self, terms: Terms, *, low_water: int) -> Session:
-        session = Session(self, terms, low_water=low_water)
-        self._sessions.add(session)
-        return session
-
-    def forget(self, session: Session) -> None:
-        self._sessions.discard(session)
-
-    def new_lane(self, queue: QueuePath) -> Lane:
-        return Lane(queue, self._producer, self.request)
-
-    # -- the end ----------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
         sessions = list(self._sessions)
         try:
             await asyncio.gather(*(session.aclose() for session in sessions))
-            await asyncio.gather(*(queue.drain() for queue in self._queues.values()))
+            await asyncio.gather(*(lane.drain() for lane in self._lanes.values()))
         finally:
             for session in sessions:
                 session.stop()
-            self._pool.close()
+            self._carrier.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,9 +113,10 @@ class Client:
 class Queue:
     """One queue of a server; made by `Client.queue`. Times are in seconds."""
 
-    def __init__(self, client: Client, path: QueuePath):
-        self._client = client
-        self._lane = client.new_lane(path)
+    def __init__(self, path: QueuePath, carrier: Carrier, lane: Lane, sessions: set[Session]):
+        self._carrier = carrier
+        self._lane = lane
+        self._sessions = sessions
         self.path = path
         """The full path, `namespace/task/name`."""
 
@@ -219,10 +189,6 @@ class Queue:
         chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities)
         return Published(await self._lane.publish_frames(chunks, sequence))
 
-    async def drain(self) -> None:
-        """Wait until every publish begun so far has been answered."""
-        await self._lane.drain()
-
     # -- consume ----------------------------------------------------------------------------------------------
 
     def consume(
@@ -237,7 +203,7 @@ class Queue:
         """
         size = ("prefetch", prefetch)
         terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
-        return Consumer(self._client.open_session(terms, low_water=prefetch // 2))
+        return Consumer(self._open_session(terms, low_water=prefetch // 2))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
@@ -245,7 +211,12 @@ class Queue:
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`."""
         terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
-        return BatchConsumer(self._client.open_session(terms, low_water=-1))
+        return BatchConsumer(self._open_session(terms, low_water=-1))
+
+    def _open_session(self, terms: Terms, *, low_water: int) -> Session:
+        session = Session(self._carrier, terms, low_water=low_water, on_closed=self._sessions.discard)
+        self._sessions.add(session)
+        return session
 
     # -- look without leasing ---------------------------------------------------------------------------------
 
@@ -257,7 +228,7 @@ class Queue:
         Waits up to `wait` seconds for the first one.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
-        return await self._client.request(
+        return await self._carrier.request(
             calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
         )
 
@@ -279,7 +250,7 @@ class Queue:
 
     async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""
-        return await self._client.request(calls.peek(self.path, max=max, group=group))
+        return await self._carrier.request(calls.peek(self.path, max=max, group=group))
 
     # -- scheduled messages -----------------------------------------------------------------------------------
 
@@ -288,41 +259,41 @@ class Queue:
 
         A message whose result is `cancelled` will not be delivered.
         """
-        return await self._client.request(calls.cancel(self.path, ids=ids, key=key))
+        return await self._carrier.request(calls.cancel(self.path, ids=ids, key=key))
 
     async def reschedule(
         self, *, ids: Iterable[str] | None = None, key: str | None = None, delay: float | None = None,
         deliver_at: datetime | float | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Give scheduled messages, by ids or by key, another time: `delay` from now, or `deliver_at`."""
-        return await self._client.request(
+        return await self._carrier.request(
             calls.reschedule(self.path, ids=ids, key=key, delay=delay, deliver_at=deliver_at)
         )
 
     # -- the queue itself -------------------------------------------------------------------------------------
 
     async def config(self) -> dict[str, Any]:
-        return await self._client.request(calls.get_queue(self.path))
+        return await self._carrier.request(calls.get_queue(self.path))
 
     async def configure(self, **changes: Any) -> dict[str, Any]:
         """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
-        return await self._client.request(calls.patch_queue(self.path, changes))
+        return await self._carrier.request(calls.patch_queue(self.path, changes))
 
     async def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to
         confirm with and what would be lost."""
-        return await self._client.request(calls.delete_queue(self.path, confirm=confirm))
+        return await self._carrier.request(calls.delete_queue(self.path, confirm=confirm))
 
     async def purge(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Drop every message and keep the queue. Needs to be confirmed like `delete`."""
-        return await self._client.request(calls.purge_queue(self.path, confirm=confirm))
+        return await self._carrier.request(calls.purge_queue(self.path, confirm=confirm))
 
     async def stats(self) -> dict[str, Any]:
-        return await self._client.request(calls.stats(self.path))
+        return await self._carrier.request(calls.stats(self.path))
 
     async def groups(self) -> dict[str, Any]:
-        return await self._client.request(calls.groups(self.path))
+        return await self._carrier.request(calls.groups(self.path))
 
     async def dead_letters(self, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """One page of the messages that were given up."""
-        return await self._client.request(calls.dead_letters(self.path, page=page, limit=limit))
+        return await self._carrier.request(calls.dead_letters(self.path, page=page, limit=limit))

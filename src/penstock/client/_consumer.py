@@ -15,21 +15,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._carrier import Carrier
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
 from penstock.client._message import Message, MessageBatch
 from penstock.client._retry import Retry
-from penstock.client._terms import ACK_LINGER_S, Terms, lost_in, receipts_of
+from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
-
-T = TypeVar("T")
 
 CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
@@ -38,23 +37,13 @@ log = logging.getLogger("penstock.client")
 _Waiter: TypeAlias = "asyncio.Future[None] | None"
 
 
-class Carrier(Protocol):
-    """The client, as a session sees it."""
-
-    def new_retry(self) -> Retry: ...
-
-    async def request(self, call: calls.Call[T], retry: Retry | None = None) -> T: ...
-
-    def forget(self, session: Session) -> None:
-        """The session is closed and needs nothing any more."""
-
-
 class Session:
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int):
+    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int, on_closed: Callable[[Session], None]):
         """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
         self._carrier = carrier
+        self._on_closed = on_closed
         self._terms = terms
         self._low_water = low_water
         self._loop = asyncio.get_running_loop()
@@ -333,16 +322,18 @@ class Session:
             self._keeper.remove(run)
         self._ready.clear()
         self._ready_count = 0
+        self._flush()
         if spans:
             try:
-                await self._carrier.request(calls.release(receipts_of(spans)))
+                await self._carrier.request(
+                    calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+                )
             except PenstockError as error:
                 log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
-        self._flush()
         under_way = {task for task in (self._flushing, *self._settling) if task is not None}
         if under_way:
             await asyncio.wait(under_way)
-        self._carrier.forget(self)
+        self._on_closed(self)
 
 
 class _Iterator:

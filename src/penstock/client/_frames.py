@@ -21,7 +21,7 @@ from penstock.errors import InvalidRequest, TooLarge
 T = TypeVar("T")
 
 _encode_json = msgspec.json.Encoder().encode
-_BYTES_TYPES = frozenset((bytes, bytearray, memoryview))
+_BYTES = (bytes, bytearray, memoryview)
 _FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 4 * 4
 """Upper bound of what a message costs in a frame besides its own bytes: every fixed column and every offset."""
 FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
@@ -75,7 +75,7 @@ class Row(NamedTuple):
 
 def row(value: Any, options: Options) -> Row:
     """Raises TypeError for a value that is neither bytes nor JSON, TooLarge for one that no queue can take."""
-    kind = layout.KIND_BYTES if type(value) in _BYTES_TYPES else layout.KIND_JSON
+    kind = layout.KIND_BYTES if isinstance(value, _BYTES) else layout.KIND_JSON
     payload = bytes(value) if kind == layout.KIND_BYTES else _encode_json(value)
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(len(payload))
@@ -158,11 +158,11 @@ def frames(
 
 def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
     """The payload bytes, and what they are: one kind for all, or one each if they differ."""
-    types = set(map(type, values))
-    if types.isdisjoint(_BYTES_TYPES):
+    kinds_seen = {issubclass(each, _BYTES) for each in set(map(type, values))}
+    if kinds_seen == {False}:
         payloads, kinds = list(map(_encode_json, values)), layout.KIND_JSON
-    elif types <= _BYTES_TYPES:
-        payloads, kinds = values if types == {bytes} else list(map(bytes, values)), layout.KIND_BYTES
+    elif kinds_seen == {True}:
+        payloads, kinds = list(map(bytes, values)), layout.KIND_BYTES
     else:
         rows = [row(value, PLAIN) for value in values]
         return [each.payload for each in rows], [each.kind for each in rows]
@@ -254,8 +254,8 @@ def _text(name: str, value: str, size_max: int) -> bytes:
         data = value.encode()
     except UnicodeEncodeError:
         raise _invalid(name, "is not valid Unicode") from None
-    if len(data) > size_max:
-        raise _invalid(name, f"{len(data)} bytes are over the limit of {size_max}")
+    if not 1 <= len(data) <= size_max:
+        raise _invalid(name, f"{len(data)} bytes are not from 1 to {size_max}")
     return data
 
 

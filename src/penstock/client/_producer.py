@@ -10,40 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Awaitable, Iterator
 
 from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._carrier import Carrier
 from penstock.client._frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_rows
+from penstock.client._numbers import Sequencer
 from penstock.client._published import PublishedMessage, messages_of
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.replies import PublishRunsReply
-
-Send: TypeAlias = Callable[[calls.Call[PublishRunsReply]], Awaitable[PublishRunsReply]]
-"""Carries a call to its result, with all its retries."""
-
-
-class Sequencer:
-    """Numbers of one producer in one queue. Every frame gets its own, and keeps them however often it is sent.
-
-    A frame that was refused gives its numbers up: using them for other content would let the server take that content
-    for a repetition and drop it. Gaps cost nothing.
-    """
-
-    __slots__ = ("_next", "_producer")
-
-    EPOCH = 1
-
-    def __init__(self, producer: str):
-        self._producer = producer
-        self._next = 0
-
-    def take(self, count: int) -> calls.ProducerSeq:
-        first = self._next
-        self._next += count
-        return calls.ProducerSeq(self._producer, self.EPOCH, first)
 
 
 class _Open:
@@ -90,9 +67,9 @@ class _Sealed:
 class Lane:
     """All publishing of one client to one queue."""
 
-    def __init__(self, queue: QueuePath, producer: str, send: Send):
+    def __init__(self, carrier: Carrier, queue: QueuePath, producer: str):
         self._queue = queue
-        self._send = send
+        self._carrier = carrier
         self._sequencer = Sequencer(producer)
         self._entries: deque[_Open | _Sealed] = deque()
         self._sender: asyncio.Task[None] | None = None
@@ -191,7 +168,9 @@ class Lane:
             return
 
     def _send_frame(self, frame: Frame, sequence: calls.ProducerSeq | None) -> Awaitable[PublishRunsReply]:
-        return self._send(calls.publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows)))
+        return self._carrier.request(
+            calls.publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows))
+        )
 
 
 def _fail(waiters: list[asyncio.Future[PublishedMessage]], error: Exception) -> None:

@@ -43,6 +43,9 @@ class Policy(NamedTuple):
     retry_for_s: float
     """How long to keep trying, counted from the first failure; 0 never tries again, infinity never stops."""
 
+    def within(self, seconds: float) -> Policy:
+        return Policy(min(self.retry_for_s, seconds))
+
 
 class Retry:
     """The attempts of one call. Time is passed in; `random` only spreads clients that failed together."""

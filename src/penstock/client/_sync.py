@@ -12,24 +12,23 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
-from penstock.client._producer import Sequencer
+from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._published import Published, PublishedMessage
-from penstock.client._retry import Policy, Retry, is_transport_failure
+from penstock.client._retry import Policy, is_transport_failure
+from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_pool import Pool
 from penstock.client._terms import Terms, make_terms
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue
 from penstock.wire.replies import PublishRunsReply
-
-T = TypeVar("T")
 
 
 class Client:
@@ -48,86 +47,55 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
     ):
-        self._pool = Pool(
+        pool = Pool(
             Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
         )  # fmt: skip
-        self._policy = Policy(retry_for)
-        self._producer = calls.new_producer()
+        self._carrier = Carrier(pool, Policy(retry_for))
+        self._producer = new_producer()
         self._lock = threading.Lock()
-        self._queues: dict[QueuePath, Queue] = {}
+        self._sequencers: dict[QueuePath, Sequencer] = {}
         self._sessions: set[Session] = set()
 
     def queue(self, name: str) -> Queue:
-        """The queue of this name (`"orders"`, `"email/high"`, …); the same object each time. Asks nothing yet."""
+        """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
         path = parse_queue(name)
         with self._lock:
-            if path not in self._queues:
-                self._queues[path] = Queue(self, path, self._producer)
-            return self._queues[path]
+            sequencer = self._sequencers.setdefault(path, Sequencer(self._producer))
+        return Queue(path, self._carrier, sequencer, self._sessions)
 
     def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
         queue = self.queue(name)
-        self.request(calls.put_queue(queue.path, config))
+        self._carrier.request(calls.put_queue(queue.path, config))
         return queue
 
     def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """One page of the queues whose path starts with `prefix`: `{"queues": […], "total", "page", "limit"}`."""
-        return self.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
+        return self._carrier.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
 
     def summary(self) -> dict[str, Any]:
         """Numbers over all queues."""
-        return self.request(calls.summary())
+        return self._carrier.request(calls.summary())
 
     def ready(self) -> bool:
         """True if the server takes requests, False if it says that it does not. Asks once."""
         try:
-            return self.request(calls.ready(), Retry(Policy(0.0)))
+            return self._carrier.request(calls.ready(), self._carrier.new_retry(within_s=0.0))
         except Unavailable as error:
             if is_transport_failure(error):
                 raise
             return False
 
-    # -- used by queues and sessions --------------------------------------------------------------------------
-
-    def request(self, call: calls.Call[T], retry: Retry | None = None) -> T:
-        """Carry a call to its result, trying again as long as that makes sense."""
-        while True:
-            try:
-                return call.result(self._pool.exchange(call))
-            except PenstockError as error:
-                retry = retry or self.new_retry()
-                delay = retry.delay_after(error, time.monotonic(), reached_before=self._pool.reached)
-                if delay is None:
-                    raise
-            time.sleep(delay)
-
-    def new_retry(self) -> Retry:
-        return Retry(self._policy)
-
-    def open_session(self, terms: Terms) -> Session:
-        session = Session(self, terms)
-        with self._lock:
-            self._sessions.add(session)
-        return session
-
-    def forget(self, session: Session) -> None:
-        with self._lock:
-            self._sessions.discard(session)
-
-    # -- the end ----------------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """Finish what was begun, then disconnect: acks are sent, leases taken ahead given back."""
-        with self._lock:
-            sessions = list(self._sessions)
+        sessions = list(self._sessions)
         try:
             for session in sessions:
                 session.close()
         finally:
             for session in sessions:
                 session.stop()
-            self._pool.close()
+            self._carrier.close()
 
     def __enter__(self) -> Self:
         return self
@@ -141,10 +109,10 @@ class Client:
 class Queue:
     """The blocking twin of `penstock.Queue`; see there for what the options mean."""
 
-    def __init__(self, client: Client, path: QueuePath, producer: str):
-        self._client = client
-        self._sequencer = Sequencer(producer)
-        self._lock = threading.Lock()
+    def __init__(self, path: QueuePath, carrier: Carrier, sequencer: Sequencer, sessions: set[Session]):
+        self._carrier = carrier
+        self._sequencer = sequencer
+        self._sessions = sessions
         self.path = path
         """The full path, `namespace/task/name`."""
 
@@ -209,10 +177,9 @@ class Queue:
         return Published(replies)
 
     def _send(self, frame: Frame, sequence: calls.ProducerSeq | None) -> PublishRunsReply:
-        if sequence is None:
-            with self._lock:
-                sequence = self._sequencer.take(frame.rows)
-        return self._client.request(calls.publish(self.path, frame.data, sequence))
+        return self._carrier.request(
+            calls.publish(self.path, frame.data, sequence or self._sequencer.take(frame.rows))
+        )  # fmt: skip
 
     # -- consume ----------------------------------------------------------------------------------------------
 
@@ -227,7 +194,7 @@ class Queue:
         """
         size = ("prefetch", prefetch)
         terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
-        return Consumer(self._client.open_session(terms))
+        return Consumer(self._open_session(terms))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
@@ -235,7 +202,12 @@ class Queue:
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume."""
         terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
-        return BatchConsumer(self._client.open_session(terms))
+        return BatchConsumer(self._open_session(terms))
+
+    def _open_session(self, terms: Terms) -> Session:
+        session = Session(self._carrier, terms, on_closed=self._sessions.discard)
+        self._sessions.add(session)
+        return session
 
     # -- look without leasing ---------------------------------------------------------------------------------
 
@@ -247,7 +219,9 @@ class Queue:
         Waits up to `wait` seconds for the first one.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
-        return self._client.request(calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms))
+        return self._carrier.request(
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+        )
 
     def follow(
         self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
@@ -266,47 +240,47 @@ class Queue:
 
     def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""
-        return self._client.request(calls.peek(self.path, max=max, group=group))
+        return self._carrier.request(calls.peek(self.path, max=max, group=group))
 
     # -- scheduled messages -----------------------------------------------------------------------------------
 
     def cancel(self, *, ids: Iterable[str] | None = None, key: str | None = None) -> dict[str, Any]:
         """Cancel by ids or by key what was not delivered yet: `{"cancelled": n, "results": […]}`."""
-        return self._client.request(calls.cancel(self.path, ids=ids, key=key))
+        return self._carrier.request(calls.cancel(self.path, ids=ids, key=key))
 
     def reschedule(
         self, *, ids: Iterable[str] | None = None, key: str | None = None, delay: float | None = None,
         deliver_at: datetime | float | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Give scheduled messages, by ids or by key, another time: `delay` from now, or `deliver_at`."""
-        return self._client.request(
+        return self._carrier.request(
             calls.reschedule(self.path, ids=ids, key=key, delay=delay, deliver_at=deliver_at)
         )  # fmt: skip
 
     # -- the queue itself -------------------------------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:
-        return self._client.request(calls.get_queue(self.path))
+        return self._carrier.request(calls.get_queue(self.path))
 
     def configure(self, **changes: Any) -> dict[str, Any]:
         """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
-        return self._client.request(calls.patch_queue(self.path, changes))
+        return self._carrier.request(calls.patch_queue(self.path, changes))
 
     def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to
         confirm with and what would be lost."""
-        return self._client.request(calls.delete_queue(self.path, confirm=confirm))
+        return self._carrier.request(calls.delete_queue(self.path, confirm=confirm))
 
     def purge(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Drop every message and keep the queue. Needs to be confirmed like `delete`."""
-        return self._client.request(calls.purge_queue(self.path, confirm=confirm))
+        return self._carrier.request(calls.purge_queue(self.path, confirm=confirm))
 
     def stats(self) -> dict[str, Any]:
-        return self._client.request(calls.stats(self.path))
+        return self._carrier.request(calls.stats(self.path))
 
     def groups(self) -> dict[str, Any]:
-        return self._client.request(calls.groups(self.path))
+        return self._carrier.request(calls.groups(self.path))
 
     def dead_letters(self, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """One page of the messages that were given up."""
-        return self._client.request(calls.dead_letters(self.path, page=page, limit=limit))
+        return self._carrier.request(calls.dead_letters(self.path, page=page, limit=limit))

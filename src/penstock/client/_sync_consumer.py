@@ -13,34 +13,22 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
 from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
-from penstock.client._retry import Retry
+from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_message import Message, MessageBatch
-from penstock.client._terms import ACK_LINGER_S, Terms, lost_in, receipts_of
+from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
-T = TypeVar("T")
-
 log = logging.getLogger("penstock.client")
-
-
-class Carrier(Protocol):
-    """The client, as a session sees it. Thread-safe."""
-
-    def new_retry(self) -> Retry: ...
-
-    def request(self, call: calls.Call[T], retry: Retry | None = None) -> T: ...
-
-    def forget(self, session: Session) -> None: ...
 
 
 class Session:
@@ -50,8 +38,9 @@ class Session:
     `_fetch_lock` lets one thread at a time ask for messages.
     """
 
-    def __init__(self, carrier: Carrier, terms: Terms):
+    def __init__(self, carrier: Carrier, terms: Terms, *, on_closed: Callable[[Session], None]):
         self._carrier = carrier
+        self._on_closed = on_closed
         self._terms = terms
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
@@ -314,7 +303,7 @@ class Session:
             log.warning("%s: ack failed: %s", self._terms.queue, error)
         with self._lock:
             self._lock.notify()
-        self._carrier.forget(self)
+        self._on_closed(self)
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `close`."""
@@ -330,7 +319,9 @@ class Session:
             self.let_go(run)
         if spans := [span for run in runs for span in run.spans()]:
             try:
-                self._carrier.request(calls.release(receipts_of(spans)))
+                self._carrier.request(
+                    calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+                )
             except PenstockError as error:
                 log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
 

@@ -18,6 +18,8 @@ POLL_S = 20.0
 """Length of one long poll: well below what proxies cut, long enough to cost nothing."""
 ACK_LINGER_S = 0.01
 """How long an ack that nobody waits for may stay here to travel with others."""
+RELEASE_WITHIN_S = 2.0
+"""How long a closing consumer tries to give back what it did not handle; if it cannot, the leases end by themselves."""
 
 assert POLL_S * 1000 <= limits.WAIT_MS_MAX
 

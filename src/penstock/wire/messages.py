@@ -94,6 +94,21 @@ class PublishRequest(Request):
     producer: Producer | None = None
 
 
+class PlainMessage(Request, gc=False):
+    """A message that is nothing but its payload."""
+
+    payload: msgspec.Raw
+
+
+class PlainPublishRequest(Request):
+    """The publish that most are. What does not fit is a `PublishRequest`, or wrong."""
+
+    messages: Annotated[list[PlainMessage], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
+    queue: QueueName
+    atomic: bool = True
+    producer: Producer | None = None
+
+
 class PublishEnvelope(Request):
     """A publish whose messages are still to be read, so that each can fail on its own."""
 

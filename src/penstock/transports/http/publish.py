@@ -17,9 +17,17 @@ from penstock.transports.http.answer import Answer, error_body
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import published_answer, published_items, published_runs
 from penstock.transports.http.request import BATCH_TYPE, Request
-from penstock.wire.messages import NoQuery, PublishFrameQuery, PublishMessage
+from penstock.wire.messages import NoQuery, Producer, PublishFrameQuery, PublishMessage
 from penstock.wire.parse import parse_query, parse_queue
-from penstock.wire.publishing import Publish, batch_of, parse_publish, queue_of, rows_by_queue
+from penstock.wire.publishing import (
+    PlainPublish,
+    Publish,
+    batch_of,
+    parse_publish,
+    plain_batch,
+    queue_of,
+    rows_by_queue,
+)
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -32,7 +40,10 @@ async def publish(edge: Edge, request: Request) -> Answer:
     else:
         parse_query(NoQuery, request.query)
         asked = parse_publish(await request.json_body())
-        answer = await (_publish_all(edge, asked) if asked.atomic else _EachAlone(edge, asked).publish())
+        if isinstance(asked, PlainPublish):
+            answer = await _publish_plain(edge, asked)
+        else:
+            answer = await (_publish_all(edge, asked) if asked.atomic else _EachAlone(edge, asked).publish())
     edge.metrics.publish_took(edge.clock.monotonic() - started)
     return answer
 
@@ -49,18 +60,27 @@ async def _publish_frame(edge: Edge, request: Request) -> Answer:
     return Answer(201, published_runs(reply.runs, reply.durable))
 
 
+async def _publish_plain(edge: Edge, asked: PlainPublish) -> Answer:
+    part = PublishPart(parse_queue(asked.queue), plain_batch(asked))
+    reply = await edge.broker.publish([part], _producer_seq(asked.producer))
+    edge.metrics.published(reply.runs)
+    return Answer(201, published_answer(published_items(reply.runs, [None], part.batch.count), reply.durable))
+
+
 async def _publish_all(edge: Edge, asked: Publish) -> Answer:
     messages = cast(Sequence[PublishMessage], asked.messages)
     batch = batch_of(messages)
     split = rows_by_queue(asked.queue, messages, in_order=asked.producer is not None)
     parts = [PublishPart(queue, batch if rows is None else batch.pick(rows)) for queue, rows in split]
-    producer = None
-    if asked.producer is not None:
-        producer = ProducerSeq(asked.producer.id, asked.producer.epoch, asked.producer.seq)
-    reply = await edge.broker.publish(parts, producer)
+    reply = await edge.broker.publish(parts, _producer_seq(asked.producer))
     edge.metrics.published(reply.runs)
     items = published_items(reply.runs, [rows for _, rows in split], len(messages))
     return Answer(201, published_answer(items, reply.durable))
+
+
+def _producer_seq(producer: Producer | None, skipped: int = 0) -> ProducerSeq | None:
+    """The number of the first message that is stored, where `skipped` ones before it are not."""
+    return None if producer is None else ProducerSeq(producer.id, producer.epoch, producer.seq + skipped)
 
 
 class _Item(NamedTuple):
@@ -106,8 +126,7 @@ class _EachAlone:
         return [[item for _, item in run] for _, run in runs]
 
     async def _publish_group(self, items: list[_Item]) -> None:
-        producer = self._asked.producer
-        seq = None if producer is None else ProducerSeq(producer.id, producer.epoch, producer.seq + items[0].row)
+        seq = _producer_seq(self._asked.producer, skipped=items[0].row)
         try:
             batch = batch_of([item.message for item in items], first_row=items[0].row)
             reply = await self._edge.broker.publish([PublishPart(items[0].queue, batch)], seq)

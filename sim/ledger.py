@@ -1,0 +1,468 @@
+"""The oracle: an independent model of every message's life, told by the journal, record by record.
+
+It is fed what the engine reports as durable (and, after a crash, what recovery finds), so it knows exactly what is
+true; there is no "maybe" in it. It is written to be obviously right rather than fast or small: one object per message
+and group, walking the table of docs/guarantees.md. Whatever a record claims is checked against it, and whatever the
+broker answers is checked against it too (`sim/checkers.py`).
+
+What a message is meant to be (its due time, its time to live) comes from what the client sent, not from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.core import records
+from penstock.core.config import QueueConfig
+from penstock.core.ranges import pairs
+from penstock.core.records import Record
+from sim.sent import Sent, token_of
+
+
+class Violation(Exception):
+    """Something that must never happen, happened. `invariant` is a number of docs/simulation.md."""
+
+    def __init__(self, invariant: str, detail: str):
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
+class Fate:
+    """One message in one group."""
+
+    __slots__ = ("attempt", "deadline", "due", "final", "lease", "message")
+
+    def __init__(self, message: Message):
+        self.message = message
+        self.attempt = 0
+        self.lease = 0
+        self.deadline = 0
+        self.due = 0
+        """Of the retry, if it is waiting for one."""
+        self.final = ""
+
+
+class Message:
+    __slots__ = (
+        "at", "budget", "due", "ended", "expires", "fates", "free_since", "id", "offset", "partition", "plain", "queue",
+        "sent", "size",
+    )  # fmt: skip
+
+    def __init__(self, queue: LedgerQueue, partition: int, offset: int, number: int, at: int, sent: Sent, size: int):
+        config = queue.config
+        self.queue = queue
+        self.partition = partition
+        self.offset = offset
+        self.id = number
+        self.at = at
+        self.sent = sent
+        self.size = size
+        self.due = max(at + config.delay_ms, at + sent.delay_ms, sent.deliver_at_ms)
+        self.plain = self.due <= at
+        """Never had to wait for its time: order is promised."""
+        ttl = sent.ttl_ms or config.ttl_ms
+        self.expires = at + ttl if ttl else 0
+        self.budget = sent.max_retries
+        self.fates: dict[int, Fate] = {}
+        self.ended = ""
+        self.free_since = 0
+        """When the last lease of it ended."""
+
+    def __repr__(self) -> str:
+        return f"message {self.sent.token} ({self.queue.path}/{self.partition}@{self.offset})"
+
+    def leased(self) -> bool:
+        return any(fate.lease for fate in self.fates.values())
+
+    def finished(self) -> bool:
+        """Nobody will be given it any more: it ended, or every group there is has finished it."""
+        return bool(self.ended) or (bool(self.fates) and all(fate.final for fate in self.fates.values()))
+
+
+class LedgerPartition:
+    __slots__ = ("dead", "messages", "open", "order", "start")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        """By offset."""
+        self.start = 0
+        self.open: dict[int, dict[int, Fate]] = {}
+        """Per group: what is not finished, by offset, ascending."""
+        self.order: dict[int, int] = {}
+        """Per group: the last plain message that was delivered for the first time."""
+        self.dead: dict[tuple[int, int], str] = {}
+        """(group, offset) -> reason."""
+
+    def settle_start(self, config: QueueConfig) -> int:
+        """Where the log begins now."""
+        if config.retention.mode == "until_acked" and self.open:
+            floors = [next(iter(unfinished), len(self.messages)) for unfinished in self.open.values()]
+            self.start = max(self.start, min(floors))
+        return self.start
+
+
+class LedgerQueue:
+    def __init__(self, number: int, path: str, config: QueueConfig):
+        self.number = number
+        self.path = path
+        self.config = config
+        self.partitions = [LedgerPartition() for _ in range(config.partitions)]
+        self.groups: dict[int, str] = {}
+        self.tokens: dict[int, Message] = {}
+
+
+class LedgerLease:
+    __slots__ = ("consumer", "group", "held", "id", "lease_ms", "nonce", "partition", "queue", "taken")
+
+    def __init__(self, record: records.Leased, queue: LedgerQueue):
+        self.id = record.lease
+        self.nonce = record.nonce
+        self.queue = queue
+        self.partition = record.partition
+        self.group = record.group
+        self.consumer = record.consumer
+        self.lease_ms = record.lease_ms
+        self.taken: dict[int, int] = {}
+        """Every offset it was ever given -> attempt."""
+        self.held: dict[int, Fate] = {}
+
+
+class Settlement(NamedTuple):
+    status: str
+    at: int | None
+
+
+class Ledger:
+    def __init__(self, sent: Sequence[Sent]):
+        self.index = 0
+        self.chain = b""
+        self.now_ms = 0
+        self.queues: dict[int, LedgerQueue] = {}
+        self.paths: dict[str, LedgerQueue] = {}
+        self.by_id: dict[int, Message] = {}
+        self.leases: dict[int, LedgerLease] = {}
+        self.settled: dict[tuple[int, int], Settlement] = {}
+        """(lease, offset) -> how it ended."""
+        self.extended: dict[tuple[int, int], list[int]] = {}
+        self.deleted: dict[str, int] = {}
+        """Path -> when a queue of this name was last deleted."""
+        self.last_id = 0
+        self._sent = sent
+        self._apply: dict[type, Callable[[Any], None]] = {
+            records.Opened: self._opened,
+            records.QueueConfigured: self._configured,
+            records.QueueDeleted: self._queue_deleted,
+            records.QueuePurged: self._queue_purged,
+            records.GroupCreated: self._group_created,
+            records.Trimmed: self._trimmed,
+            records.Published: self._published,
+            records.Leased: self._leased,
+            records.Extended: self._extended,
+            records.Acked: self._acked,
+            records.Retried: self._retried,
+            records.DeadLettered: self._dead_lettered,
+            records.Expired: self._expired,
+            records.Cancelled: self._cancelled,
+            records.Rescheduled: self._rescheduled,
+        }
+
+    def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
+        """One frame is durable. Raises Violation if it holds something that cannot be."""
+        if index != self.index + 1:
+            raise Violation("I10", f"frame {index} follows frame {self.index}")
+        self.index, self.chain = index, chain
+        requests = {}
+        for record in facts:
+            if record.at < self.now_ms:
+                raise Violation("I5", f"journal time went back from {self.now_ms} to {record.at} in frame {index}")
+            self.now_ms = record.at
+            self._apply[type(record)](record)
+            if type(record) is records.Published:
+                for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
+                    requests[message.sent.request] = message
+        for request, message in requests.items():
+            missing = [sent.token for sent in request if not sent.stored]
+            if missing:
+                raise Violation("I7", f"{message} is stored, but of the same publish {missing} are not")
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def _opened(self, record: records.Opened) -> None:
+        for lease in self.leases.values():
+            for fate in lease.held.values():
+                fate.deadline = record.at + lease.lease_ms
+
+    def _configured(self, record: records.QueueConfigured) -> None:
+        queue = self.queues.get(record.queue)
+        if queue is None:
+            queue = self.queues[record.queue] = LedgerQueue(record.queue, record.path, record.config)
+            self.paths[record.path] = queue
+        for partition in queue.partitions:
+            partition.settle_start(queue.config)
+        queue.config = record.config
+
+    def _queue_deleted(self, record: records.QueueDeleted) -> None:
+        queue = self.queues.pop(record.queue)
+        del self.paths[queue.path]
+        self.deleted[queue.path] = record.at
+        self._end_all(queue, "deleted")
+
+    def _queue_purged(self, record: records.QueuePurged) -> None:
+        queue = self.queues[record.queue]
+        for partition, end in zip(queue.partitions, record.ends, strict=True):
+            if end != len(partition.messages):
+                raise Violation("I8", f"{queue.path} was purged up to {end} of {len(partition.messages)}")
+            partition.start = end
+        self._end_all(queue, "purged")
+
+    def _end_all(self, queue: LedgerQueue, how: str) -> None:
+        for partition in queue.partitions:
+            partition.dead.clear()
+            for message in partition.messages:
+                if not message.ended:
+                    message.ended = how
+                    for group, fate in message.fates.items():
+                        if fate.lease:
+                            self.leases[fate.lease].held.pop(message.offset, None)
+                        self._finish(fate, group, how)
+
+    def _group_created(self, record: records.GroupCreated) -> None:
+        queue = self.queues[record.queue]
+        queue.groups[record.group] = record.name
+        kept = queue.config.retention.mode == "keep"
+        for number, (partition, start) in enumerate(zip(queue.partitions, record.starts, strict=True)):
+            expected = partition.settle_start(queue.config)
+            if start != expected:
+                raise Violation(
+                    "I8", f"group {record.name} of {queue.path}/{number} begins at {start}, retained from {expected}"
+                )
+            others = bool(partition.open)
+            opened = partition.open[record.group] = {}
+            for message in partition.messages[start:]:
+                # What every other group has finished is no longer there for a newcomer, unless the queue keeps it.
+                if not message.ended and (kept or not others or not message.finished()):
+                    message.fates[record.group] = opened[message.offset] = Fate(message)
+
+    def _trimmed(self, record: records.Trimmed) -> None:
+        queue = self.queues[record.queue]
+        partition = queue.partitions[record.partition]
+        retention = queue.config.retention
+        going = partition.messages[partition.start : record.start]
+        if retention.mode != "keep" or record.start > len(partition.messages):
+            raise Violation("I8", f"{queue.path}/{record.partition} was trimmed to {record.start} under {retention}")
+        held = sum(message.size for message in partition.messages[partition.start :])
+        young = [m for m in going if retention.ms is None or m.at + retention.ms > record.at]
+        if young and (retention.bytes is None or held <= retention.bytes):
+            raise Violation("I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}")
+        partition.start = max(partition.start, record.start)
+        for group, unfinished in partition.open.items():
+            for offset in [offset for offset, fate in unfinished.items() if offset < record.start and not fate.lease]:
+                self._finish(unfinished[offset], group, "trimmed")
+
+    # -- messages in --------------------------------------------------------------------------------------------------
+
+    def _published(self, record: records.Published) -> None:
+        queue = self.queues[record.queue]
+        partition = queue.partitions[record.partition]
+        if record.offset != len(partition.messages):
+            raise Violation("I1", f"{queue.path}: offset {record.offset} follows {len(partition.messages) - 1}")
+        if record.id <= self.last_id:
+            raise Violation("I6", f"{queue.path}: message id {record.id} is not above {self.last_id}")
+        self.last_id = record.id + record.batch.count - 1
+        for row, payload in enumerate(record.batch.payloads()):
+            token = token_of(payload)
+            sent = self._sent[token]
+            if sent.queue != queue.path or payload != sent.payload:
+                raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
+            if sent.deduplicated and token in queue.tokens:
+                raise Violation("I6", f"message {token} is stored twice: {queue.tokens[token]}, and at {record.offset}")
+            message = Message(
+                queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload)
+            )
+            sent.stored += 1
+            queue.tokens[token] = message
+            self.by_id[message.id] = message
+            partition.messages.append(message)
+            for group, unfinished in partition.open.items():
+                message.fates[group] = unfinished[message.offset] = Fate(message)
+
+    # -- messages out -------------------------------------------------------------------------------------------------
+
+    def _leased(self, record: records.Leased) -> None:
+        queue = self.queues[record.queue]
+        partition = queue.partitions[record.partition]
+        unfinished = partition.open[record.group]
+        lease = self.leases[record.lease] = LedgerLease(record, queue)
+        last = -1
+        for at in range(0, len(record.runs), 3):
+            first, count, attempt = record.runs[at : at + 3]
+            for offset in range(first, first + count):
+                fate = unfinished.get(offset)
+                if fate is None:
+                    raise self._wrongly_leased(queue, partition, record.group, offset)
+                self._check_turn(fate, attempt, record)
+                fate.attempt = attempt
+                lease.taken[offset] = attempt
+                last = max(last, offset)
+                fate.lease, fate.deadline = record.lease, record.at + record.lease_ms
+                lease.held[offset] = fate
+        self._check_order(partition, unfinished, record, last)
+        if record.settled:
+            for fate in lease.held.values():
+                fate.lease = 0
+                self._finish(fate, record.group, "acked")
+            lease.held = {}
+
+    def _wrongly_leased(self, queue: LedgerQueue, partition: LedgerPartition, group: int, offset: int) -> Violation:
+        if not partition.start <= offset < len(partition.messages):
+            return Violation("I8", f"{queue.path}: offset {offset} was leased, there is nothing")
+        message = partition.messages[offset]
+        fate = message.fates.get(group)
+        how = message.ended or (fate.final if fate is not None else "not this group's")
+        return Violation("I2", f"{message} was leased to group {queue.groups[group]} although it is {how}")
+
+    def _check_turn(self, fate: Fate, attempt: int, record: records.Leased) -> None:
+        message = fate.message
+        if fate.lease:
+            raise Violation("I3", f"{message} is under lease {fate.lease}, and now under lease {record.lease} too")
+        if attempt != fate.attempt + 1:
+            raise Violation("I8", f"{message}: attempt {attempt} follows attempt {fate.attempt}")
+        if record.at < max(message.due, fate.due):
+            early = max(message.due, fate.due) - record.at
+            raise Violation("I5", f"{message} was delivered {early} ms before its time")
+        if message.expires and message.expires <= record.at and message.free_since <= message.expires:
+            raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
+
+    def _check_order(
+        self, partition: LedgerPartition, unfinished: dict[int, Fate], record: records.Leased, last: int
+    ) -> None:
+        """Nothing that was ready is left behind something of a higher offset; first deliveries are in order."""
+        for offset, fate in unfinished.items():
+            if offset >= last:
+                break
+            message = fate.message
+            if not fate.lease and max(message.due, fate.due) <= record.at and not 0 < message.expires <= record.at:
+                raise Violation("I5", f"offset {last} was delivered before {message}, which was ready")
+        for at in range(0, len(record.runs), 3):
+            first, count, attempt = record.runs[at : at + 3]
+            if attempt == 1:
+                for offset in range(first, first + count):
+                    if partition.messages[offset].plain:
+                        if offset <= partition.order.get(record.group, -1):
+                            raise Violation("I5", f"{partition.messages[offset]} came after a later one")
+                        partition.order[record.group] = offset
+
+    def _extended(self, record: records.Extended) -> None:
+        lease = self.leases[record.lease]
+        lease.lease_ms = record.lease_ms
+        for fate in self._claimed(record.lease, record.ranges, "extended"):
+            fate.deadline = record.at + record.lease_ms
+            self.extended.setdefault((lease.id, fate.message.offset), []).append(fate.deadline)
+
+    def _acked(self, record: records.Acked) -> None:
+        for fate in self._release(record, Settlement("acked", None)):
+            self._finish(fate, record.group, "acked")
+
+    def _retried(self, record: records.Retried) -> None:
+        for fate in self._release(record, Settlement("retrying", record.due)):
+            if record.reason == "lease_expired" and record.at < fate.deadline:
+                raise Violation("I3", f"{fate.message}: its lease ended {fate.deadline - record.at} ms early")
+            if fate.attempt > self._budget(fate):
+                raise Violation("I8", f"{fate.message} is tried again after attempt {fate.attempt}, beyond its budget")
+            fate.due = record.due
+
+    def _dead_lettered(self, record: records.DeadLettered) -> None:
+        for fate in self._release(record, Settlement("dead_lettered", None)):
+            if record.reason == "max_retries" and fate.attempt <= self._budget(fate):
+                raise Violation("I8", f"{fate.message} was given up after attempt {fate.attempt}, within its budget")
+            if record.kept:
+                self.queues[record.queue].partitions[record.partition].dead[record.group, fate.message.offset] = (
+                    record.reason
+                )
+            self._finish(fate, record.group, "dead")
+
+    def _budget(self, fate: Fate) -> int:
+        budget = fate.message.budget
+        return fate.message.queue.config.max_retries if budget is None else budget
+
+    def _release(
+        self, record: records.Acked | records.Retried | records.DeadLettered, outcome: Settlement
+    ) -> list[Fate]:
+        fates = self._claimed(record.lease, record.ranges, outcome.status)
+        lease = self.leases[record.lease]
+        for fate in fates:
+            fate.lease = 0
+            fate.message.free_since = record.at
+            del lease.held[fate.message.offset]
+            self.settled[lease.id, fate.message.offset] = outcome
+        return fates
+
+    def _claimed(self, lease_id: int, ranges: list[int], what: str) -> list[Fate]:
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            raise Violation("I3", f"lease {lease_id} was never given, and is {what}")
+        fates = []
+        for first, stop in pairs(ranges):
+            for offset in range(first, stop):
+                fate = lease.held.get(offset)
+                if fate is None:
+                    raise Violation("I3", f"offset {offset} is {what} under lease {lease_id}, which does not hold it")
+                fates.append(fate)
+        return fates
+
+    # -- messages that wait or end by themselves ----------------------------------------------------------------------
+
+    def _expired(self, record: records.Expired) -> None:
+        for message in self._touched(record, "expired"):
+            if not 0 < message.expires <= record.at:
+                raise Violation("I8", f"{message} expired before its time ({message.expires}, now {record.at})")
+            self._end(message, "expired")
+
+    def _cancelled(self, record: records.Cancelled) -> None:
+        for message in self._touched(record, "cancelled"):
+            self._end(message, "cancelled")
+
+    def _rescheduled(self, record: records.Rescheduled) -> None:
+        for message in self._touched(record, "rescheduled"):
+            message.due = record.due
+            message.plain = False
+            for fate in message.fates.values():
+                fate.due = min(fate.due, record.due)
+
+    def _touched(
+        self, record: records.Expired | records.Cancelled | records.Rescheduled, what: str
+    ) -> list[Message]:
+        messages = []
+        for first, stop in pairs(record.ranges):
+            for message in self._run(record.queue, record.partition, first, stop - first):
+                if message.ended or message.leased():
+                    raise Violation("I8", f"{message} was {what} although it is {message.ended or 'leased'}")
+                messages.append(message)
+        return messages
+
+    def _end(self, message: Message, how: str) -> None:
+        message.ended = how
+        for group, fate in message.fates.items():
+            self._finish(fate, group, how)
+
+    def _finish(self, fate: Fate, group: int, how: str) -> None:
+        if not fate.final:
+            fate.final = how
+            message = fate.message
+            message.queue.partitions[message.partition].open[group].pop(message.offset, None)
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def _run(self, queue: int, partition: int, first: int, count: int) -> list[Message]:
+        return self.queues[queue].partitions[partition].messages[first : first + count]
+
+    def unfinished(self) -> list[Fate]:
+        return [
+            fate
+            for queue in self.queues.values()
+            for partition in queue.partitions
+            for unfinished in partition.open.values()
+            for fate in unfinished.values()
+        ]

@@ -1,0 +1,35 @@
+"""What clients have sent: the other half of the truth, known before anything is stored."""
+
+from __future__ import annotations
+
+
+class Sent:
+    """One message as its producer means it. Sending it again sends the same object again."""
+
+    __slots__ = (
+        "client_id", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "queue", "request", "sequenced",
+        "stored", "token", "ttl_ms",
+    )  # fmt: skip
+
+    def __init__(self, token: int, queue: str, padding: int):
+        self.token = token
+        self.queue = queue
+        self.payload = b"%d:" % token + bytes(padding)
+        self.key = b""
+        self.client_id = b""
+        self.delay_ms = 0
+        self.deliver_at_ms = 0
+        self.ttl_ms = 0
+        self.max_retries: int | None = None
+        self.sequenced = False
+        self.request: tuple[Sent, ...] = ()
+        """Everything that was published together with it."""
+        self.stored = 0
+
+    @property
+    def deduplicated(self) -> bool:
+        return self.sequenced or bool(self.client_id)
+
+
+def token_of(payload: bytes) -> int:
+    return int(payload[: payload.index(b":")])

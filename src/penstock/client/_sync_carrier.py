@@ -1,0 +1,40 @@
+"""The blocking shell's way from a call to its result: send, read, and try again as long as that makes sense."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+from penstock.client._calls import Call
+from penstock.client._retry import Policy, Retry
+from penstock.client._sync_pool import Pool
+from penstock.errors import PenstockError
+
+T = TypeVar("T")
+
+
+class Carrier:
+    """What queues and sessions of a client share. Thread-safe."""
+
+    def __init__(self, pool: Pool, policy: Policy):
+        self._pool = pool
+        self._policy = policy
+
+    def request(self, call: Call[T], retry: Retry | None = None) -> T:
+        """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""
+        while True:
+            try:
+                return call.result(self._pool.exchange(call))
+            except PenstockError as error:
+                retry = retry or self.new_retry()
+                delay = retry.delay_after(error, time.monotonic(), reached_before=self._pool.reached)
+                if delay is None:
+                    raise
+            time.sleep(delay)
+
+    def new_retry(self, *, within_s: float | None = None) -> Retry:
+        """For one call; `within_s` is for one that is not worth the client's whole patience."""
+        return Retry(self._policy if within_s is None else self._policy.within(within_s))
+
+    def close(self) -> None:
+        self._pool.close()
