@@ -20,6 +20,10 @@ from penstock.core.records import Record
 from sim.sent import Sent, token_of
 
 
+OVERHEAD_BYTES = 250
+"""More than a message ever takes on the disk beyond its payload."""
+
+
 class Violation(Exception):
     """Something that must never happen, happened. `invariant` is a number of docs/simulation.md."""
 
@@ -279,7 +283,7 @@ class Ledger:
             if sent.deduplicated and token in queue.tokens:
                 raise Violation("I6", f"message {token} is stored twice: {queue.tokens[token]}, and at {record.offset}")
             message = Message(
-                queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload)
+                queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload) + OVERHEAD_BYTES
             )
             sent.stored += 1
             queue.tokens[token] = message

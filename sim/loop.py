@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from asyncio import base_events
-from typing import Any
+from typing import Any, TypeVar
+
+H = TypeVar("H", bound=asyncio.Handle)
 
 OWNER: contextvars.ContextVar[object | None] = contextvars.ContextVar("owner", default=None)
 """The process that a task or a timer belongs to; None for the world around it."""
@@ -28,6 +30,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._selector = self
         self.outside = contextvars.Context()
         """For callbacks that no process owns: packets on the wire, the world's own timers."""
+        self._dead: list[object] = []
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
@@ -42,10 +45,27 @@ class VirtualLoop(base_events.BaseEventLoop):
         return ()
 
     def end_process(self, owner: object) -> None:
-        """Nothing that belongs to this process runs from now on."""
+        """Nothing that belongs to this process runs from now on, not even what its current step still asks for."""
+        self._dead.append(owner)
         for handle in (*self._ready, *self._scheduled):  # type: ignore[attr-defined]
             if handle._context is not None and handle._context.get(OWNER) is owner:
                 handle.cancel()
+
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        handle = super().call_soon(callback, *args, context=context)
+        return self._unless_dead(handle)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        return self._unless_dead(handle)
+
+    def _unless_dead(self, handle: H) -> H:
+        owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
+        if owner is not None and owner in self._dead:
+            handle.cancel()
+        return handle
 
     def _process_events(self, event_list: Any) -> None:
         pass

@@ -49,6 +49,7 @@ class Plan:
         self._on = {name: rng.random() < RARE.get(name, 0.5) for name in (*FEATURES, *FAULTS)}
         self.segment_bytes = rng.choice((2, 4, 8, 16, 32, 64)) * 1024
         self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
+        self.zero_ahead_bytes = rng.choice((0, 100, 4096))
         self.segments_kept = rng.randint(1, 3)
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
         self.fsync: Fsync = "always"

@@ -100,7 +100,9 @@ class MachineAgainstModel(RuleBasedStateMachine):
         except PenstockError as error:
             assert snapshot.digest(self.shard) == before, f"{command} was refused and still changed something"
             return error
-        assert snapshot.digest(self.shard) == before, f"deciding {command} changed hard state"
+        # A tick takes what time has made due off the list it stands on; every other decision only looks.
+        if type(command) is not commands.Tick:
+            assert snapshot.digest(self.shard) == before, f"deciding {command} changed hard state"
         for record in decision.records:
             self.applied(record)
         return decision.reply
@@ -112,14 +114,14 @@ class MachineAgainstModel(RuleBasedStateMachine):
         apply(self.shard, record)
 
     def let_time_work(self) -> None:
-        if self.shard.next_deadline_ms() > self.now:
-            self.check_nothing_is_late()
-            return
-        advance(self.shard, self.now)
-        if self.shard.needs_tick():
-            self.decided(commands.Tick())
-        assert self.shard.next_deadline_ms() > self.now, "time has done its work, and still has something to do"
-        self.check_nothing_is_late()
+        for _ in range(10):
+            if self.shard.next_deadline_ms() > self.now:
+                self.check_nothing_is_late()
+                return
+            advance(self.shard, self.now)
+            if self.shard.needs_tick():
+                self.decided(commands.Tick())
+        raise AssertionError("time has done its work ten times over, and still has something to do")
 
     def check_nothing_is_late(self) -> None:
         """No lease past its deadline; no message past its time to live, unless somebody has it or just had it."""
@@ -238,10 +240,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         turn = self.shard.queues[number].turn
         predicted = self.model.predict_lease(number, queue.groups[group], wanted, turn, self.now)
         reply = self.submit(command)
-        got = [
-            (run.partition, offset, run.attempt) for run in reply for offset in range(run.first, run.first + run.count)
-        ]
-        assert got == predicted
+        assert expanded(reply) == predicted
         deadline = self.now + (lease_ms or queue.config.lease_ms)
         for run in reply:
             assert (run.queue, run.nonce, run.deadline) == (number, self.entropy, deadline)
@@ -359,8 +358,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
                 for twin in (loaded, replayed):
                     twin.queues[number].turn = 0
                     reply = decide(twin, commands.Lease(number, name, 10_000, 0), self.now).reply
-                    offered = [(run.partition, o, run.attempt) for run in reply for o in range(run[2], run[2] + run[3])]
-                    assert offered == predicted, "after a restart the next lease would differ"
+                    assert expanded(reply) == predicted, "after a restart the next lease would differ"
 
     def replayed(self) -> Shard:
         """The sum of the records, brought to the present; which makes no new ones."""
@@ -368,7 +366,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         for data in self.records:
             for _, record in decode(memoryview(data)):
                 apply(shard, record)
-        if shard.next_deadline_ms() <= self.now:
+        while shard.next_deadline_ms() <= self.now:
             advance(shard, self.now)
             if shard.needs_tick():
                 assert decide(shard, commands.Tick(), self.now).records == [], "a tick that had its fact makes it again"
@@ -443,6 +441,10 @@ class MachineAgainstModel(RuleBasedStateMachine):
         return round(self.now + wait - spread), round(self.now + wait + spread)
 
 
+def expanded(reply: list[commands.LeasedRun]) -> list[tuple[int, int, int]]:
+    return [(run.partition, offset, run.attempt) for run in reply for offset in range(run.first, run.first + run.count)]
+
+
 def seen_state(partition, progress, offset: int, now: int) -> State | None:
     """The state of a message as `state.py` says it is to be read; None for whatever is over."""
     if progress.is_done(offset):
@@ -455,5 +457,5 @@ def seen_state(partition, progress, offset: int, now: int) -> State | None:
     return State.SCHEDULED if offset in partition.scheduled else State.READY
 
 
-MachineAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
+MachineAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, report_multiple_bugs=False)
 TestMachine = MachineAgainstModel.TestCase

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -59,16 +60,17 @@ Handler = Callable[[Request], Awaitable[Reply]]
 class HttpServer:
     """Serves a handler and remembers every request. `async with`."""
 
-    def __init__(self, handler: Handler):
+    def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None):
         self.handler = handler
+        self._tls = tls
         self.requests: list[Request] = []
         self.connections = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
         return self
 
     async def __aexit__(self, *exc):

@@ -63,9 +63,10 @@ def test_a_fast_consumer_needs_one_round_trip_per_refill():
                 async with message:
                     pass
         assert broker.state == ["acked"] * 100
-        # 20 at first, then 10 each time half of the buffer is used, and a few calls around the end.
-        assert server.paths().count("/v1/lease") <= 1 + 8 + 3
-        assert server.paths().count("/v1/ack") <= 2
+        # 20 at first, then 10 each time half of the buffer is used, and a few calls around the end. On a machine that
+        # is busy with something else an ack may run out of patience and go alone, but never one per message.
+        assert server.paths().count("/v1/lease") <= 1 + 8 + 4
+        assert server.paths().count("/v1/ack") <= 1 + 8 + 4
 
     run_with_broker(test)
 
@@ -401,8 +402,24 @@ def test_a_batch_loop_is_one_call_per_batch():
                 await batch.ack()
                 assert broker.state[batch[0].offset : batch[-1].offset + 1] == ["acked"] * 10
         assert sizes == [10] * 10
-        assert server.paths() == ["/v1/publish", *["/v1/lease"] * 12]
+        # The first ack goes alone, the last two calls find nothing.
+        assert server.paths() == ["/v1/publish", "/v1/lease", "/v1/ack", *["/v1/lease"] * 11]
         assert acks_in(server.requests)[0].endswith(".0-9")
+
+    run_with_broker(test)
+
+
+def test_who_takes_one_batch_or_one_message_and_leaves_has_leased_nothing_more():
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            await publish(client, 10)
+            async for batch in client.queue("orders").consume_batches(max=4):
+                await batch.ack()
+                break
+            async for message in client.queue("orders").consume(prefetch=1):
+                await message.ack()
+                break
+        assert broker.state == ["acked"] * 5 + ["ready"] * 5 and max(broker.attempts[5:]) == 0
 
     run_with_broker(test)
 

@@ -144,8 +144,8 @@ class Queue:
         the calls, and each once, however often the network made the client repeat itself; `id` extends that to your
         own repetitions: a second message with the same id within 24 hours is answered with the first one.
 
-        `key` keeps messages of the same key in order, `delay` or `deliver_at` (an aware datetime or epoch seconds) hold
-        the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting.
+        Messages of one `key` share a partition, and so their order. `delay` or `deliver_at` (an aware datetime or epoch
+        seconds) hold the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting.
 
         Raises TypeError for a value that is not JSON, InvalidRequest or TooLarge for what the server would refuse.
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
@@ -197,13 +197,14 @@ class Queue:
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled; see `Message`.
 
-        Up to `prefetch` messages wait in a local buffer, which is refilled when half of it is used. `lease` is how long
-        the server waits for a consumer that died; while it lives the lease is renewed. With `wait` the iteration ends
-        when nothing came for that many seconds. `consumer` is a name for people who look at the queue.
+        Up to `prefetch` messages wait in a local buffer, which is refilled when half of it is used; with `prefetch=1`
+        nothing is leased before you ask for it. `lease` is how long the server waits for a consumer that died; while it
+        lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
+        is a name for people who look at the queue.
         """
         size = ("prefetch", prefetch)
         terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
-        return Consumer(self._open_session(terms, low_water=prefetch // 2))
+        return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,

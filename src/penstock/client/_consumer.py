@@ -50,6 +50,7 @@ class Session:
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
         self._current: Message | MessageBatch | None = None
+        self._handed_out = 0
         self._acks: PendingAcks[_Waiter] = PendingAcks()
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
         self._fetching: asyncio.Task[None] | None = None
@@ -100,6 +101,7 @@ class Session:
 
     def _hand_out(self, current: Message | MessageBatch) -> None:
         self._current = current
+        self._handed_out += 1
         self.hold(current)
 
     def _move_on(self) -> None:
@@ -161,12 +163,19 @@ class Session:
     async def ack(self, spans: Sequence[Span]) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._acks.add(spans, waiter)
-        # With room in the buffer the same round trip can bring the next messages.
-        if self._fetching is None and self._ready_count <= max(self._low_water, 0) and self._closing is None:
+        if self._wants_more():
             self._start_fetch(0.0)
         else:
             self._flush()
         await waiter
+
+    def _wants_more(self) -> bool:
+        """True if an ack had better bring the next messages in the same round trip.
+
+        Not the first one: who takes one batch and leaves shall not have leased another.
+        """
+        room = self._ready_count <= max(self._low_water, 0)
+        return room and self._handed_out > 1 and self._fetching is None and self._closing is None
 
     def ack_soon(self, spans: Sequence[Span]) -> None:
         self._acks.add(spans, None)

@@ -27,6 +27,8 @@ _FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 4 * 4
 FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
 """What `frames` fills a frame up to; the rest is room for the header and the last offsets."""
 
+assert limits.CLIENT_ID_BYTES_MAX <= limits.KEY_BYTES_MAX, "the larger one stands for both when sizes are estimated"
+
 
 class Frame(NamedTuple):
     data: bytes
@@ -166,8 +168,6 @@ def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
     else:
         rows = [row(value, PLAIN) for value in values]
         return [each.payload for each in rows], [each.kind for each in rows]
-    if (largest := max(map(len, payloads))) > limits.PAYLOAD_BYTES_MAX:
-        raise _too_large(largest)
     return payloads, kinds
 
 
@@ -195,10 +195,13 @@ def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | 
 
 def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
     count = len(payloads)
+    largest = max(map(len, payloads))
+    if largest > limits.PAYLOAD_BYTES_MAX:
+        raise _too_large(largest)
     first = 0
-    # Almost every chunk fits as it is; only one that does not is walked message by message.
     texts: list[Sequence[Any]] = [columns[column] for column in (layout.KEY, layout.ID) if column in columns]
-    if sum(map(len, payloads)) + sum(sum(map(len, text)) for text in texts) + overhead * count > FRAME_BYTES_TARGET:
+    # Almost every chunk fits as it is, whatever its sizes are in detail; only one that may not is walked.
+    if (largest + overhead + len(texts) * limits.KEY_BYTES_MAX) * count > FRAME_BYTES_TARGET:
         size = 0
         for at in range(count):
             more = len(payloads[at]) + sum(len(text[at]) for text in texts) + overhead

@@ -45,6 +45,7 @@ class Session:
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
         self._current: Message | MessageBatch | None = None
+        self._handed_out = 0
         self._fetch_lock = threading.Lock()
         self._lock = threading.Condition()
         self._acks: PendingAcks[None] = PendingAcks()
@@ -93,6 +94,7 @@ class Session:
 
     def _hand_out(self, current: Message | MessageBatch) -> None:
         self._current = current
+        self._handed_out += 1
         self.hold(current)
 
     def _move_on(self) -> None:
@@ -145,8 +147,10 @@ class Session:
 
     def ack(self, spans: Sequence[Span]) -> None:
         """Returns when the ack is durable; raises StaleReceipt for messages that were no longer leased."""
-        # With an empty buffer the same round trip can bring the next messages, unless another thread is at it.
-        if not self._ready and not self._closed and self._fetch_lock.acquire(blocking=False):
+        # With an empty buffer the same round trip can bring the next messages, unless another thread is at it. Not the
+        # first one: who takes one batch and leaves shall not have leased another.
+        more = self._handed_out > 1 and not self._ready and not self._closed
+        if more and self._fetch_lock.acquire(blocking=False):
             try:
                 lost = self._fetch(spans, 0.0)
             finally:
@@ -251,6 +255,7 @@ class Session:
                 renew_at = self._keeper.next_at()
                 times = [at for at in (self._flush_at, renew_at) if at is not None]
                 if self._stopped or (self._closed and not times):
+                    self._helper = None
                     return
                 self._helper_until = min(times, default=math.inf)
                 if self._helper_until > now:

@@ -43,8 +43,12 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         shard.paths[record.path] = record.queue
         shard.next_queue = record.queue + 1
         return
-    queue.config = record.config
+    kept_nothing, queue.config = queue.config.retention.mode == "until_acked", record.config
     for partition in queue.partitions:
+        if kept_nothing and record.config.retention.mode == "keep":
+            # What every group had finished was let go; readers that begin later do not get it back.
+            for first, stop in partition.finished(partition.start, partition.end):
+                partition.gone.add(first, stop)
         _move_start(queue, partition)
 
 
@@ -72,7 +76,11 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
     queue.group_names[record.group] = record.name
     for partition, start in zip(queue.partitions, record.starts, strict=True):
         progress = Progress(start)
-        for first, stop in partition.gone.within(start, partition.end):
+        over = list(partition.gone.within(start, partition.end))
+        if queue.config.retention.mode == "until_acked":
+            # Finished by everybody until now, so its bytes may be gone already.
+            over += partition.finished(start, partition.end)
+        for first, stop in over:
             progress.mark_done(first, stop)
         for due, first, count in partition.schedule:
             for offset in range(first, first + count):
@@ -180,7 +188,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
     for at in range(0, len(runs), 3):
         first, count, attempt = runs[at : at + 3]
         stop = first + count
-        if first >= progress.cursor and first not in progress.skip:
+        # A run may begin with messages off the cursor's path (their delay is over) and go on along it.
+        if any(progress.skip.gaps(max(first, progress.cursor), stop)):
             progress.cursor = stop
             progress.skip.remove_below(stop)
         if record.settled:

@@ -13,7 +13,7 @@ from penstock.errors import InvalidRequest
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["none", "fixed", "exponential"] = "exponential"
     base_ms: int = 1_000
-    factor: float = 2
+    factor: float = 2.0
     cap_ms: int = 60_000
     jitter: float = 0.1
 

@@ -434,7 +434,7 @@ def _tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noq
     for queue_number, number in shard.overdue_partitions:
         if queue_number in shard.queues:
             partition = shard.queues[queue_number].partitions[number]
-            ranges = _expire(partition)
+            ranges = _expire(partition, keeps=shard.queues[queue_number].config.retention.mode == "keep")
             if ranges:
                 made.append(records.Expired(now_ms, queue_number, number, ranges.flat()))
             if partition.overdue:
@@ -443,8 +443,11 @@ def _tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noq
     return Decision(made, None)
 
 
-def _expire(partition: Partition) -> RangeSet:
-    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is settled."""
+def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
+    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is settled.
+
+    What everybody has finished has nothing left to expire, unless it is kept for readers to come.
+    """
     ended, later = RangeSet(), RangeSet()
     for first, stop in partition.overdue:
         for inside, after in partition.gone.gaps(max(first, partition.start), stop):
@@ -455,27 +458,11 @@ def _expire(partition: Partition) -> RangeSet:
                 later.add(inside, after)
     for first, stop in later:
         ended.remove(first, stop)
-    if partition.progress:
-        # Done in every group: nothing left to expire.
-        for first, stop in list(ended):
-            for inside, after in _done_in_all(partition, first, stop):
-                ended.remove(inside, after)
+    for first, stop in [] if keeps else list(ended):
+        for inside, after in partition.finished(first, stop):
+            ended.remove(inside, after)
     partition.overdue = list(later)
     return ended
-
-
-def _done_in_all(partition: Partition, first: int, stop: int) -> list[tuple[int, int]]:
-    done = [(first, stop)]
-    for progress in partition.progress.values():
-        done = [
-            piece
-            for inside, after in done
-            for piece in [
-                *([(inside, min(after, progress.floor))] if inside < progress.floor else []),
-                *progress.done.within(max(inside, progress.floor), after),
-            ]
-        ]
-    return done
 
 
 _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {

@@ -100,7 +100,10 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
             )
             for name, entry in queue.dedup.producers.items()
         ],
-        "partitions": [_dump_partition(partition, now_ms) for partition in queue.partitions],
+        "partitions": [
+            _dump_partition(partition, now_ms, keeps=queue.config.retention.mode == "keep")
+            for partition in queue.partitions
+        ],
     }  # fmt: skip
 
 
@@ -131,14 +134,14 @@ def _load_place(values: list[Any]) -> Place:
     return Place(values[0], values[1], int.from_bytes(values[2], "big"))
 
 
-def _dump_partition(partition: Partition, now_ms: int) -> dict[str, Any]:
+def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[str, Any]:
     return {
         "start": partition.start,
         "end": partition.end,
         "gone": partition.gone.flat(),
         "schedule": _dump_schedule(partition, now_ms),
         "expiries": _merged([entry for entry in partition.expiries if entry[0] > now_ms]),
-        "overdue": _overdue(partition, now_ms),
+        "overdue": _overdue(partition, now_ms, keeps=keeps),
         "max_retries": sorted(partition.max_retries.items()),
         "dead": [(*place, letter) for place, letter in sorted(partition.dead.items())],
         "progress": [(group, *_dump_progress(progress)) for group, progress in sorted(partition.progress.items())],
@@ -188,8 +191,8 @@ def _merged(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return merged
 
 
-def _overdue(partition: Partition, now_ms: int) -> list[tuple[int, int]]:
-    """Past their time to live and not over yet."""
+def _overdue(partition: Partition, now_ms: int, *, keeps: bool) -> list[tuple[int, int]]:
+    """Past their time to live and not over yet; the rule of `decide._expire`."""
     late = RangeSet(partition.overdue)
     for due, first, count in partition.expiries:
         if due <= now_ms:
@@ -197,6 +200,9 @@ def _overdue(partition: Partition, now_ms: int) -> list[tuple[int, int]]:
     late.remove_below(partition.start)
     for first, stop in partition.gone:
         late.remove(first, stop)
+    for first, stop in [] if keeps else list(late):
+        for inside, after in partition.finished(first, stop):
+            late.remove(inside, after)
     return list(late)
 
 

@@ -202,6 +202,20 @@ class Partition:
         """True if an entry of the schedule with this due time still speaks for this message."""
         return offset in self.scheduled and self.moved.get(offset, due) == due
 
+    def finished(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """What of `[first, stop)` every group is done with; nothing as long as there is no group."""
+        done = [(first, stop)] if self.progress else []
+        for progress in self.progress.values():
+            done = [
+                piece
+                for inside, after in done
+                for piece in [
+                    *([(inside, min(after, progress.floor))] if inside < progress.floor else []),
+                    *progress.done.within(max(inside, progress.floor), after),
+                ]
+            ]
+        return done
+
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes somebody may still ask for: retained, undone in a group, or a dead letter."""
         alive = RangeSet()

@@ -189,10 +189,13 @@ class ShardLoop:
         """Let time do what it does, before anything is decided at `now_ms`."""
         if self.shard.next_deadline_ms() > now_ms:
             return
-        woken = advance(self.shard, now_ms)
-        if self.shard.needs_tick():
-            decision = decide(self.shard, commands.Tick(), now_ms)
-            self._park(decision.records, None, None)
+        woken: set[int] = set()
+        # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
+        while self.shard.next_deadline_ms() <= now_ms:
+            woken |= advance(self.shard, now_ms)
+            if self.shard.needs_tick():
+                decision = decide(self.shard, commands.Tick(), now_ms)
+                self._park(decision.records, None, None)
         for queue in woken:
             if self._waiters.has(queue):
                 self._waiters.serve(queue, self._grant)

@@ -8,7 +8,8 @@ Two things a program can lose are kept apart, because the remedies differ:
   have arrived, each whole, torn (at a byte, a sector or a page), or as zeros; of the entries of a directory since its
   last sync any prefix. A file whose entry never arrived is gone, however often it was synced itself.
 
-Errors are injected by `faults`, which is asked before every operation that changes something. A sync that fails marks
+Errors are injected by `faults`, which is asked before every operation that changes something, and may also end the
+process right there, between a write and its sync or between a rename and the sync of its directory. A sync that fails marks
 its pages clean and forgets their content, as Linux does: the data can still be read through the cache, a second sync
 reports success, and after the cache is dropped there are zeros. A disk with a `capacity` writes what fits and then
 raises ENOSPC.
@@ -25,13 +26,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from penstock.batch import Buffer
 
 T = TypeVar("T")
 
-Operation = Literal["create", "write", "write_at", "sync", "truncate", "allocate", "rename", "remove", "sync_dir"]
+Operation = Literal["create", "write", "sync", "truncate", "allocate", "rename", "remove", "sync_dir"]
 Verdict: TypeAlias = OSError | Literal["cut"] | None
 """What `faults` wants: nothing, an error, or (of a write) that the process dies in the middle of it."""
 
@@ -130,13 +131,13 @@ class SimFiles:
         *,
         latency: Callable[[], float] = lambda: 0.0,
         faults: Callable[[Operation, str], Verdict] = lambda _operation, _path: None,
-        on_stop: Callable[[ProcessStopped], None] | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ):
         self.latency = latency
         """Seconds that the next piece of offloaded work takes."""
         self.faults = faults
         self.on_stop = on_stop
-        """Told when `faults` ended the process inside offloaded work."""
+        """Told when `faults` ends the process. Whoever listens calls `kill` or `crash` once the stack is unwound."""
         self.capacity: int | None = None
         """Bytes the disk has; None for as many as you like."""
         self._directories: dict[str, _Directory] = {}
@@ -145,11 +146,14 @@ class SimFiles:
         self._locks: dict[str, int] = {}
         self._work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._timer: asyncio.Handle | None = None
+        self._dying = False
+        """The process was ended in the middle of something: whatever its stack still tries, fails."""
 
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """The process ends: its work, its handles and its locks are gone. What it has written can still be read."""
+        self._dying = False
         self._handles.clear()
         self._locks.clear()
         self._work.clear()
@@ -209,6 +213,8 @@ class SimFiles:
         return self._handle(node, path) if node is not None else self._create(directory, name, path)
 
     def close(self, handle: int) -> None:
+        if self._dying:
+            raise ProcessStopped
         _, path = self._node(handle)
         del self._handles[handle]
         if self._locks.get(path) == handle:
@@ -217,19 +223,14 @@ class SimFiles:
     def size(self, handle: int) -> int:
         return self._node(handle)[0].size
 
-    def write(self, handle: int, parts: Sequence[Buffer]) -> None:
+    def write(self, handle: int, at: int, parts: Sequence[Buffer]) -> None:
         node, path = self._node(handle)
         data = b"".join(parts)
-        verdict = self.faults("write", path)
+        verdict = self._ask("write", path)
         if verdict is not None:
             # Half of it is as good as any part of it: what counts is that it is neither all nor nothing.
-            self._put(node, len(node.cache), data[: len(data) // 2])
-            raise ProcessStopped if verdict == "cut" else verdict
-        self._put(node, len(node.cache), data)
-
-    def write_at(self, handle: int, at: int, data: bytes) -> None:
-        node, path = self._node(handle)
-        self._fault("write_at", path)
+            self._put(node, at, data[: len(data) // 2])
+            self._carry_out(verdict)
         self._put(node, at, data)
 
     def read(self, handle: int, at: int, length: int) -> bytes:
@@ -237,12 +238,11 @@ class SimFiles:
 
     def sync(self, handle: int) -> None:
         node, path = self._node(handle)
-        verdict = self.faults("sync", path)
+        verdict = self._ask("sync", path)
         if verdict is not None:
-            if verdict == "cut":
-                raise ProcessStopped
-            node.fail_sync()
-            raise verdict
+            if verdict != "cut":
+                node.fail_sync()
+            self._carry_out(verdict)
         node.sync()
 
     def truncate(self, handle: int, size: int) -> None:
@@ -294,15 +294,18 @@ class SimFiles:
             self._timer = loop.call_later(self.latency(), self._do_next)
         return await future
 
+    def idle(self) -> bool:
+        return self._timer is None
+
+    def stop(self) -> None:
+        """There is no thread to end."""
+
     def _do_next(self) -> None:
         work, future = self._work.popleft()
         self._timer = None
         try:
             result = work()
-        except ProcessStopped as stopped:
-            if self.on_stop is None:
-                raise
-            self.on_stop(stopped)
+        except ProcessStopped:
             return
         except BaseException as error:
             if not future.done():
@@ -315,10 +318,22 @@ class SimFiles:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _ask(self, operation: Operation, path: str) -> Verdict:
+        if self._dying:
+            raise ProcessStopped
+        return self.faults(operation, path)
+
     def _fault(self, operation: Operation, path: str) -> None:
-        verdict = self.faults(operation, path)
+        verdict = self._ask(operation, path)
         if verdict is not None:
-            raise ProcessStopped if verdict == "cut" else verdict
+            self._carry_out(verdict)
+
+    def _carry_out(self, verdict: OSError | Literal["cut"]) -> NoReturn:
+        if verdict != "cut":
+            raise verdict
+        self._dying = True
+        self.on_stop()
+        raise ProcessStopped
 
     def _put(self, node: _Node, at: int, data: bytes) -> None:
         growth = at + len(data) - node.size

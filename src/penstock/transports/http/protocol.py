@@ -14,6 +14,37 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from penstock import limits
 
 
+class OneWrite:
+    """A transport that sends the head and the body of an answer together.
+
+    The server writes them one after the other, and on a socket without delay that is two packets, two system calls and
+    two wake-ups of the client, which can do nothing with the first.
+    """
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class HttpProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -27,7 +58,7 @@ class HttpProtocol(HttpToolsProtocol):
     # -- headers ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,0 +1,255 @@
+"""Every answer of the broker against the ledger, at the moment it leaves: no answer may say what is not durable.
+
+The invariants are those of docs/simulation.md. Checks of records among themselves are in `sim/ledger.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.errors import (
+    Conflict, DiskFull, FencedProducer, InvalidRequest, PenstockError, QueueFull, QueueNotFound, Unavailable,
+)  # fmt: skip
+from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
+from penstock.wire.delivery import Settled
+from sim.ledger import Ledger, Message, Violation
+from sim.network import Call
+from sim.plan import Plan
+from sim.sent import Sent
+
+
+class Checkers:
+    def __init__(self, plan: Plan, ledger: Ledger):
+        self._plan = plan
+        self._ledger = ledger
+        self._handed: set[tuple[int, int]] = set()
+        """(lease, offset) that somebody was given."""
+        self._taken: set[tuple[int, int]] = set()
+        """(message id, group) of at-most-once deliveries."""
+        self._acked: set[tuple[int, int]] = set()
+        """(lease, offset) whose ack was confirmed."""
+        self._new: set[int] = set()
+        """Ids of messages that a publish was told to have stored."""
+        self._ends: dict[tuple[int, int], int] = {}
+        self.deliveries = 0
+        self._by_method: dict[str, Callable[[Call, Any], None]] = {
+            "publish": self._publish,
+            "lease": self._lease,
+            "ack": self._settle,
+            "nack": self._settle,
+            "reject": self._settle,
+            "extend": self._settle,
+            "cancel": self._cancel,
+            "reschedule": self._reschedule,
+            "read": self._read,
+            "peek": self._peek,
+        }
+
+    def answer(self, call: Call, reply: Any) -> None:
+        check = self._by_method.get(call.method)
+        if check is not None:
+            check(call, reply)
+
+    def refusal(self, call: Call, error: PenstockError) -> None:
+        """A refusal must have a reason in this run."""
+        has = self._plan.has
+        allowed = (
+            isinstance(error, Unavailable)
+            or (isinstance(error, DiskFull) and (has("full") or has("full_hard")))
+            or (isinstance(error, QueueFull) and call.method == "publish" and has("max_messages"))
+            or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
+            or (isinstance(error, QueueNotFound) and has("deletes"))
+            or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
+            or (type(error) is Conflict and call.method in ("publish", "purge_queue", "delete_queue"))
+        )
+        if not allowed:
+            raise Violation("I8", f"{call.method} was refused without a reason in this run: {error!r}")
+
+    # -- publish ------------------------------------------------------------------------------------------------------
+
+    def _publish(self, call: Call, reply: PublishReply) -> None:
+        if reply.durable != (self._plan.fsync == "always"):
+            raise Violation("I1", f"a publish under fsync {self._plan.fsync} was answered with durable={reply.durable}")
+        parts: Sequence[Sequence[Sent]] = call.about
+        answered = 0
+        for run in reply.runs:
+            rows = run.rows if run.rows is not None else range(len(parts[run.part]))
+            for position, row in enumerate(rows):
+                self._published(run, position, parts[run.part][row])
+                answered += 1
+        if answered != sum(map(len, parts)):
+            raise Violation("I1", f"a publish of {sum(map(len, parts))} messages was answered for {answered}")
+
+    def _published(self, run: PublishedRun, position: int, sent: Sent) -> None:
+        number = run.id + position
+        message = self._ledger.by_id.get(number)
+        if message is None or message.sent is not sent:
+            raise Violation("I1", f"message {sent.token} was confirmed, but is not in the journal ({message})")
+        if (message.queue.path, message.partition, message.offset) != (run.queue, run.partition, run.offset + position):
+            raise Violation("I1", f"{message} was confirmed as {run.queue}/{run.partition}@{run.offset + position}")
+        if run.duplicate and not sent.deduplicated:
+            raise Violation("I6", f"{message} was called a duplicate, but has neither an id nor a number")
+        if not run.duplicate:
+            if number in self._new:
+                raise Violation("I6", f"{message} was confirmed twice as new")
+            self._new.add(number)
+
+    # -- lease --------------------------------------------------------------------------------------------------------
+
+    def _lease(self, call: Call, reply: LeaseReply) -> None:
+        self._check_settled(call.options.get("ack", ()), reply.results, "ack")
+        count = 0
+        for run in reply.runs:
+            count += run.count
+            if run.receipt is None:
+                self._delivered_once(call, run)
+            else:
+                self._delivered(call, run, run.receipt)
+        if count > call.options["max"]:
+            raise Violation("I8", f"{count} messages were leased where {call.options['max']} were asked for")
+        self.deliveries += count
+
+    def _delivered(self, call: Call, run: DeliveredRun, receipt: str) -> None:
+        parsed = parse_receipt_prefix(receipt[:-1])
+        lease = self._ledger.leases.get(parsed[1]) if parsed is not None else None
+        if lease is None or parsed is None or lease.nonce != parsed[2]:
+            raise Violation("I3", f"receipt {receipt} was handed out, but its lease is not in the journal")
+        group = lease.queue.groups[lease.group]
+        if (lease.consumer, group) != (call.options["consumer"], call.options["group"]):
+            raise Violation("I3", f"{call.options['consumer']} was given the lease of {lease.consumer} ({group})")
+        for position in range(run.count):
+            offset = run.offset + position
+            if lease.taken.get(offset) != run.attempt:
+                raise Violation("I8", f"offset {offset} came as attempt {run.attempt} of lease {lease.id}, not its own")
+            if (lease.id, offset) in self._handed:
+                raise Violation("I3", f"offset {offset} of lease {lease.id} was handed out twice")
+            self._handed.add((lease.id, offset))
+        self._check_content(run)
+
+    def _delivered_once(self, call: Call, run: DeliveredRun) -> None:
+        for message in self._check_content(run):
+            group = next(n for n, name in message.queue.groups.items() if name == call.options["group"])
+            fate = message.fates.get(group)
+            if fate is None or fate.final == "" or (message.id, group) in self._taken:
+                raise Violation("I2", f"{message} was delivered at most once, again")
+            self._taken.add((message.id, group))
+
+    def _check_content(self, run: DeliveredRun) -> list[Message]:
+        """The bytes that were published, under the id and the position they were published with."""
+        found = []
+        for position, payload in enumerate(run.batch.payloads()):
+            message = self._ledger.by_id.get(run.id + position)
+            if message is None or payload != message.sent.payload:
+                raise Violation("I1", f"{run.queue}/{run.partition}@{run.offset + position} holds other bytes: {message}")
+            place = (message.queue.path, message.partition, message.offset, message.at)
+            if place != (run.queue, run.partition, run.offset + position, run.published_at_ms):
+                raise Violation("I1", f"{message} was found at {run.queue}/{run.partition}@{run.offset + position}")
+            found.append(message)
+        if len(found) != run.count:
+            raise Violation("I1", f"a run of {run.count} messages carries {len(found)}")
+        return found
+
+    # -- settle -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, call: Call, results: list[Settled]) -> None:
+        self._check_settled(call.arguments[0], results, call.method)
+
+    def _check_settled(self, receipts: Sequence[str], results: list[Settled], method: str) -> None:
+        answered = 0
+        for result in results:
+            prefix, _, tail = result.receipt.rpartition(".")
+            parsed, offsets = parse_receipt_prefix(prefix), parse_offsets(tail)
+            assert parsed is not None and offsets is not None, "clients of the simulation forge nothing"
+            answered += offsets[1] + 1 - offsets[0]
+            for offset in range(offsets[0], offsets[1] + 1):
+                self._check_outcome(parsed[1], offset, result, method)
+        asked = sum(_width(receipt) for receipt in receipts)
+        if answered != asked:
+            raise Violation("I3", f"{method} of {asked} receipts was answered for {answered}")
+
+    def _check_outcome(self, lease_id: int, offset: int, result: Settled, method: str) -> None:
+        settled = self._ledger.settled.get((lease_id, offset))
+        status = result.status
+        where = f"offset {offset} of lease {lease_id}"
+        if status == "stale":
+            lease = self._ledger.leases.get(lease_id)
+            if lease is not None and offset in lease.held:
+                raise Violation("I3", f"{where} was called stale and is held")
+        elif status == "extended":
+            if result.deadline_at_ms not in self._ledger.extended.get((lease_id, offset), ()):
+                raise Violation("I3", f"{where} was extended to {result.deadline_at_ms}, which the journal denies")
+        elif settled is None or settled != (status, result.due_at_ms):
+            raise Violation("I3", f"{where}: {method} was answered {status} ({result.due_at_ms}), true is {settled}")
+        elif status == "acked":
+            if (lease_id, offset) in self._acked:
+                raise Violation("I3", f"{where} was acked twice")
+            self._acked.add((lease_id, offset))
+
+    # -- cancel, reschedule -------------------------------------------------------------------------------------------
+
+    def _cancel(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+        self._check_touched(reply, "cancelled", lambda message: message.ended == "cancelled")
+
+    def _reschedule(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+        self._check_touched(reply, "rescheduled", lambda message: not message.plain)
+
+    def _check_touched(
+        self, reply: tuple[int, list[Touched]], status: str, holds: Callable[[Message], bool]
+    ) -> None:
+        count, results = reply
+        if count != sum(result.status == status for result in results):
+            raise Violation("I8", f"{count} were {status}, the results say otherwise")
+        for result in results:
+            message = self._ledger.by_id[ulid_value(result.id)]
+            if result.status == status and not (holds(message) or message.ended):
+                raise Violation("I8", f"{message} was answered {status} and is not")
+            if result.status == "cancelled" and message.ended not in ("cancelled", "purged", "deleted"):
+                raise Violation("I8", f"{message} was answered cancelled and is {message.ended or 'alive'}")
+            if result.status == "not_found" and _wanted(message):
+                raise Violation("I1", f"{message} is alive and was not found")
+            if result.status == "done" and not (message.ended or any(f.final for f in message.fates.values())):
+                raise Violation("I1", f"{message} is alive and was called done")
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def _read(self, call: Call, reply: ReadReply) -> None:
+        for run in reply.runs:
+            self._check_content(run)
+        queue = self._ledger.paths.get(call.arguments[0])
+        number = call.options["partition"]
+        if queue is None or not queue.partitions[number].messages:
+            return
+        partition = queue.partitions[number]
+        place = (queue.number, number)
+        if reply.end_offset < self._ends.get(place, 0):
+            raise Violation("I1", f"{queue.path}/{number} ended at {self._ends[place]}, now at {reply.end_offset}")
+        self._ends[place] = reply.end_offset
+        first = reply.start_offset if call.options["offset"] == "earliest" else int(call.options["offset"])
+        seen = {run.offset + i for run in reply.runs for i in range(run.count)}
+        for message in partition.messages[max(first, partition.start) : reply.next_offset]:
+            if message.offset not in seen and _wanted(message):
+                raise Violation("I1", f"a read from {first} to {reply.next_offset} passed over {message}")
+
+    def _peek(self, call: Call, runs: list[DeliveredRun]) -> None:
+        for run in runs:
+            for message in self._check_content(run):
+                if message.ended in ("cancelled", "expired"):
+                    raise Violation("I8", f"{message} is {message.ended} and was shown by a peek")
+
+
+def _wanted(message: Message) -> bool:
+    """Somebody may still ask for its bytes."""
+    partition = message.queue.partitions[message.partition]
+    if message.ended or message.offset < partition.start:
+        return False
+    if message.queue.config.retention.mode == "keep":
+        return True
+    return not message.finished()
+
+
+def _width(receipt: str) -> int:
+    offsets = parse_offsets(receipt.rpartition(".")[2])
+    assert offsets is not None
+    return offsets[1] + 1 - offsets[0]

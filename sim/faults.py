@@ -1,0 +1,134 @@
+"""What goes wrong, and when. One fault at a time is begun; those that last may overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from penstock.testing.clock import SimulatedMachine
+from penstock.testing.files import Operation, SimFiles, Verdict
+from sim.loop import VirtualLoop, later
+from sim.plan import Plan
+
+SOFT_FULL_BYTES = (0, 200, 4_000)
+"""Room that a filling disk has left before it is full for the first time."""
+
+
+class Victim(Protocol):
+    """What faults are done to."""
+
+    def kill(self, *, power: bool) -> None:
+        """End the process, and with `power` the machine; it comes back by itself."""
+
+    def drain_and_restart(self) -> None: ...
+
+
+class DiskFaults:
+    """Errors and deaths at exact operations of the disk; the plan is a countdown."""
+
+    def __init__(self) -> None:
+        self._countdown: dict[str, int] = {}
+
+    def arm(self, what: str, operations: int) -> None:
+        self._countdown[what] = operations
+
+    def disarm(self) -> None:
+        self._countdown.clear()
+
+    def __call__(self, operation: Operation, path: str) -> Verdict:  # noqa: ARG002  every path is as good
+        if not self._countdown:
+            return None
+        verdict: Verdict = None
+        for what in list(self._countdown):
+            if what == "eio_write" and operation != "write":
+                continue
+            if what == "eio_sync" and operation not in ("sync", "sync_dir"):
+                continue
+            self._countdown[what] -= 1
+            if self._countdown[what] <= 0:
+                del self._countdown[what]
+                if what.startswith("cut"):
+                    return "cut"
+                verdict = OSError(errno.EIO, "the disk has failed")
+        return verdict
+
+
+class Faults:
+    def __init__(
+        self, loop: VirtualLoop, plan: Plan, files: SimFiles, disk: DiskFaults, machine: SimulatedMachine, victim: Victim
+    ):
+        self._loop = loop
+        self._plan = plan
+        self._files = files
+        self._disk = disk
+        self._machine = machine
+        self._victim = victim
+        self._rng = plan.rng("faults")
+        self._latency_s = 0.002
+        self.cut_is_power = False
+        """What the next death at a disk operation takes with it."""
+        self.counts: dict[str, int] = {}
+        kinds: dict[str, Callable[[Random], None]] = {
+            "kill": lambda _: victim.kill(power=False),
+            "power": lambda _: victim.kill(power=True),
+            "cuts": self._cut,
+            "eio_write": lambda rng: disk.arm("eio_write", rng.randint(1, 30)),
+            "eio_sync": lambda rng: disk.arm("eio_sync", rng.randint(1, 20)),
+            "full": self._full,
+            "full_hard": self._full_hard,
+            "slow": self._slow,
+            "steps": self._step,
+            "drift": lambda rng: machine.set_drift(rng.choice((-0.05, -0.0005, 0.0, 0.0005, 0.05))),
+            "restarts": lambda _: victim.drain_and_restart(),
+        }
+        self._kinds = [(name, begin) for name, begin in kinds.items() if plan.has(name)]
+
+    async def run(self, until_s: float) -> None:
+        rng = self._rng
+        while self._kinds:
+            await asyncio.sleep(rng.expovariate(1 / self._plan.fault_every_s))
+            if self._loop.time() >= until_s:
+                return
+            name, begin = rng.choice(self._kinds)
+            self.counts[name] = self.counts.get(name, 0) + 1
+            begin(rng)
+
+    def heal(self) -> None:
+        self._disk.disarm()
+        self._files.capacity = None
+        self._latency_s = 0.002
+        self._machine.set_drift(0.0)
+
+    def latency_s(self) -> float:
+        return self._latency_s * (0.5 + self._rng.random())
+
+    def _cut(self, rng: Random) -> None:
+        """The process or the machine dies at some operation soon: between a write and its sync, inside a rename..."""
+        self.cut_is_power = self._plan.has("power") and rng.random() < 0.7
+        self._disk.arm("cut", rng.randint(1, rng.choice((8, 60))))
+
+    def _full(self, rng: Random) -> None:
+        self._files.capacity = self._files.used() + rng.choice(SOFT_FULL_BYTES)
+        later(self._loop, 2 + rng.random() * 15, self._unfill)
+
+    def _full_hard(self, rng: Random) -> None:
+        """Somebody else eats whatever is freed: not even the reserve helps."""
+        self._files.capacity = 0
+        later(self._loop, 1 + rng.random() * 6, self._unfill)
+
+    def _unfill(self) -> None:
+        self._files.capacity = None
+
+    def _slow(self, rng: Random) -> None:
+        self._latency_s = rng.choice((0.1, 0.5, 2.0))
+        later(self._loop, 1 + rng.random() * 8, self._speed_up)
+
+    def _speed_up(self) -> None:
+        self._latency_s = 0.002
+
+    def _step(self, rng: Random) -> None:
+        size_ms = rng.choice((900, 20_000, 3_600_000, 86_400_000, 31_536_000_000))
+        self._machine.step(size_ms * rng.choice((-1, 1)))

@@ -1,0 +1,159 @@
+"""An engine that tells the ledger what has become durable, and otherwise is the engine it wraps.
+
+The journal port is the one place through which every fact passes, so watching it is watching everything, without a
+single hook in the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from penstock.batch import Buffer
+from penstock.core import snapshot
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.state import Shard
+from penstock.journal.codec import decode
+from penstock.journal.frame import HEADER, Frame
+from penstock.journal.port import Engine, ShardJournal, Tail
+from sim.ledger import Ledger, Violation
+
+SLEW = 0.1
+"""Journal time may run this much faster or slower than real time, but never jumps."""
+
+
+class History:
+    """Everything that ever became durable: in the ledger, and as a state that never saw a snapshot."""
+
+    def __init__(self, ledger: Ledger, seconds: Callable[[], float], report: Callable[[Violation], None]):
+        self.ledger = ledger
+        self.genesis = Shard()
+        """All records since the beginning, applied one by one."""
+        self.frames = 0
+        self._seconds = seconds
+        self._report = report
+        self._last_time: tuple[int, float] | None = None
+
+    def add(self, index: int, chain: bytes, body: memoryview) -> None:
+        facts = [record for _, record in decode(body)]
+        self.frames += 1
+        try:
+            self.ledger.feed(index, chain, facts)
+            for record in facts:
+                apply(self.genesis, record)
+        except Violation as violation:
+            self._report(violation)
+        except (KeyError, IndexError, AssertionError) as error:
+            # The journal names something that it never made: the ledger, or the machine itself, cannot follow it.
+            self._report(Violation("I8", f"frame {index} does not follow from those before it: {error!r}"))
+
+    def new_process(self) -> None:
+        """A process starts with a clock of its own."""
+        self._last_time = None
+
+    def check_clock(self, at_ms: int) -> None:
+        """A frame is stamped with this journal time, now."""
+        seconds = self._seconds()
+        if self._last_time is not None:
+            then_ms, then = self._last_time
+            elapsed_ms, journal_ms = (seconds - then) * 1000, at_ms - then_ms
+            if abs(journal_ms - elapsed_ms) > elapsed_ms * SLEW + 2:
+                self._report(Violation("I5", f"journal time moved by {journal_ms} ms in {elapsed_ms:.0f} ms"))
+        self._last_time = (at_ms, seconds)
+
+    def digest_at(self, by_ms: int) -> str:
+        advance(self.genesis, by_ms)
+        return snapshot.digest(self.genesis)
+
+
+class ObservedJournal:
+    """Satisfies `ShardJournal`."""
+
+    def __init__(self, inner: ShardJournal, history: History):
+        self._inner = inner
+        self._history = history
+        self.term = inner.term
+
+    @property
+    def tail(self) -> Tail:
+        return self._inner.tail
+
+    @property
+    def durable(self) -> bool:
+        return self._inner.durable
+
+    @property
+    def short_of_space(self) -> bool:
+        return self._inner.short_of_space
+
+    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
+        header = HEADER.unpack(parts[0])
+        self._history.check_clock(header[8])
+        locator = await self._inner.append(index, parts, may_block=may_block)
+        self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
+        return locator
+
+    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
+        async for locator, frame in self._inner.replay(after):
+            yield locator, frame
+
+    def read(self, locator: int, skip: int, length: int) -> bytes:
+        return self._inner.read(locator, skip, length)
+
+    async def trim(self, upto: int) -> None:
+        await self._inner.trim(upto)
+
+    async def first_kept(self) -> int:
+        return await self._inner.first_kept()
+
+    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        await self._inner.put_blob(name, parts)
+
+    def read_blob(self, name: str, start: int, length: int) -> bytes:
+        return self._inner.read_blob(name, start, length)
+
+    async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
+        return await self._inner.list_blobs(prefix)
+
+    async def delete_blob(self, name: str) -> None:
+        await self._inner.delete_blob(name)
+
+    async def check_space(self) -> None:
+        await self._inner.check_space()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class ObservedEngine:
+    """Satisfies `Engine`."""
+
+    def __init__(self, inner: Engine, history: History):
+        self._inner = inner
+        self._history = history
+
+    def node_id(self, fresh: bytes) -> bytes:
+        return self._inner.node_id(fresh)
+
+    async def acquire(self, shard: int, owner: bytes) -> ObservedJournal:
+        journal = await self._inner.acquire(shard, owner)
+        await self._catch_up(journal)
+        return ObservedJournal(journal, self._history)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _catch_up(self, journal: ShardJournal) -> None:
+        """What was on its way when the last process ended has arrived or has not: now we know. Nothing else may differ."""
+        ledger = self._history.ledger
+        if journal.tail.index < ledger.index:
+            raise Violation(
+                "I1", f"frame {ledger.index} was durable, and after recovery the journal ends with {journal.tail.index}"
+            )
+        async for _, frame in journal.replay(ledger.index - 1 if ledger.index else 0):
+            if frame.index == ledger.index:
+                if frame.chain != ledger.chain:
+                    raise Violation("I10", f"frame {frame.index} is not the one that was written")
+            elif frame.index > ledger.index:
+                self._history.add(frame.index, frame.chain, frame.body)
+        self._history.new_process()

@@ -1,0 +1,157 @@
+"""The operator: creates the queues, then cancels, moves, reads, reconfigures, purges and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Conflict, PenstockError
+from sim.network import NoAnswer
+from sim.plan import QueuePlan
+
+if TYPE_CHECKING:
+    from sim.workload import Workload
+
+LATE_GROUPS = 2
+
+
+class Operator:
+    def __init__(self, workload: Workload):
+        self._workload = workload
+        self._plan = plan = workload.plan
+        self._rng = plan.rng("operator")
+        self._late_groups = 0
+        actions: dict[str, list[Callable[[], Awaitable[None]]]] = {
+            "cancels": [self._cancel, self._cancel_key],
+            "reschedules": [self._reschedule, self._reschedule_key],
+            "reads": [self._read, self._read, self._peek],
+            "patches": [self._patch],
+            "purges": [self._purge],
+            "deletes": [self._delete],
+            "late_groups": [self._late_group],
+        }
+        self._actions = [action for name, some in actions.items() if plan.has(name) for action in some]
+
+    async def set_up(self) -> None:
+        for queue in self._plan.queues:
+            await self._put(queue)
+
+    async def meddle(self) -> None:
+        rng = self._rng
+        while self._actions and self._workload.working():
+            await asyncio.sleep(rng.expovariate(1 / (4 * self._plan.pace)))
+            await rng.choice(self._actions)()
+
+    async def _put(self, queue: QueuePlan) -> None:
+        while self._workload.working():
+            try:
+                await self._workload.network.call("put_queue", queue.path, queue.config)
+            except NoAnswer:
+                await asyncio.sleep(0.2)
+            except PenstockError as error:
+                if not error.retryable:
+                    return
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await self._workload.network.call(method, *arguments, **options)
+        except (NoAnswer, PenstockError) as error:
+            return error
+
+    def _queue(self) -> QueuePlan:
+        return self._rng.choice(self._plan.queues)
+
+    def _some_known(self) -> tuple[str, list[str]] | None:
+        known = self._workload.known
+        if not known:
+            return None
+        queue, _ = self._rng.choice(known)
+        ids = [text for path, text in known if path == queue]
+        return queue, self._rng.sample(ids, min(len(ids), self._rng.choice((1, 1, 3))))
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    async def _cancel(self) -> None:
+        chosen = self._some_known()
+        if chosen is not None:
+            await self._call("cancel", chosen[0], ids=chosen[1])
+
+    async def _cancel_key(self) -> None:
+        if self._rng.random() < 0.3:
+            await self._call("cancel", self._queue().path, key=self._key())
+
+    async def _reschedule(self) -> None:
+        chosen = self._some_known()
+        if chosen is not None:
+            when = self._rng.choice(
+                ({"delay_ms": 0}, {"delay_ms": 4_000}, {"deliver_at_ms": max(0, self._workload.ledger.now_ms - 1_000)})
+            )
+            await self._call("reschedule", chosen[0], ids=chosen[1], **when)
+
+    async def _reschedule_key(self) -> None:
+        await self._call("reschedule", self._queue().path, key=self._key(), delay_ms=self._rng.choice((0, 1_500)))
+
+    def _key(self) -> str:
+        from sim.workload import KEYS
+
+        return self._rng.choice(KEYS).decode()
+
+    async def _read(self) -> None:
+        queue = self._queue()
+        partition = self._rng.randrange(queue.config.get("partitions", 1))
+        offset = self._rng.choice(("earliest", "earliest", "3"))
+        wait_ms = self._rng.choice((0, 0, 2_000))
+        await self._call(
+            "read", queue.path, partition=partition, offset=offset, max=self._rng.choice((1, 10, 500)),
+            wait_ms=wait_ms, wait_s=wait_ms / 1000,
+        )  # fmt: skip
+
+    async def _peek(self) -> None:
+        await self._call("peek", self._queue().path, max=self._rng.choice((1, 20)))
+        await self._call("stats", self._queue().path)
+
+    async def _patch(self) -> None:
+        queue = self._queue()
+        changes: list[dict[str, Any]] = [
+            {"max_retries": 2},
+            {"lease_ms": 3_000},
+            {"dead_letter": False},
+            {"dead_letter": True},
+            {"delay_ms": 300},
+            {"delay_ms": 0},
+            {"max_messages": 50} if self._plan.has("max_messages") else {"max_retries": 0},
+            {"ttl_ms": 15_000} if self._plan.has("ttl") else {"max_retries": 5},
+            {"retention": {"mode": "keep", "ms": None, "bytes": None}} if self._plan.has("keep") else {"lease_ms": 2_000},
+            {"retention": {"mode": "until_acked", "ms": None, "bytes": None}},
+        ]
+        await self._call("patch_queue", queue.path, self._rng.choice(changes))
+
+    async def _purge(self) -> None:
+        if self._rng.random() < 0.3:
+            await self._confirmed("purge_queue", self._queue())
+
+    async def _delete(self) -> None:
+        if self._rng.random() < 0.3:
+            queue = self._queue()
+            await self._confirmed("delete_queue", queue)
+            if self._rng.random() < 0.7:
+                await self._put(queue)
+
+    async def _confirmed(self, method: str, queue: QueuePlan) -> None:
+        first = await self._call(method, queue.path)
+        if isinstance(first, Conflict):
+            await self._call(method, queue.path, confirm=first.details["confirm"])
+
+    async def _late_group(self) -> None:
+        """A reader that comes late, stays for a while and goes without a word."""
+        if self._late_groups < LATE_GROUPS and self._rng.random() < 0.2:
+            self._late_groups += 1
+            name = f"late-{self._late_groups}"
+            stay_s = self._workload.network.now_s() + self._rng.choice((1, 20, 60))
+            self._workload.spawn(
+                self._workload.consume(self._queue().path, name, name, min(stay_s, self._workload.until_s))
+            )

@@ -1,0 +1,158 @@
+"""One life of the broker process: the real engine, shard, loop, housekeeper and facade, on simulated files and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from penstock.broker.service import Broker
+from penstock.clock import SystemClock
+from penstock.core import invariants, snapshot
+from penstock.engines.local import journal
+from penstock.engines.local.engine import LocalEngine
+from penstock.errors import PenstockError
+from penstock.journal.port import EngineError
+from penstock.runtime.host import ShardHost, open_shard
+from penstock.testing.clock import SimulatedMachine
+from penstock.testing.files import SimFiles
+from sim.checkers import Checkers
+from sim.ledger import Violation
+from sim.loop import VirtualLoop, process_context
+from sim.network import Call, Network
+from sim.observed import History, ObservedEngine
+from sim.plan import Plan
+
+ROOT = "/data"
+CHECK_INVARIANTS_EVERY = 25
+"""Requests between two looks at the whole state."""
+
+
+class Process:
+    """Use `start`; end it by `VirtualLoop.end_process`. All of its tasks run in `context`."""
+
+    def __init__(
+        self, loop: VirtualLoop, plan: Plan, files: SimFiles, machine: SimulatedMachine, history: History,
+        checkers: Checkers, entropy: Random, report: Callable[[Violation], None], on_failure: Callable[[str], None],
+    ):  # fmt: skip
+        self.context = process_context(self)
+        self.calls: dict[Call, None] = {}
+        self.broker: Broker | None = None
+        self.host: ShardHost | None = None
+        self.network: Network | None = None
+        self.served = 0
+        self._loop = loop
+        self._plan = plan
+        self._files = files
+        self._machine = machine
+        self._history = history
+        self._checkers = checkers
+        self._entropy = entropy
+        self._report = report
+        self._on_failure = on_failure
+        self._engine: ObservedEngine | None = None
+
+    async def start(self) -> None:
+        """Raises OSError or EngineError if the files cannot be opened now."""
+        plan = self._plan
+        journal.ZERO_AHEAD_BYTES = plan.zero_ahead_bytes
+        local = LocalEngine(ROOT, fsync=plan.fsync, files=self._files, segment_bytes=plan.segment_bytes)
+        self._engine = engine = ObservedEngine(local, self._history)
+        node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
+        self.host = host = await open_shard(
+            engine, 0, SystemClock(self._machine), node, on_failure=self._on_failure, on_trouble=self._on_trouble,
+            segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
+        )  # fmt: skip
+        self.broker = Broker(host, self._entropy.getrandbits)
+        await self.check_state()
+
+    async def stop(self) -> None:
+        """As on SIGTERM."""
+        assert self.broker is not None and self._engine is not None
+        await self.broker.close()
+        await self._engine.close()
+
+    async def check_state(self) -> None:
+        """The live state must be the sum of the records, and hold together (I9).
+
+        The state is taken now; a cut tells when everything decided so far is durable, and then the history must have
+        led to the same state, whatever snapshots and restarts the live one has been through.
+        """
+        assert self.host is not None
+        loop = self.host.loop
+        if loop.failed is not None:
+            return
+        shard = loop.shard
+        self.check_invariants()
+        live = snapshot.digest(shard)
+        by_ms = max(shard.now_ms, shard.advanced_ms)
+
+        def compare(index: int, chain: bytes, locator: int) -> None:  # noqa: ARG001  the shape of a cut
+            if index != self._history.ledger.index:
+                self._report(Violation("I9", f"a cut behind frame {index}, the history is at another"))
+            elif self._history.digest_at(by_ms) != live:
+                self._report(Violation("I9", f"the state after frame {index} is not what the journal adds up to"))
+
+        try:
+            await loop.cut(compare)
+        except (EngineError, PenstockError):
+            return
+
+    def check_invariants(self) -> None:
+        assert self.host is not None
+        try:
+            invariants.check(self.host.loop.shard)
+        except AssertionError as error:
+            self._report(Violation("I9", f"the state does not hold together: {error}"))
+
+    def check_housekeeper(self) -> None:
+        """It must live as long as the shard does, or the journal grows for ever (I11)."""
+        if self.host is not None and self.host.loop.failed is None and not self.host.loop.closing:
+            task = self.host.upkeep._task
+            if task.done():
+                error = None if task.cancelled() else task.exception()
+                self._report(Violation("I11", f"the housekeeper is gone: {error!r}"))
+
+    def _on_trouble(self, trouble: str) -> None:
+        """What the broker survives, but should not have to: all but a full disk is a bug."""
+        if "disk full" not in trouble:
+            self._report(Violation("I11", trouble))
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def serve(self, call: Call) -> bool:
+        if self.broker is None:
+            return False
+        self.calls[call] = None
+        call.task = self._loop.create_task(self._answer(call, self.broker), context=self.context)
+        return True
+
+    async def _answer(self, call: Call, broker: Broker) -> None:
+        assert self.network is not None
+        result: Any = None
+        refusal: PenstockError | None = None
+        try:
+            result = getattr(broker, call.method)(*call.arguments, **call.options)
+            if asyncio.iscoroutine(result):
+                result = await result
+            self._checkers.answer(call, result)
+        except PenstockError as error:
+            refusal = error
+            try:
+                self._checkers.refusal(call, error)
+            except Violation as violation:
+                self._report(violation)
+        except Violation as violation:
+            self._report(violation)
+        except asyncio.CancelledError:
+            self.calls.pop(call, None)
+            raise
+        except Exception as error:
+            # An error that is not ours to give would be a 500: a bug, whatever else it is.
+            self._report(Violation("I8", f"{call.method}{call.options} failed inside the broker: {error!r}"))
+        self.calls.pop(call, None)
+        self.served += 1
+        if self.served % CHECK_INVARIANTS_EVERY == 0:
+            self.check_invariants()
+        self.network.answer(call, result, refusal)
