@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.core import records
 from penstock.core.config import QueueConfig
+from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
 from sim.sent import Sent, token_of
@@ -280,8 +282,9 @@ class Ledger:
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
-            if sent.deduplicated and token in queue.tokens:
-                raise Violation("I6", f"message {token} is stored twice: {queue.tokens[token]}, and at {record.offset}")
+            first = queue.tokens.get(token)
+            if first is not None and sent.deduplicated and record.at - first.at <= limits.DEDUP_WINDOW_MS:
+                raise Violation("I6", f"{first} is stored again, at {record.partition}@{record.offset + row}")
             message = Message(
                 queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload) + OVERHEAD_BYTES
             )
@@ -336,8 +339,12 @@ class Ledger:
         if record.at < max(message.due, fate.due):
             early = max(message.due, fate.due) - record.at
             raise Violation("I5", f"{message} was delivered {early} ms before its time")
-        if message.expires and message.expires <= record.at and message.free_since <= message.expires:
+        if message.expires and message.expires <= record.at and not self._held_past_expiry(message, record.at):
             raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
+
+    def _held_past_expiry(self, message: Message, now_ms: int) -> bool:
+        """A message that somebody has does not expire; it is looked at again a moment after they let go."""
+        return message.leased() or message.expires < message.free_since >= now_ms - LEASED_PAST_EXPIRY_RECHECK_MS
 
     def _check_order(
         self, partition: LedgerPartition, unfinished: dict[int, Fate], record: records.Leased, last: int

@@ -110,9 +110,8 @@ class Process:
         """It must live as long as the shard does, or the journal grows for ever (I11)."""
         if self.host is not None and self.host.loop.failed is None and not self.host.loop.closing:
             task = self.host.upkeep._task
-            if task.done():
-                error = None if task.cancelled() else task.exception()
-                self._report(Violation("I11", f"the housekeeper is gone: {error!r}"))
+            if task.done() and not task.cancelled() and not isinstance(task.exception(), EngineError):
+                self._report(Violation("I11", f"the housekeeper is gone: {task.exception()!r}"))
 
     def _on_trouble(self, trouble: str) -> None:
         """What the broker survives, but should not have to: all but a full disk is a bug."""

@@ -156,6 +156,7 @@ class FakeBroker:
         self.leases = 0
         self.seen: dict[tuple[str, ...], dict[str, Any]] = {}
         self.errors: list[str] = []
+        self.released: list[str] = []
         self.arrived = asyncio.Event()
         self.before: Callable[[Request], Awaitable[Reply | None]] | None = None
         self.after: Callable[[Request], Awaitable[None]] | None = None
@@ -250,6 +251,12 @@ class FakeBroker:
         reply = self._settled(request, "retrying", "ready")
         self.arrived.set()
         return reply
+
+    async def on_release(self, request: Request) -> Reply:
+        released = self._settle(request.json()["receipts"], "released", "ready")
+        self.released += [settled.receipt for settled in released]
+        self.arrived.set()
+        return json_reply({"results": released})
 
     async def on_reject(self, request: Request) -> Reply:
         self.errors.append(request.json()["error"])

@@ -94,6 +94,10 @@ class FakeBroker:
         self._note("nack", receipts, delay_ms, error)
         return [Settled(receipt, "retrying", due_at_ms=1) for receipt in receipts]
 
+    async def release(self, receipts):
+        self._note("release", receipts)
+        return [Settled(receipt, "released") for receipt in receipts]
+
     async def reject(self, receipts, *, error=""):
         self._note("reject", receipts, error)
         return [Settled(receipt, "dead_lettered") for receipt in receipts]

@@ -218,6 +218,7 @@ def test_peeking():
             ("reject", (["a"], "e")),
             [{"receipt": "a", "status": "dead_lettered"}],
         ),
+        ("/v1/release", {"receipts": ["a"]}, ("release", (["a"],)), [{"receipt": "a", "status": "released"}]),
         (
             "/v1/extend",
             {"receipts": ["a"], "lease_ms": 1000},

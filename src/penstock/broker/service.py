@@ -147,6 +147,11 @@ class Broker:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
 
+    async def release(self, receipts: Sequence[str]) -> list[Settled]:
+        """Give back what was not handled: ready again at once, as if it had not been delivered."""
+        claims = Claims(receipts)
+        return claims.results(await self._loop.submit(commands.Release(claims.claims)))
+
     async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))

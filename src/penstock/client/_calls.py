@@ -129,8 +129,8 @@ def extend(receipts: Sequence[str], *, lease_ms: int) -> Call[list[Settled]]:
 
 
 def release(receipts: Sequence[str]) -> Call[list[Settled]]:
-    """Give back what was leased ahead and never handled. The API has no release of its own, so the attempt counts."""
-    return nack(receipts, delay_ms=0, error="given back by a consumer that closed before handling it")
+    """Give back what was leased ahead and never handled; it does not count as an attempt."""
+    return _settle("release", receipts, {})
 
 
 def _settle(verb: str, receipts: Sequence[str], more: dict[str, Any]) -> Call[list[Settled]]:

@@ -91,13 +91,19 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
 
 
 def _trimmed(shard: Shard, record: records.Trimmed) -> None:
-    queue = shard.queues[record.queue]
-    partition = queue.partitions[record.partition]
-    partition.start = max(partition.start, record.start)
+    partition = shard.queues[record.queue].partitions[record.partition]
+    before, partition.start = partition.start, max(partition.start, record.start)
     partition.gone.remove_below(partition.start)
+    partition.scheduled.remove(before, partition.start)
+    if partition.moved:
+        forget(partition.moved, before, partition.start)
     for progress in partition.progress.values():
         for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
             progress.mark_done(first, stop)
+    if partition.max_retries:
+        # Those that somebody holds keep their budget until they are finished.
+        wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
+        forget(partition.max_retries, 0, wanted)
 
 
 # -- messages in ------------------------------------------------------------------------------------------------
@@ -247,6 +253,14 @@ def _retried(shard: Shard, record: records.Retried) -> None:
     shard.arm(record.due, record.queue, record.partition, record.group)
 
 
+def _released(shard: Shard, record: records.Released) -> None:
+    progress = shard.queues[record.queue].partitions[record.partition].progress[record.group]
+    _release(shard, progress, record.lease, record.ranges)
+    for first, stop in pairs(record.ranges):
+        for offset in range(first, stop):
+            heappush(progress.ready, offset)
+
+
 def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
     queue = shard.queues[record.queue]
     partition = queue.partitions[record.partition]
@@ -316,10 +330,10 @@ def _move_start(queue: Queue, partition: Partition) -> None:
     if queue.config.retention.mode == "until_acked" and partition.progress:
         start = min([progress.floor for progress in partition.progress.values()])
         if start > partition.start:
+            if partition.max_retries:
+                forget(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
-            if partition.max_retries:
-                forget(partition.max_retries, 0, start)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -334,6 +348,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Extended: _extended,
     records.Acked: _acked,
     records.Retried: _retried,
+    records.Released: _released,
     records.DeadLettered: _dead_lettered,
     records.Expired: _ended,
     records.Cancelled: _ended,

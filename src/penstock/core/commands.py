@@ -125,6 +125,12 @@ class Reject(NamedTuple):
     error: str = ""
 
 
+class Release(NamedTuple):
+    """Give back what was not handled."""
+
+    claims: list[Claim]
+
+
 class Extend(NamedTuple):
     claims: list[Claim]
     lease_ms: int
@@ -158,6 +164,6 @@ class Tick(NamedTuple):
 
 
 Command: TypeAlias = (
-    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Extend | Cancel
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release | Extend | Cancel
     | Reschedule | Open | Tick
 )  # fmt: skip

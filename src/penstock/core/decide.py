@@ -299,6 +299,21 @@ def _reject(shard: Shard, command: commands.Reject, now_ms: int) -> Decision:
     return Decision(made, replies)
 
 
+def _release(shard: Shard, command: commands.Release, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        if lease is not None and parts:
+            ranges: list[int] = []
+            for part in parts:
+                _append_range(ranges, part.first, part.stop)
+            made.append(records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
+        replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "released") for part in parts]))
+    return Decision(made, replies)
+
+
 def _extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
     settling = _Settling(shard)
     made: list[Record] = []
@@ -473,6 +488,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Ack: _ack,
     commands.Nack: _nack,
     commands.Reject: _reject,
+    commands.Release: _release,
     commands.Extend: _extend,
     commands.Cancel: _cancel,
     commands.Reschedule: _reschedule,

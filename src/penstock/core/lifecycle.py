@@ -43,6 +43,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.SCHEDULED, "cancelled"): State.CANCELLED,
     (State.LEASED, "extended"): State.LEASED,
     (State.LEASED, "acked"): State.ACKED,
+    (State.LEASED, "released"): State.READY,
     (State.LEASED, "retried"): State.WAITING,
     (State.LEASED, "dead_lettered"): State.DEAD,
     (State.WAITING, "rescheduled"): State.WAITING,

@@ -106,6 +106,16 @@ class Retried(Fact, frozen=True, tag="retried"):
     error: str = ""
 
 
+class Released(Fact, frozen=True, tag="released"):
+    """Given back unhandled: ready again at once, and the delivery does not count as an attempt."""
+
+    queue: int
+    partition: int
+    group: int
+    lease: int
+    ranges: list[int]
+
+
 class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     queue: int
     partition: int
@@ -147,10 +157,10 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
-    | Retried | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+    | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
-    DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+    Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
 )  # fmt: skip

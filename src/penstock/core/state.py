@@ -8,7 +8,7 @@ one partition every offset is in exactly one place:
     in `leased`                        held by a lease
     in `retries`, not leased           failed before, waiting for `due` or ready again
     at or above `cursor`, not `skip`   never delivered, ready
-    the rest (below cursor, or skip)   published with a delay: scheduled, or ready since it came due
+    the rest (below cursor, or skip)   published with a delay: scheduled, or ready since it came due; or given back
 
 Fields are *hard* (the sum of the records, equal on every replay) or *soft* (caches for finding the next message
 fast, rebuilt from the hard ones). Each class says which are which; `snapshot.py` writes the hard ones only.

@@ -36,6 +36,8 @@ from penstock.runtime.solitude import Solitude
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
+FULL_PAUSE_S = 1.0
+"""After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
 
 
 Cut = Callable[[int, bytes, int], None]
@@ -75,7 +77,9 @@ class ShardLoop:
         self.log = log
         self.counters = Counters()
         self.failed: str | None = None
+        """Why the shard has stopped for good."""
         self.closing = False
+        self._without_room = False
         self._writer = writer
         self._clock = clock
         self._on_failure = on_failure
@@ -148,6 +152,8 @@ class ShardLoop:
         """
         if self.failed is not None:
             raise Failed(self.failed)
+        if self._without_room:
+            raise OutOfSpace("the disk is full")
         future = asyncio.get_running_loop().create_future()
         parked = Parked(None, future)
         parked.cut = cut
@@ -166,6 +172,8 @@ class ShardLoop:
     def _admit(self, command: Command) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
+        if self._without_room:
+            raise _no_room()
         if self._pile_bytes > limits.PENDING_BYTES_MAX or len(self._pile) > limits.PENDING_COMMANDS_MAX:
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
         if type(command) is commands.Publish:
@@ -218,7 +226,7 @@ class ShardLoop:
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_ms = NEVER_MS
-        if self.failed is None:
+        if self.failed is None and not self._without_room:
             self._advance(self._clock.now_ms())
             self._arm_timer()
 
@@ -337,11 +345,25 @@ class ShardLoop:
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
-            if parked.future is not None and not parked.future.done():
-                parked.future.set_result(parked.reply)
+            if parked.future is not None:
+                if not parked.future.done():
+                    parked.future.set_result(parked.reply)
+                elif parked.future.cancelled():
+                    self._give_back(parked.reply)
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
+
+    def _give_back(self, reply: Any) -> None:
+        """Whoever asked for these messages went away before they could be handed over."""
+        if isinstance(reply, list) and self.failed is None:
+            claims = [
+                commands.Claim(run.lease, run.nonce, run.first, run.first + run.count)
+                for run in reply
+                if isinstance(run, commands.LeasedRun) and not run.settled
+            ]
+            if claims:
+                self.submit(commands.Release(claims))
 
     def take_committed_bytes(self) -> int:
         taken, self._committed_bytes = self._committed_bytes, 0
@@ -351,14 +373,18 @@ class ShardLoop:
 
     async def _start_over(self, share: list[Parked]) -> None:
         """The commit was not written. Memory is ahead of the journal; the journal is right."""
-        error = DiskFull("the disk is full and even the reserve is used up; nothing was stored", retry_after_ms=5_000)
-        self._fail_parked([*share, *self._pile], error)
+        self._without_room = True
+        self._fail_parked([*share, *self._pile], _no_room())
         if self._reload is None:
             self._fail("the disk is full")
             return
-        self.failed = "the shard is being read again"
-        self.shard, self.log, self._writer = await self._reload()
-        self.failed = None
+        try:
+            self.shard, self.log, self._writer = await self._reload()
+        except Exception as error:  # then there is no state to go on with
+            self._fail(str(error) or repr(error))
+            return
+        await asyncio.sleep(FULL_PAUSE_S)
+        self._without_room = False
         self._arm_timer()
 
     def _fail(self, reason: str, share: list[Parked] | None = None) -> None:
@@ -390,6 +416,10 @@ class ShardLoop:
             self._timer.cancel()
         self._committer.cancel()
         self.failed = self.failed or "the broker is shut down"
+
+
+def _no_room() -> DiskFull:
+    return DiskFull("the disk is full and even the reserve is used up; nothing was stored", retry_after_ms=5_000)
 
 
 assert PREFIX.size == 12

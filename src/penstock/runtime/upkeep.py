@@ -23,7 +23,7 @@ from penstock.core import snapshot
 from penstock.core.commands import TrimPartition
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Queue
-from penstock.errors import PenstockError
+from penstock.errors import DiskFull, PenstockError
 from penstock.journal.blobs import HEADER as BLOB_HEADER
 from penstock.journal.blobs import SEGMENT_MAGIC, SegmentDescription, encode_snapshot, seal_blob, segment_prefix
 from penstock.journal.codec import encode
@@ -82,7 +82,7 @@ class Upkeep:
             self._loop.take_committed_bytes()
             try:
                 await self.round()
-            except OutOfSpace:
+            except (OutOfSpace, DiskFull):
                 self._on_trouble("upkeep found the disk full; the next round tries again")
             except EngineError:
                 return  # the loop meets the same failure and reports it
@@ -92,11 +92,13 @@ class Upkeep:
     async def round(self) -> None:
         """All four steps. Safe to call at any time; one at a time."""
         await self._retain()
+        log = self._loop.log
         bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
         if bound is not None:
             await self._seal(bound)
         await self._snapshot()
-        if bound is not None:
+        # If the shard was read again meanwhile, its messages are where they were before sealing.
+        if bound is not None and self._loop.log is log:
             await self._loop.journal.trim(bound.index)
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
         await self._remove_leftovers()
@@ -109,7 +111,7 @@ class Upkeep:
             try:
                 await self._snapshot()
                 await self._remove_leftovers()
-            except OutOfSpace:
+            except (OutOfSpace, DiskFull):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------

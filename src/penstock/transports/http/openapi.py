@@ -65,6 +65,12 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.SettleReply),),
         refusals=_DATA,
     ),
+    "release": Described(
+        "Not handled: back to the queue at once, as if not delivered.",
+        messages.AckRequest,
+        answers=((200, replies.SettleReply),),
+        refusals=_DATA,
+    ),
     "extend": Described(
         "Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA
     ),

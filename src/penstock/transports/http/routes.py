@@ -30,6 +30,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("ack", "POST", "/v1/ack", settle.ack),
     Operation("nack", "POST", "/v1/nack", settle.nack),
     Operation("reject", "POST", "/v1/reject", settle.reject),
+    Operation("release", "POST", "/v1/release", settle.release),
     Operation("extend", "POST", "/v1/extend", settle.extend),
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),

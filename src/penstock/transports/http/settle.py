@@ -1,4 +1,4 @@
-"""What becomes of messages: ack, nack, reject, extend by receipt; cancel and reschedule by id or key."""
+"""What becomes of messages: ack, nack, reject, release, extend by receipt; cancel and reschedule by id or key."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ async def nack(edge: Edge, request: Request) -> Answer:
 async def reject(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _reject_decoder)
     return json_answer({"results": await edge.broker.reject(asked.receipts, error=_shortened(asked.error))})
+
+
+async def release(edge: Edge, request: Request) -> Answer:
+    asked = await _asked(request, _ack_decoder)
+    return json_answer({"results": await edge.broker.release(asked.receipts)})
 
 
 async def extend(edge: Edge, request: Request) -> Answer:
