@@ -206,7 +206,12 @@ class Ledger:
             queue = self.queues[record.queue] = LedgerQueue(record.queue, record.path, record.config)
             self.paths[record.path] = queue
         for partition in queue.partitions:
-            partition.settle_start(queue.config)
+            start = partition.settle_start(queue.config)
+            if (queue.config.retention.mode, record.config.retention.mode) == ("until_acked", "keep"):
+                for message in partition.messages[start:]:
+                    if message.finished() and not message.ended:
+                        # It was let go before the queue began to keep things.
+                        message.ended = "let go"
         queue.config = record.config
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from penstock.batch import Buffer
 from penstock.core import snapshot
-from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.state import Shard
 from penstock.journal.codec import decode
@@ -62,8 +61,12 @@ class History:
         self._last_time = (at_ms, seconds)
 
     def digest_at(self, by_ms: int) -> str:
-        advance(self.genesis, by_ms)
-        return snapshot.digest(self.genesis)
+        """Of the state as it would be at this time. The time is not kept: a process may die having seen it alone."""
+        advanced_ms, self.genesis.advanced_ms = self.genesis.advanced_ms, by_ms
+        try:
+            return snapshot.digest(self.genesis)
+        finally:
+            self.genesis.advanced_ms = advanced_ms
 
 
 class ObservedJournal:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from typing import NamedTuple
 
+from penstock.core.state import Shard
 from penstock.journal.port import Damaged
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
@@ -55,7 +56,7 @@ class World:
         self.workload = Workload(self.loop, plan)
         self.ledger = Ledger(self.workload.sent)
         self.history = History(self.ledger, self.loop.time, self.report)
-        self.checkers = Checkers(plan, self.ledger)
+        self.checkers = Checkers(plan, self.ledger, self._live_state)
         self.network = Network(self.loop, plan, self)
         self.workload.connect(self.network, self.ledger)
         self.faults = Faults(self.loop, plan, self.files, disk, self.machine, self)
@@ -136,6 +137,10 @@ class World:
                 what = f"{len(unfinished)} unfinished, the first is {unfinished[0].message}" if unfinished else "no rest"
                 self.report(Violation("I12", f"{now_s - healed_s:.0f} s after the last fault: {what}"))
                 return
+
+    def _live_state(self) -> Shard:
+        assert self._process is not None and self._process.host is not None
+        return self._process.host.loop.shard
 
     def _now_ms(self) -> int | None:
         """Journal time, if there is a process that knows it."""

@@ -297,8 +297,7 @@ class Broker:
 
     def _stored_end(self, queue: Queue, partition: int) -> int:
         """End of what is durable: a decided publish may still be on its way to the disk."""
-        index = self._loop.log.indexes.get((queue.number, partition))
-        return index.ends[-1] if index is not None and len(index) else queue.partitions[partition].start
+        return max(self._loop.log.ends.get((queue.number, partition), 0), queue.partitions[partition].start)
 
     def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
         runs = []

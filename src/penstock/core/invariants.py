@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.ranges import RangeSet
-from penstock.core.state import Partition, Progress, Queue, Shard
+from penstock.core.state import Partition, Progress, Shard
 
 
 def check(shard: Shard) -> None:
@@ -24,7 +24,7 @@ def check(shard: Shard) -> None:
             for group, progress in partition.progress.items():
                 leased = held.pop((queue.number, number, group), RangeSet())
                 assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
-                _check_progress(queue, partition, progress, f"{where}, group {group}")
+                _check_progress(partition, progress, f"{where}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
 
 
@@ -36,11 +36,14 @@ def _check_partition(partition: Partition, where: str) -> None:
         assert offset < partition.end, where
 
 
-def _check_progress(queue: Queue, partition: Partition, progress: Progress, where: str) -> None:
+def _check_progress(partition: Partition, progress: Progress, where: str) -> None:
     assert progress.floor <= progress.cursor <= partition.end, f"{where}: floor, cursor, end out of order"
     assert progress.floor not in progress.done, f"{where}: the floor is done"
-    if queue.config.retention.mode == "until_acked":
-        assert partition.start <= progress.floor, f"{where}: the log begins after an unfinished message"
+    for first, stop in progress.done.gaps(progress.floor, partition.start):
+        # Retention moves the start over a message in somebody's hands; it stays theirs until it is finished.
+        for offset in range(first, stop):
+            delivered = offset in progress.leased or offset in progress.retries
+            assert delivered, f"{where}: the log begins after offset {offset}, which nobody has had"
     for first, stop in progress.leased:
         assert not progress.done.overlaps(first, stop), f"{where}: leased and done at once"
         assert first >= progress.floor, f"{where}: leased below the floor"

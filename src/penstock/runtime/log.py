@@ -135,6 +135,8 @@ class MessageLog:
     def __init__(self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX):
         self._journal = journal
         self.indexes: dict[tuple[int, int], PartitionIndex] = {}
+        self.ends: dict[tuple[int, int], int] = {}
+        """Per partition: behind the last message that is durable, also when nobody wants its bytes any more."""
         self._hot: dict[tuple[int, int], HotRecords] = {}
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
@@ -148,7 +150,9 @@ class MessageLog:
         index = self.indexes.get(place)
         if index is None:
             index = self.indexes[place] = PartitionIndex()
-        index.add(record.offset, record.offset + record.batch.count, locator, skip, length, record.id >> 80)
+        end = record.offset + record.batch.count
+        index.add(record.offset, end, locator, skip, length, record.id >> 80)
+        self.ends[place] = end
         if hot:
             hot_records = self._hot.get(place)
             if hot_records is None:

@@ -302,7 +302,7 @@ class ShardLoop:
                 self._in_flight = True
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
-                may_block = self._solitude.expected(len(share))
+                may_block = self._solitude.expected()
                 begun = self._clock.monotonic()
                 try:
                     locator = await self.journal.append(index, [header, *parts], may_block=may_block)
@@ -314,7 +314,7 @@ class ShardLoop:
                     return
                 finally:
                     self._in_flight = False
-                self._solitude.observe(may_block, len(share), len(self._pile), self._clock.monotonic() - begun)
+                self._solitude.observe(may_block, len(self._pile), self._clock.monotonic() - begun)
             self._release(share, locator)
 
     def _take_share(self) -> list[Parked]:

@@ -66,6 +66,9 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             continue
         _replay(shard, log, locator, frame.index, frame.body)
         replayed += 1
+    for number, queue in shard.queues.items():
+        for position, partition in enumerate(queue.partitions):
+            log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
     return Recovered(shard, log, writer, marks, next_segment, replayed)
 

@@ -1,9 +1,10 @@
-"""Is there one caller, or are there many? It decides on which thread a commit is written.
+"""Does anybody come while a commit is being written? It decides on which thread the next one is written.
 
-With many callers the disk works in its own thread while the loop decides the next batch. With one, who waits for the
-answer anyway, the way to that thread and back is a third of the time of a small commit. Nobody announces how many
-there are, so it is found out: now and then a commit goes through the thread, and if nobody else came meanwhile, the
-next few are written on the spot. A disk that is not quick is always left to its thread.
+With callers that come and go, the disk works in its own thread while the loop decides the next batch. Where all there
+are wait for this very commit (there is one caller, say), the way to that thread and back is a third of the time of a
+small commit and gains nothing. Nobody announces which it is, so it is found out: now and then a commit goes through
+the thread, and if nobody came meanwhile, the next few are written on the spot. A disk that is not quick is always
+left to its thread.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Solitude:
         self._alone = 0
         self._crowded = 0
 
-    def expected(self, commands: int) -> bool:
-        """True if the next commit, of this many commands, has the loop to itself."""
-        return commands == 1 and self._alone > 0
+    def expected(self) -> bool:
+        """True if the next commit probably has the loop to itself."""
+        return self._alone > 0
 
-    def observe(self, blocked: bool, commands: int, came_meanwhile: int, took_s: float) -> None:
-        """What the commit was like: written on the spot or not, how large, how many came while it was written."""
-        if commands > 1 or came_meanwhile:
+    def observe(self, blocked: bool, came_meanwhile: int, took_s: float) -> None:
+        """What the commit was like: written on the spot or not, how many came while it was written, how long it took."""
+        if came_meanwhile:
             self._alone, self._crowded = 0, CROWDED_COMMITS
         elif took_s > QUICK_S:
             self._alone, self._crowded = 0, max(self._crowded, SLOW_COMMITS)

@@ -84,6 +84,8 @@ class LocalJournal:
         files.make_dir(self._root)
         for name in ("journal", "blobs"):
             files.make_dir(f"{self._root}/{name}")
+            # Entries that a killed process made and did not come to sync are there, but not yet on the disk.
+            files.sync_dir(f"{self._root}/{name}")
         self.term = self._next_term()
         self._hint = files.open_cell(f"{self._root}/durable")
         known_durable = self._read_cell(self._hint) or 0
@@ -177,7 +179,7 @@ class LocalJournal:
                 f"{problem or 'the file ends before it'}"
             )
         rest = self._files.read(segment.handle, at, segment.size - at)
-        if not any(rest):
+        if rest.count(0) == len(rest):
             # Zeros written ahead of time: a clean end.
             segment.size = at
         elif problem is not None:
@@ -187,8 +189,9 @@ class LocalJournal:
                     f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset {at + following}"
                 )
             self._files.truncate(segment.handle, at)
-            self._files.sync(segment.handle)
             segment.size = segment.zeroed = at
+        # The same goes for its last frame. What the shard builds on, and tells others, must be durable.
+        self._files.sync(segment.handle)
         self.tail = Tail(index, chain)
 
     def _scan(self, segment: Segment) -> Iterator[tuple[int, Frame]]:
