@@ -43,6 +43,7 @@ class Checkers:
             "ack": self._settle,
             "nack": self._settle,
             "reject": self._settle,
+            "release": self._settle,
             "extend": self._settle,
             "cancel": self._cancel,
             "reschedule": self._reschedule,
@@ -212,7 +213,7 @@ class Checkers:
                 raise Violation("I8", f"{message} was answered cancelled and is {message.ended or 'alive'}")
             if result.status == "not_found" and _wanted(message):
                 raise Violation("I1", f"{message} is alive and was not found")
-            if result.status == "done" and not (message.ended or any(f.final for f in message.fates.values())):
+            if result.status == "done" and _untouched(message):
                 raise Violation("I1", f"{message} is alive and was called done")
 
     # -- reads --------------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ class Checkers:
         if reply.end_offset < self._ends.get(place, 0):
             raise Violation("I1", f"{queue.path}/{number} ended at {self._ends[place]}, now at {reply.end_offset}")
         self._ends[place] = reply.end_offset
-        first = reply.start_offset if call.options["offset"] == "earliest" else int(call.options["offset"])
+        first = max(reply.start_offset, 0 if call.options["offset"] == "earliest" else int(call.options["offset"]))
         seen = {run.offset + i for run in reply.runs for i in range(run.count)}
         # A read may hide what has been cancelled or has expired a moment ago, before that is durable.
         gone = self._live().queues[queue.number].partitions[number].gone
@@ -252,6 +253,12 @@ def _wanted(message: Message) -> bool:
     if message.queue.config.retention.mode == "keep":
         return True
     return not message.finished()
+
+
+def _untouched(message: Message) -> bool:
+    """Nothing has ended for it yet, and retention has not passed it."""
+    retained = message.offset >= message.queue.partitions[message.partition].start
+    return retained and not message.ended and not any(fate.final for fate in message.fates.values())
 
 
 def _width(receipt: str) -> int:

@@ -38,7 +38,7 @@ class Violation(Exception):
 class Fate:
     """One message in one group."""
 
-    __slots__ = ("attempt", "deadline", "due", "final", "lease", "message")
+    __slots__ = ("attempt", "deadline", "delivered", "due", "final", "lease", "message")
 
     def __init__(self, message: Message):
         self.message = message
@@ -48,6 +48,8 @@ class Fate:
         self.due = 0
         """Of the retry, if it is waiting for one."""
         self.final = ""
+        self.delivered = False
+        """Somebody has had it, whether that counted or not."""
 
 
 class Message:
@@ -168,6 +170,7 @@ class Ledger:
             records.Extended: self._extended,
             records.Acked: self._acked,
             records.Retried: self._retried,
+            records.Released: self._released,
             records.DeadLettered: self._dead_lettered,
             records.Expired: self._expired,
             records.Cancelled: self._cancelled,
@@ -314,13 +317,14 @@ class Ledger:
                 fate = unfinished.get(offset)
                 if fate is None:
                     raise self._wrongly_leased(queue, partition, record.group, offset)
-                self._check_turn(fate, attempt, record)
+                self._check_turn(partition, fate, attempt, record)
                 fate.attempt = attempt
+                fate.delivered = True
                 lease.taken[offset] = attempt
                 last = max(last, offset)
                 fate.lease, fate.deadline = record.lease, record.at + record.lease_ms
                 lease.held[offset] = fate
-        self._check_order(partition, unfinished, record, last)
+        self._check_order(unfinished, record, last)
         if record.settled:
             for fate in lease.held.values():
                 fate.lease = 0
@@ -335,7 +339,7 @@ class Ledger:
         how = message.ended or (fate.final if fate is not None else "not this group's")
         return Violation("I2", f"{message} was leased to group {queue.groups[group]} although it is {how}")
 
-    def _check_turn(self, fate: Fate, attempt: int, record: records.Leased) -> None:
+    def _check_turn(self, partition: LedgerPartition, fate: Fate, attempt: int, record: records.Leased) -> None:
         message = fate.message
         if fate.lease:
             raise Violation("I3", f"{message} is under lease {fate.lease}, and now under lease {record.lease} too")
@@ -346,29 +350,25 @@ class Ledger:
             raise Violation("I5", f"{message} was delivered {early} ms before its time")
         if message.expires and message.expires <= record.at and not self._held_past_expiry(message, record.at):
             raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
+        if message.plain and not fate.delivered:
+            if message.offset <= partition.order.get(record.group, -1):
+                raise Violation("I5", f"{message} came after a later one")
+            partition.order[record.group] = message.offset
 
     def _held_past_expiry(self, message: Message, now_ms: int) -> bool:
         """A message that somebody has does not expire; it is looked at again a moment after they let go."""
-        return message.leased() or message.expires < message.free_since >= now_ms - LEASED_PAST_EXPIRY_RECHECK_MS
+        if message.offset < message.queue.partitions[message.partition].start:
+            return True  # trimmed while somebody had it: retention has no more to say
+        return message.leased() or message.expires <= message.free_since >= now_ms - LEASED_PAST_EXPIRY_RECHECK_MS
 
-    def _check_order(
-        self, partition: LedgerPartition, unfinished: dict[int, Fate], record: records.Leased, last: int
-    ) -> None:
-        """Nothing that was ready is left behind something of a higher offset; first deliveries are in order."""
+    def _check_order(self, unfinished: dict[int, Fate], record: records.Leased, last: int) -> None:
+        """Nothing that was ready is left behind something of a higher offset."""
         for offset, fate in unfinished.items():
             if offset >= last:
                 break
             message = fate.message
             if not fate.lease and max(message.due, fate.due) <= record.at and not 0 < message.expires <= record.at:
                 raise Violation("I5", f"offset {last} was delivered before {message}, which was ready")
-        for at in range(0, len(record.runs), 3):
-            first, count, attempt = record.runs[at : at + 3]
-            if attempt == 1:
-                for offset in range(first, first + count):
-                    if partition.messages[offset].plain:
-                        if offset <= partition.order.get(record.group, -1):
-                            raise Violation("I5", f"{partition.messages[offset]} came after a later one")
-                        partition.order[record.group] = offset
 
     def _extended(self, record: records.Extended) -> None:
         lease = self.leases[record.lease]
@@ -389,6 +389,10 @@ class Ledger:
                 raise Violation("I8", f"{fate.message} is tried again after attempt {fate.attempt}, beyond its budget")
             fate.due = record.due
 
+    def _released(self, record: records.Released) -> None:
+        for fate in self._release(record, Settlement("released", None)):
+            fate.attempt -= 1
+
     def _dead_lettered(self, record: records.DeadLettered) -> None:
         for fate in self._release(record, Settlement("dead_lettered", None)):
             if record.reason == "max_retries" and fate.attempt <= self._budget(fate):
@@ -404,7 +408,7 @@ class Ledger:
         return fate.message.queue.config.max_retries if budget is None else budget
 
     def _release(
-        self, record: records.Acked | records.Retried | records.DeadLettered, outcome: Settlement
+        self, record: records.Acked | records.Retried | records.Released | records.DeadLettered, outcome: Settlement
     ) -> list[Fate]:
         fates = self._claimed(record.lease, record.ranges, outcome.status)
         lease = self.leases[record.lease]

@@ -16,7 +16,7 @@ FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
     "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "purges", "ranges", "reads", "rejects",
-    "reschedules", "sequences", "ttl",
+    "releases", "reschedules", "sequences", "ttl",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 

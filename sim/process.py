@@ -110,8 +110,10 @@ class Process:
         """It must live as long as the shard does, or the journal grows for ever (I11)."""
         if self.host is not None and self.host.loop.failed is None and not self.host.loop.closing:
             task = self.host.upkeep._task
-            if task.done() and not task.cancelled() and not isinstance(task.exception(), EngineError):
-                self._report(Violation("I11", f"the housekeeper is gone: {task.exception()!r}"))
+            # After an error of the disk it waits for the next commit to meet the same, and to end the process.
+            failing = self._plan.has("eio_write") or self._plan.has("eio_sync")
+            if task.done() and not failing:
+                self._report(Violation("I11", f"the housekeeper is gone: {task!r}"))
 
     def _on_trouble(self, trouble: str) -> None:
         """What the broker survives, but should not have to: all but a full disk is a bug."""

@@ -201,6 +201,8 @@ class Workload:
             await self._settle("nack", receipts, delay_ms=delay_ms, error="later")
         elif (chance := chance - plan.chance("rejects", 0.06)) < 0:
             await self._settle("reject", receipts, error="never")
+        elif (chance := chance - plan.chance("releases", 0.1)) < 0:
+            await self._settle("release", receipts)
         elif (chance := chance - plan.chance("forgets", 0.1)) < 0:
             return []
         elif (chance := chance - plan.chance("extends", 0.1)) < 0:

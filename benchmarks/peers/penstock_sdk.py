@@ -65,7 +65,7 @@ class PenstockSdk(Peer):
                         return
         else:
             # Leaving the consumer waits for the last acks: what `async with message` hands over is durable by then.
-            async with self._client.queue(queue).consume(prefetch=batch) as messages:
+            async with self._client.queue(queue).consume(prefetch=2 * batch) as messages:
                 async for message in messages:
                     async with message:
                         taken += bool(message.payload)

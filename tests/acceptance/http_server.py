@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +32,11 @@ class Answer(NamedTuple):
 class Server:
     """`penstock serve`, started and ready."""
 
-    def __init__(self, data_dir: Path, *flags: str):
+    def __init__(self, data_dir: Path, *flags: str, program: Sequence[str] = ("-m", "penstock")):
+        """`program` is what Python runs instead of the broker as it is shipped."""
         command = [
             sys.executable,
-            "-m",
-            "penstock",
+            *program,
             "serve",
             "--listen",
             "127.0.0.1:0",

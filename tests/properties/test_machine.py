@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive import Naive, NaiveQueue
 
+from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants, snapshot
 from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import QueueConfig, parse_config
-from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS, decide
+from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS, Fit, decide
 from penstock.core.lifecycle import State
 from penstock.core.records import Record
 from penstock.core.state import Shard
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.journal.codec import decode, encode
 
 START_MS = 1_760_000_000_000
@@ -74,6 +75,35 @@ def packed(values: object) -> dict:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(values))
 
 
+PUBLISHING = rule(
+    data=st.data(),
+    producer=st.sampled_from(["", "", "p", "q"]),
+    epoch=st.sampled_from([1, 1, 1, 2]),
+    seq=st.integers(0, 12),
+)
+LEASING = rule(
+    data=st.data(),
+    group=st.sampled_from(GROUPS),
+    wanted=st.sampled_from([1, 1, 2, 3, 100]),
+    lease_ms=st.sampled_from([None, None, 100, 2000]),
+)
+
+
+def four_fit(_queue: int, _partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
+    """As if every message took a quarter of what one reply can hold."""
+    each = limits.LEASE_REPLY_BYTES_MAX // 4
+    fitting = min(stop, first + room // each)
+    return fitting, (fitting - first) * each
+
+
+def has_leases(machine: MachineAgainstModel) -> bool:
+    return bool(machine.model.leases)
+
+
+def has_messages(machine: MachineAgainstModel) -> bool:
+    return any(queue.messages() for queue in machine.model.queues.values())
+
+
 class MachineAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -85,6 +115,8 @@ class MachineAgainstModel(RuleBasedStateMachine):
         self.claimable: list[tuple[int, int, int, int]] = []
         """(lease, nonce, first, stop) of everything that was ever leased."""
         self.entropy = 0
+        self.fit: Fit | None = None
+        self.reply_messages_max = 10**6
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -96,7 +128,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
     def decided(self, command: commands.Command) -> object:
         before = snapshot.digest(self.shard)
         try:
-            decision = decide(self.shard, command, self.now)
+            decision = decide(self.shard, command, self.now, self.fit)
         except PenstockError as error:
             assert snapshot.digest(self.shard) == before, f"{command} was refused and still changed something"
             return error
@@ -141,63 +173,49 @@ class MachineAgainstModel(RuleBasedStateMachine):
 
     # -- rules: queues ------------------------------------------------------------------------------------------------
 
-    @initialize(config=configs)
-    def first_queue(self, config: QueueConfig) -> None:
+    @initialize(config=configs, large_messages=sometimes)
+    def first_queue(self, config: QueueConfig, large_messages: bool) -> None:
+        if large_messages:
+            self.fit, self.reply_messages_max = four_fit, 4
         assert self.submit(commands.ConfigureQueue("a/b/first", config)) == 1
 
-    @precondition(lambda self: len(self.model.queues) < 2)
-    @rule(config=configs)
-    def another_queue(self, config: QueueConfig) -> None:
-        number = self.submit(commands.ConfigureQueue(f"a/b/q{self.shard.next_queue}", config))
-        assert number in self.model.queues
-
-    @rule(data=st.data(), config=configs)
-    def reconfigure(self, data: st.DataObject, config: QueueConfig) -> None:
+    @rule(data=st.data(), what=st.sampled_from(["create", "configure", "configure", "repartition", "delete", "purge"]))
+    def an_operator_acts(self, data: st.DataObject, what: str) -> None:
         number, queue = self.pick_queue(data)
-        config = msgspec.structs.replace(config, partitions=queue.config.partitions)
-        assert self.submit(commands.ConfigureQueue(self.shard.queues[number].path, config)) == number
-
-    @rule(data=st.data())
-    def repartitioning_is_refused(self, data: st.DataObject) -> None:
-        number, queue = self.pick_queue(data)
-        config = msgspec.structs.replace(queue.config, partitions=queue.config.partitions + 1)
-        refused = self.submit(commands.ConfigureQueue(self.shard.queues[number].path, config))
-        assert isinstance(refused, PenstockError)
-
-    @precondition(lambda self: len(self.model.queues) > 1)
-    @rule(data=st.data(), sure=sometimes)
-    def delete_queue(self, data: st.DataObject, sure: bool) -> None:
-        number, _ = self.pick_queue(data)
-        if sure:
+        path = self.shard.queues[number].path
+        if what == "create" and len(self.model.queues) < 2:
+            config = data.draw(configs, label="config")
+            number = self.submit(commands.ConfigureQueue(f"a/b/q{self.shard.next_queue}", config))
+            assert number in self.model.queues
+        elif what == "configure":
+            config = data.draw(configs, label="config")
+            config = msgspec.structs.replace(config, partitions=queue.config.partitions)
+            assert self.submit(commands.ConfigureQueue(path, config)) == number
+        elif what == "repartition":
+            config = msgspec.structs.replace(queue.config, partitions=queue.config.partitions + 1)
+            assert isinstance(self.submit(commands.ConfigureQueue(path, config)), InvalidRequest)
+        elif what == "delete" and len(self.model.queues) > 1 and data.draw(sometimes, label="sure"):
             self.submit(commands.DeleteQueue(number))
-            assert isinstance(self.submit(commands.PurgeQueue(number)), PenstockError)
-
-    @rule(data=st.data(), sure=sometimes)
-    def purge_queue(self, data: st.DataObject, sure: bool) -> None:
-        number, _ = self.pick_queue(data)
-        if sure:
+            assert isinstance(self.submit(commands.PurgeQueue(number)), QueueNotFound)
+        elif what == "purge" and data.draw(sometimes, label="sure"):
             self.submit(commands.PurgeQueue(number))
 
+    @precondition(lambda self: any(queue.config.retention.mode == "keep" for queue in self.model.queues.values()))
     @rule(data=st.data())
     def trim(self, data: st.DataObject) -> None:
-        number, queue = self.pick_queue(data)
+        kept = [number for number, queue in self.model.queues.items() if queue.config.retention.mode == "keep"]
+        number = data.draw(st.sampled_from(kept), label="queue")
+        queue = self.model.queues[number]
         partition = data.draw(st.integers(0, queue.config.partitions - 1), label="partition")
         end = len(queue.logs[partition])
-        start = data.draw(st.integers(0, end + 2), label="start")
+        start = data.draw(st.integers(queue.starts[partition], end + 2), label="start")
         self.let_time_work()
-        if queue.config.retention.mode == "keep":
-            expected = max(queue.starts[partition], min(start, end))
-            assert self.submit(commands.TrimPartition(number, partition, start)) == expected
+        expected = max(queue.starts[partition], min(start, end))
+        assert self.submit(commands.TrimPartition(number, partition, start)) == expected
 
     # -- rules: messages ------------------------------------------------------------------------------------------------
 
-    @rule(
-        data=st.data(),
-        producer=st.sampled_from(["", "", "p", "q"]),
-        epoch=st.sampled_from([1, 1, 1, 2]),
-        seq=st.integers(0, 12),
-    )
-    def publish(self, data: st.DataObject, producer: str, epoch: int, seq: int) -> None:
+    def do_publish(self, data: st.DataObject, producer: str, epoch: int, seq: int) -> None:
         self.let_time_work()
         parts = [
             commands.Part(self.pick_queue(data)[0], data.draw(batches(self.now), label="batch"))
@@ -225,13 +243,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
             assert (duplicate, partition, offset) == (kind == "duplicate", *place)
             assert message_id == (earlier or stored).id
 
-    @rule(
-        data=st.data(),
-        group=st.sampled_from(GROUPS),
-        wanted=st.sampled_from([1, 1, 2, 3, 100]),
-        lease_ms=st.sampled_from([None, None, 100, 2000]),
-    )
-    def lease(self, data: st.DataObject, group: str, wanted: int, lease_ms: int | None) -> None:
+    def do_lease(self, data: st.DataObject, group: str, wanted: int, lease_ms: int | None) -> None:
         number, queue = self.pick_queue(data)
         self.entropy += 1
         command = commands.Lease(number, group, wanted, self.entropy, lease_ms, "worker")
@@ -239,7 +251,8 @@ class MachineAgainstModel(RuleBasedStateMachine):
         if group not in queue.groups:
             assert self.submit(command) is None, "the first lease makes the group"
         turn = self.shard.queues[number].turn
-        predicted = self.model.predict_lease(number, queue.groups[group], wanted, turn, self.now)
+        fitting = min(wanted, self.reply_messages_max)
+        predicted = self.model.predict_lease(number, queue.groups[group], fitting, turn, self.now)
         reply = self.submit(command)
         assert expanded(reply) == predicted
         deadline = self.now + (lease_ms or queue.config.lease_ms)
@@ -248,11 +261,17 @@ class MachineAgainstModel(RuleBasedStateMachine):
             assert run.settled == (queue.config.delivery == "at_most_once")
             self.claimable.append((run.lease, run.nonce, run.first, run.first + run.count))
 
+    # Rules are drawn evenly; these are what brokers mostly do.
+    publish, publish_again, publish_more = PUBLISHING(do_publish), PUBLISHING(do_publish), PUBLISHING(do_publish)
+    lease, lease_again, lease_more = LEASING(do_lease), LEASING(do_lease), LEASING(do_lease)
+
+    @precondition(has_leases)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         claims = self.pick_claims(data)
         self.check_outcomes(claims, commands.Ack(claims), lambda _q, _m, _l: ("acked", None))
 
+    @precondition(has_leases)
     @rule(data=st.data(), delay_ms=st.sampled_from([None, None, 0, 10, 4000]))
     def nack(self, data: st.DataObject, delay_ms: int | None) -> None:
         claims = self.pick_claims(data)
@@ -265,11 +284,13 @@ class MachineAgainstModel(RuleBasedStateMachine):
 
         self.check_outcomes(claims, commands.Nack(claims, delay_ms, "it broke"), expected)
 
+    @precondition(has_leases)
     @rule(data=st.data())
     def reject(self, data: st.DataObject) -> None:
         claims = self.pick_claims(data)
         self.check_outcomes(claims, commands.Reject(claims, "no"), lambda _q, _m, _l: ("dead_lettered", None))
 
+    @precondition(has_leases)
     @rule(data=st.data(), lease_ms=st.sampled_from([100, 1500, 50_000]))
     def extend(self, data: st.DataObject, lease_ms: int) -> None:
         claims = self.pick_claims(data)
@@ -278,12 +299,14 @@ class MachineAgainstModel(RuleBasedStateMachine):
             claims, commands.Extend(claims, lease_ms), lambda _q, _m, _l: ("extended", (deadline, deadline))
         )
 
+    @precondition(has_messages)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         number, places = self.pick_places(data)
         expected = [self.model.untouchable(number, *place) or "cancelled" for place in places]
         assert self.submit(commands.Cancel(number, places)) == expected
 
+    @precondition(has_messages)
     @rule(data=st.data(), wait=st.sampled_from([-100, 0, 1, 250, 6000, 3 * HOUR_MS]))
     def reschedule(self, data: st.DataObject, wait: int) -> None:
         number, places = self.pick_places(data)
@@ -304,22 +327,18 @@ class MachineAgainstModel(RuleBasedStateMachine):
             self.now = due - early
             self.let_time_work()
 
-    @rule()
-    def restart_from_a_snapshot(self) -> None:
+    @rule(how=st.sampled_from(["snapshot", "snapshot", "journal", "journal", "takeover"]))
+    def restart(self, how: str) -> None:
         turns = {number: queue.turn for number, queue in self.shard.queues.items()}
-        self.shard = snapshot.load(packed(snapshot.dump(self.shard)))
+        if how == "snapshot":
+            self.shard = snapshot.load(packed(snapshot.dump(self.shard)))
+        elif how == "journal":
+            self.shard = self.replayed()
+        else:
+            self.submit(commands.Open(self.shard.term + 1, "01JP0000000000000000000000"))
         for number, turn in turns.items():
             self.shard.queues[number].turn = turn
         self.let_time_work()
-
-    @rule()
-    def restart_from_the_journal(self) -> None:
-        self.shard = self.replayed()
-        self.let_time_work()
-
-    @rule()
-    def another_node_opens_the_shard(self) -> None:
-        self.submit(commands.Open(self.shard.term + 1, "01JP0000000000000000000000"))
 
     # -- what must hold after each step -------------------------------------------------------------------------------
 
@@ -393,9 +412,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
     def pick_claims(self, data: st.DataObject) -> list[commands.Claim]:
         """Parts of what was leased recently, also twice, also what is not theirs, also with a wrong nonce."""
         self.let_time_work()
-        recent = self.claimable[-6:]
-        if not recent:
-            return [commands.Claim(1, 2, 3, 4)]
+        recent = self.claimable[-4:] + [entry for entry in self.claimable if entry[0] in self.model.leases]
         claims = []
         for _ in range(data.draw(st.sampled_from([1, 1, 2, 3]), label="claims")):
             lease, nonce, first, stop = data.draw(st.sampled_from(recent), label="lease")

@@ -51,7 +51,8 @@ async def open_shard(
     """
     journal = await engine.acquire(number, node)
     recovered = await recover(journal, node, hot_bytes=hot_bytes)
-    clock.advance_to_ms(recovered.shard.now_ms)
+    # A snapshot forgets delays that were over by its time: journal time must not begin before that again.
+    clock.advance_to_ms(max(recovered.shard.now_ms, recovered.shard.advanced_ms))
 
     async def reload() -> tuple[Any, Any, Any]:
         again = await recover(journal, node, hot_bytes=hot_bytes)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.core.ranges import RangeSet
-from penstock.core.records import Published
+from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.port import Damaged, ShardJournal
 
@@ -170,16 +170,18 @@ class MessageLog:
         if not records:
             del self._hot[place]
 
-    def forget(self, queue: int) -> None:
-        for place in [place for place in self.indexes if place[0] == queue]:
+    def let_go(self, record: QueueDeleted | QueuePurged) -> None:
+        """Nothing that was stored in this queue before will be asked for again."""
+        if isinstance(record, QueuePurged):
+            for partition, end in enumerate(record.ends):
+                index = self.indexes.get((record.queue, partition))
+                if index is not None:
+                    index.drop_before(end)
+            return
+        for place in [place for place in self.indexes if place[0] == record.queue]:
             del self.indexes[place]
             self._last_piece.pop(place, None)
-
-    def drop_before(self, queue: int, partition: int, offset: int) -> None:
-        """Nothing below this offset will be asked for again."""
-        index = self.indexes.get((queue, partition))
-        if index is not None:
-            index.drop_before(offset)
+            self.ends.pop(place, None)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ read again from its journal. If nobody knows (the disk failed, another owner fen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,7 @@ Cut = Callable[[int, bytes, int], None]
 class Parked:
     """One command's share of a commit: its bytes, what to index once they are durable, and who waits for it."""
 
-    __slots__ = ("cut", "future", "parts", "published", "reply", "size")
+    __slots__ = ("cut", "emptied", "future", "parts", "published", "reply", "size")
 
     def __init__(self, reply: Any, future: asyncio.Future[Any] | None):
         self.reply = reply
@@ -57,6 +58,7 @@ class Parked:
         self.cut: Cut | None = None
         self.published: list[tuple[Published, int, int]] = []
         """(record, position within this share, length)"""
+        self.emptied: list[QueueDeleted | QueuePurged] = []
 
 
 class ShardLoop:
@@ -279,7 +281,7 @@ class ShardLoop:
             else:
                 parked.parts.append(head)
                 if isinstance(record, QueueDeleted | QueuePurged):
-                    self.log.forget(record.queue)
+                    parked.emptied.append(record)
         if not made and not self._pile and not self._in_flight:
             if future is not None:
                 future.set_result(reply)
@@ -337,11 +339,13 @@ class ShardLoop:
             self._last_locator = locator
         for parked in share:
             for record, position, length in parked.published:
-                if record.queue in self.shard.queues:
-                    self.log.add(record, locator, at + position, length)
-                    for reader in self._readers.pop((record.queue, record.partition), ()):
-                        if not reader.done():
-                            reader.set_result(None)
+                self.log.add(record, locator, at + position, length)
+                for reader in self._readers.pop((record.queue, record.partition), ()):
+                    if not reader.done():
+                        reader.set_result(None)
+            for emptied in parked.emptied:
+                # Behind the answers that leave with this frame: they may carry what was leased before the end.
+                asyncio.get_running_loop().call_soon(self.log.let_go, emptied)
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
@@ -363,7 +367,9 @@ class ShardLoop:
                 if isinstance(run, commands.LeasedRun) and not run.settled
             ]
             if claims:
-                self.submit(commands.Release(claims))
+                # Too busy to take them back: then the lease runs out.
+                with contextlib.suppress(PenstockError):
+                    self.submit(commands.Release(claims))
 
     def take_committed_bytes(self) -> int:
         taken, self._committed_bytes = self._committed_bytes, 0

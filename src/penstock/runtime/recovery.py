@@ -48,7 +48,8 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{name}: {error}") from None
         for queue, partition, columns in values["pieces"]:
-            log.indexes[queue, partition] = PartitionIndex.load(columns)
+            if queue in shard.queues:
+                log.indexes[queue, partition] = PartitionIndex.load(columns)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         next_segment = values["next_segment"]
     if journal.tail.index < index:
@@ -81,7 +82,7 @@ def _replay(shard: Shard, log: MessageLog, locator: int, index: int, body: memor
                 length = _length(body, at)
                 log.add(record, locator, HEADER.size + at, length, hot=False)
             elif isinstance(record, QueueDeleted | QueuePurged):
-                log.forget(record.queue)
+                log.let_go(record)
     except UnknownRecord as error:
         raise Damaged(f"frame {index}: {error}") from None
 

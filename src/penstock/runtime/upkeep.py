@@ -122,29 +122,23 @@ class Upkeep:
             index = loop.log.indexes.get((queue.number, number))
             if index is None:
                 continue
-            start = self._kept_from(queue, partition, index)
+            start = self._kept_from(queue, number, partition, index)
             if start > partition.start:
                 try:
                     await loop.submit(TrimPartition(queue.number, number, start))
                 except PenstockError:
                     return
 
-    def _kept_from(self, queue: Queue, partition: Partition, index: PartitionIndex) -> int:
-        """The first offset that a queue in mode 'keep' still wants, by whole pieces."""
+    def _kept_from(self, queue: Queue, number: int, partition: Partition, index: PartitionIndex) -> int:
+        """The first offset that a queue in mode 'keep' still wants."""
         retention = queue.config.retention
         start = partition.start
-        if retention.mode != "keep":
+        if retention.mode != "keep" or not len(index):
             return start
         if retention.ms is not None:
-            oldest_ms = self._loop.now_ms() - retention.ms
-            piece = 0
-            # A piece is old when the one behind it begins with something old: times are those of first messages.
-            while piece + 1 < len(index) and index.times[piece + 1] < oldest_ms:
-                piece += 1
-            if piece:
-                start = max(start, index.firsts[piece])
-            if len(index) and index.times[-1] < oldest_ms and self._all_older(index, oldest_ms):
-                start = max(start, partition.end)
+            young = self._loop.log.offset_at(queue.number, number, self._loop.now_ms() - retention.ms)
+            # If all that is stored is old: something young may be on its way to the disk right behind it.
+            start = max(start, index.ends[-1] if young is None else young)
         if retention.bytes is not None:
             held, piece = 0, len(index)
             while piece > 0 and held + index.lengths[piece - 1] <= retention.bytes:
@@ -153,9 +147,6 @@ class Upkeep:
             if piece > 0:
                 start = max(start, index.firsts[piece] if piece < len(index) else index.ends[-1])
         return min(start, partition.end)
-
-    def _all_older(self, index: PartitionIndex, oldest_ms: int) -> bool:
-        return index.ends[-1] - index.firsts[-1] == 1 or index.times[-1] + limits.WAIT_MS_MAX < oldest_ms
 
     def _partitions(self) -> Iterator[tuple[Queue, int, Partition]]:
         for queue in list(self._loop.shard.queues.values()):
