@@ -10,7 +10,8 @@ from sim.ledger import Ledger
 from sim.loop import VirtualLoop
 from sim.network import Network, NoAnswer
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
+LOOK_EVERY_S = 5.0
 
 
 class Drain:
@@ -29,7 +30,7 @@ class Drain:
                     place = (queue.path, group)
                     if place not in self._drained or self._drained[place].done():
                         self._drained[place] = self._loop.create_task(self._empty(*place))
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _empty(self, path: str, group: str) -> None:
         name = f"drain-{group}"

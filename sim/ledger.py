@@ -201,7 +201,7 @@ class Ledger:
     def _opened(self, record: records.Opened) -> None:
         for lease in self.leases.values():
             for fate in lease.held.values():
-                fate.deadline = record.at + lease.lease_ms
+                fate.deadline = max(fate.deadline, record.at + lease.lease_ms)
 
     def _configured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
@@ -267,7 +267,7 @@ class Ledger:
         if retention.mode != "keep" or record.start > len(partition.messages):
             raise Violation("I8", f"{queue.path}/{record.partition} was trimmed to {record.start} under {retention}")
         held = sum(message.size for message in partition.messages[partition.start :])
-        young = [m for m in going if retention.ms is None or m.at + retention.ms > record.at]
+        young = [m for m in going if not m.ended and (retention.ms is None or m.at + retention.ms > record.at)]
         if young and (retention.bytes is None or held <= retention.bytes):
             raise Violation("I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}")
         partition.start = max(partition.start, record.start)

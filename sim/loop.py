@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from asyncio import base_events
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeVar
 
 H = TypeVar("H", bound=asyncio.Handle)
@@ -23,49 +25,71 @@ class Standstill(Exception):
 
 
 class VirtualLoop(base_events.BaseEventLoop):
+    _ready: Any
+    """Of the base class: handles to be run in this turn."""
+
     def __init__(self, start_s: float = 1000.0) -> None:
         super().__init__()
         self._now = start_s
-        self._clock_resolution = 1e-9
-        self._selector = self
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap of our own: the number behind the time keeps the order of equals, and spares comparing handles."""
+        self._numbers = count()
+        self._dead: set[object] = set()
         self.outside = contextvars.Context()
         """For callbacks that no process owns: packets on the wire, the world's own timers."""
-        self._dead: list[object] = []
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
         return self._now
 
-    def select(self, timeout: float | None) -> tuple[()]:
-        """What the base class asks instead of the operating system: when is the next thing?"""
-        if timeout is None:
-            raise Standstill
-        if timeout > 0:
-            self._now = max(self._now, self._scheduled[0].when())  # type: ignore[attr-defined]
-        return ()
-
     def end_process(self, owner: object) -> None:
         """Nothing that belongs to this process runs from now on, not even what its current step still asks for."""
-        self._dead.append(owner)
-        for handle in (*self._ready, *self._scheduled):  # type: ignore[attr-defined]
-            if handle._context is not None and handle._context.get(OWNER) is owner:
+        self._dead.add(owner)
+        for handle in (*self._ready, *(handle for _, _, handle in self._timers)):
+            if handle._context.get(OWNER) is owner:
                 handle.cancel()
 
     def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
-        handle = super().call_soon(callback, *args, context=context)
-        return self._unless_dead(handle)
+        handle = self._unless_dead(asyncio.Handle(callback, args, self, context))
+        self._ready.append(handle)
+        return handle
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = super().call_at(when, callback, *args, context=context)
-        return self._unless_dead(handle)
+        handle = self._unless_dead(asyncio.TimerHandle(when, callback, args, self, context))
+        heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _unless_dead(self, handle: H) -> H:
         owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
         if owner is not None and owner in self._dead:
             handle.cancel()
         return handle
+
+    def _run_once(self) -> None:
+        """One turn. The base class asks the operating system here; we ask the heap."""
+        ready, timers = self._ready, self._timers
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+                heappop(timers)
+            if not timers:
+                raise Standstill
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""
 
     def _process_events(self, event_list: Any) -> None:
         pass

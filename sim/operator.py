@@ -40,7 +40,7 @@ class Operator:
     async def meddle(self) -> None:
         rng = self._rng
         while self._actions and self._workload.working():
-            await asyncio.sleep(rng.expovariate(1 / (4 * self._plan.pace)))
+            await asyncio.sleep(rng.expovariate(1 / (5 * self._plan.pace)))
             await rng.choice(self._actions)()
 
     async def _put(self, queue: QueuePlan) -> None:

@@ -56,14 +56,15 @@ class Plan:
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.
             self.fsync = rng.choice(("always", "always", "interval", "batch", "never"))
-        self.fault_every_s = rng.choice((8, 15, 30, 60))
-        self.pace = rng.choice((0.5, 1, 1, 2))
-        """Clients think this much longer than usual."""
+        self.fault_every_s = rng.choice((10, 20, 30, 60))
         self.queues = [self._queue(rng, number) for number in range(rng.choice((1, 1, 2, 3)))]
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)
         """Per queue and group."""
+        crowd = len(self.queues) * len(self.groups) * self.consumers
+        self.pace = rng.choice((0.7, 1, 1, 2)) * max(1.0, crowd / 2) ** 0.7
+        """Clients think this much longer than usual; in a crowd each one does less."""
 
     def has(self, name: str) -> bool:
         return self._on[name]

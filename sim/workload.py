@@ -77,7 +77,7 @@ class Workload:
     async def _produce(self, name: str, rng: Random) -> None:
         plan = self.plan
         epoch, seq = 1, 0
-        think_s = 1.6 * plan.pace
+        think_s = 2.5 * plan.pace
         while self.working():
             await asyncio.sleep(rng.expovariate(1 / think_s))
             request = self._compose(rng)
@@ -157,10 +157,10 @@ class Workload:
         plan, rng = self.plan, self.plan.rng(f"consumer-{name}")
         acks: list[str] = []
         while self._loop.time() < until_s:
-            wait_ms = rng.choice((0, 3_000, 10_000))
+            wait_ms = rng.choice((0, 5_000, 15_000))
             try:
                 reply: LeaseReply = await self.network.call(
-                    "lease", queue, group=group, max=rng.choice((1, 1, 3, 10)), wait_ms=wait_ms, consumer=name,
+                    "lease", queue, group=group, max=rng.choice((1, 3, 10)), wait_ms=wait_ms, consumer=name,
                     lease_ms=rng.choice((None, None, 1_500, 6_000)), ack=acks, wait_s=wait_ms / 1000,
                 )  # fmt: skip
             except NoAnswer:
@@ -172,7 +172,8 @@ class Workload:
                 continue
             acks = []
             receipts = self._receipts(reply, rng)
-            await asyncio.sleep(rng.expovariate(1 / (0.7 * plan.pace)) if reply.runs or not wait_ms else 0.01)
+            if reply.runs or not wait_ms:
+                await asyncio.sleep(rng.expovariate(1 / ((1.5 if reply.runs else 4) * plan.pace)))
             if receipts:
                 acks = await self._handle(receipts, rng)
 

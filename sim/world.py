@@ -125,7 +125,8 @@ class World:
         """I12: with good weather and diligent consumers everything comes to rest."""
         healed_s = waiting_s = self.loop.time()
         while True:
-            await asyncio.sleep(1.0)
+            # Whoever still waits after a minute waits for something far away.
+            await asyncio.sleep(1.0 if self.loop.time() < healed_s + 60 else 20.0)
             unfinished = self.ledger.unfinished()
             now_s = self.loop.time()
             if not unfinished and self._now_ms() is not None and now_s > healed_s + WIRE_EMPTY_S:

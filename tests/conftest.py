@@ -7,8 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples on every machine and every run, so that a red build is red for everyone. `HYPOTHESIS_PROFILE=explore`
-# draws new ones; what it finds is then written down as an ordinary test.
+# The same examples on every machine and every run, so that a red build is red for everyone. With
+# `HYPOTHESIS_PROFILE=explore` new ones are drawn; what that finds is then written down as an ordinary test.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW_MACHINES)
 settings.register_profile("explore", derandomize=False, deadline=None, suppress_health_check=_SLOW_MACHINES)

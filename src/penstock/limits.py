@@ -67,8 +67,10 @@ QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
-PRODUCER_RUNS_KEPT = 64
-"""Recent publishes of a producer whose answers can be repeated word for word."""
+PRODUCER_PUBLISHES_KEPT = 64
+"""Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
+PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
+"""A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 
 # -- the shard --------------------------------------------------------------------------------------------------
 

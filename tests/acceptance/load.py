@@ -26,9 +26,8 @@ from penstock.wire.delivery import LeaseMeta, decode_delivery
 
 BATCH_TYPE = "application/vnd.penstock.batch"
 ANSWER_WITHIN_S = 20
-BACKLOG_MAX = 2_000
+BACKLOG_MAX = 4_000
 """Messages that a queue may be ahead of its slowest group: what is not consumed now has to be drained at the end."""
-HEARD = {"ack": "acked", "release": "released", "reject": "dead_lettered", "extend": "extended"}
 
 
 def now_ms() -> int:
@@ -164,7 +163,7 @@ class Producer(Client):
 
     def turn(self) -> None:
         queue = self.random.choice(list(self.scene.queues))
-        count = self.random.choice((1, 1, 1, 3, 10, 10, 40, 200))
+        count = self.random.choice((1, 1, 1, 1, 2, 5, 10, 20, 100))
         first = self._made[queue]
         self._made[queue] += count
         tokens = tuple(f"{self.name}-{number}" for number in range(first, first + count))
@@ -272,7 +271,7 @@ class Consumer(Client):
         draining = self.scene.stopping.is_set()
         lease_ms = 1_000 if draining else self.random.choice((300, 800, 1_500))
         body: dict[str, Any] = {"queue": self._queue, "group": self._group, "consumer": self.name, "wait_ms": 100}
-        body |= {"max": self.random.choice((1, 10, 50, 50, 200, 1_000)), "lease_ms": lease_ms}
+        body |= {"max": self.random.choice((1, 10, 50, 100, 200)), "lease_ms": lease_ms}
         shown, self._to_ack = self._to_ack, []
         if shown:
             body["ack"] = self._receipts(shown)

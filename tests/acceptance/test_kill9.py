@@ -56,7 +56,7 @@ class Mortal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("program", "kills"), [(("-m", "penstock"), 6), (("-c", SMALL_FILES), 4)], ids=["as shipped", "small files"]
+    ("program", "kills"), [(("-m", "penstock"), 50), (("-c", SMALL_FILES), 15)], ids=["as shipped", "small files"]
 )
 def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
     began = time.monotonic()
@@ -87,7 +87,6 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
     finally:
         scene.end()
         mortal.server.kill()
-    import pickle; pickle.dump(scene.events,open("/tmp/events.pkl","wb")); pickle.dump((final,QUEUES),open("/tmp/final.pkl","wb"))
     verdict = check(scene.events, final, QUEUES)
     with capsys.disabled():
         print(f"\n{kills} kills in {time.monotonic() - began:.0f} s: {json.dumps(verdict.counts)}")

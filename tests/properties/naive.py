@@ -215,7 +215,7 @@ class Naive:
     def _opened(self, record: records.Opened) -> None:
         for number, lease in self.leases.items():
             for _, _, life in self.holders(number):
-                life.deadline = record.at + lease.lease_ms
+                life.deadline = max(life.deadline, record.at + lease.lease_ms)
 
     def _queueconfigured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
@@ -254,9 +254,8 @@ class Naive:
             life = Life(due=message.due)
             if message.gone is not None:
                 life.end = message.gone
-            elif message.offset < queue.starts[message.partition]:
-                life.end = LET_GO
-            elif (
+            elif message.offset < queue.starts[message.partition] or (
+                # Nothing is kept for those who come later: what everybody has finished is let go.
                 queue.config.retention.mode == "until_acked"
                 and queue.groups
                 and all(other.end is not None for other in message.lives.values())
@@ -332,7 +331,12 @@ class Naive:
                 self._step(life, "extended", record.at, deadline=record.at + record.lease_ms)
         self.leases[record.lease].lease_ms = record.lease_ms
 
-    def _settle(self, record: records.Acked | records.Retried | records.DeadLettered, fact: str, **changes: object) -> None:
+    def _settle(
+        self,
+        record: records.Acked | records.Retried | records.Released | records.DeadLettered,
+        fact: str,
+        **changes: object,
+    ) -> None:
         queue = self.queues[record.queue]
         for first, stop in pairs(record.ranges):
             for offset in range(first, stop):
@@ -350,6 +354,12 @@ class Naive:
 
     def _retried(self, record: records.Retried) -> None:
         self._settle(record, "retried", due=record.due)
+
+    def _released(self, record: records.Released) -> None:
+        for first, stop in pairs(record.ranges):
+            for message in self.queues[record.queue].logs[record.partition][first:stop]:
+                message.lives[record.group].attempt -= 1
+        self._settle(record, "released")
 
     def _deadlettered(self, record: records.DeadLettered) -> None:
         self._settle(record, "dead_lettered", end=State.DEAD)

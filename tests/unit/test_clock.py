@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,7 +124,7 @@ def test_never_backwards_and_a_lease_never_ends_early(data):
             machine.wall_ns = max(0, machine.wall_ns + step_s * SECOND_NS)
             machine.run(data.draw(st.integers(0, 60 * SECOND_NS)))
             history.append((machine.real_ns, subject.now_ms()))
-        for (real, journal), (later_real, later_journal) in zip(history, history[1:], strict=False):
+        for (real, journal), (later_real, later_journal) in pairwise(history):
             assert journal <= later_journal
             elapsed_ms = (later_real - real) / 10**6
             assert later_journal - journal <= elapsed_ms * 1.1 + 1

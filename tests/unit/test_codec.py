@@ -41,6 +41,7 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "lease_expired"),
     ],
     records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
+    records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
     records.DeadLettered: [
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "max_retries", "no", True),
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "rejected", "", False),

@@ -26,18 +26,18 @@ def test_numbers_are_remembered_in_whatever_order_they_came(batches):
     entry = dedup.producers.get("p")
     accepted = set() if entry is None else {n for first, stop in entry.accepted for n in range(first, stop)}
     assert accepted == set(model)
-    for number, place in list(model.items())[-limits.PRODUCER_RUNS_KEPT :]:
-        assert entry.place(number) == place
+    for number, place in model.items():
+        assert entry.places(number, number + 1) == {number: place}
 
 
 def test_only_the_latest_answers_are_kept_but_every_number_is():
     dedup = Dedup()
     for number in range(0, 400, 2):
-        dedup.remember_seqs("p", 1, 0, [SeqRun(number, number + 1, 0, number, number)])
+        dedup.remember_seqs("p", 1, 0, [SeqRun(number, number + 1, 0, number, number << 80)])
     entry = dedup.producers["p"]
-    assert len(entry.runs) == limits.PRODUCER_RUNS_KEPT
-    assert entry.place(398) == Place(0, 398, 398)
-    assert entry.place(0) is None
+    assert len(entry.runs) == limits.PRODUCER_PUBLISHES_KEPT
+    assert entry.places(396, 400) == {396: Place(0, 396, 396 << 80), 398: Place(0, 398, 398 << 80)}
+    assert entry.places(0, 2) == {}
     assert 0 in entry.accepted
     assert 1 not in entry.accepted
 

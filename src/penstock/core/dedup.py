@@ -37,15 +37,32 @@ class Producer(msgspec.Struct):
     epoch: int
     used_at: int
     accepted: RangeSet
-    runs: list[SeqRun]
+    runs: list[SeqRun] = []
     """The latest ones, so that the answer to a repeated publish can be repeated too."""
+    sizes: list[int] = []
+    """Soft: how many runs each remembered publish has. What is forgotten is forgotten by whole publishes."""
 
-    def place(self, seq: int) -> Place | None:
-        """Where this number went, if that is still remembered."""
-        for run in reversed(self.runs):
-            if run.first <= seq < run.stop:
-                return Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
-        return None
+    def remember(self, runs: list[SeqRun]) -> None:
+        for run in runs:
+            self.accepted.add(run.first, run.stop)
+            # The ids of one publish lie close together and those of two, which begin at random, do not.
+            if self.sizes and run.id - self.runs[-self.sizes[-1]].id < limits.BATCH_MESSAGES_MAX:
+                self.sizes[-1] += 1
+            else:
+                self.sizes.append(1)
+            self.runs.append(run)
+        while len(self.sizes) > limits.PRODUCER_PUBLISHES_KEPT or (
+            len(self.runs) > limits.PRODUCER_RUNS_MAX and len(self.sizes) > 1
+        ):
+            del self.runs[: self.sizes.pop(0)]
+
+    def places(self, first: int, stop: int) -> dict[int, Place]:
+        """Where the numbers from `first` to `stop` went, as far as that is still remembered."""
+        return {
+            seq: Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
+            for run in self.runs
+            for seq in range(max(first, run.first), min(stop, run.stop))
+        }
 
 
 class Dedup:
@@ -65,12 +82,9 @@ class Dedup:
     def remember_seqs(self, producer: str, epoch: int, at_ms: int, runs: list[SeqRun]) -> None:
         entry = self.producers.pop(producer, None)
         if entry is None or entry.epoch < epoch:
-            entry = Producer(epoch, at_ms, RangeSet(), [])
+            entry = Producer(epoch, at_ms, RangeSet())
         entry.used_at = at_ms
-        for run in runs:
-            entry.accepted.add(run.first, run.stop)
-        entry.runs += runs
-        del entry.runs[: -limits.PRODUCER_RUNS_KEPT]
+        entry.remember(runs)
         self.producers[producer] = entry
 
     def forget_before(self, at_ms: int) -> None:

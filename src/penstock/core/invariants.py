@@ -40,9 +40,9 @@ def _check_progress(partition: Partition, progress: Progress, where: str) -> Non
     assert progress.floor <= progress.cursor <= partition.end, f"{where}: floor, cursor, end out of order"
     assert progress.floor not in progress.done, f"{where}: the floor is done"
     for first, stop in progress.done.gaps(progress.floor, partition.start):
-        # Retention moves the start over a message in somebody's hands; it stays theirs until it is finished.
+        # Retention moves the start over a message in somebody's hands; it stays in the queue until it is finished.
         for offset in range(first, stop):
-            delivered = offset in progress.leased or offset in progress.retries
+            delivered = offset < progress.cursor or offset in progress.skip
             assert delivered, f"{where}: the log begins after offset {offset}, which nobody has had"
     for first, stop in progress.leased:
         assert not progress.done.overlaps(first, stop), f"{where}: leased and done at once"

@@ -80,11 +80,12 @@ def _split(
             )
         if known is not None and known.epoch == command.epoch and known.accepted.overlaps(seq, seq + batch.count):
             fresh = []
+            places = known.places(seq, seq + batch.count)
             for row in range(batch.count):
                 if seq + row not in known.accepted:
                     fresh.append(row)
                     continue
-                place = known.place(seq + row)
+                place = places.get(seq + row)
                 if place is None:
                     raise Conflict(
                         f"sequence number {seq + row} of producer {command.producer!r} was stored so long ago that its "

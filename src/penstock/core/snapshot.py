@@ -116,11 +116,9 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))
     for name, epoch, used_at, accepted, runs in entry["producers"]:
-        queue.dedup.producers[name] = Producer(
-            epoch,
-            used_at,
-            RangeSet.from_flat(accepted),
-            [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs],
+        producer = queue.dedup.producers[name] = Producer(epoch, used_at, RangeSet.from_flat(accepted))
+        producer.remember(
+            [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
     queue.partitions = [_load_partition(values, shard.now_ms) for values in entry["partitions"]]
     return queue

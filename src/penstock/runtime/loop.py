@@ -24,7 +24,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.records import Published, QueueDeleted, QueuePurged, Record
+from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record
 from penstock.core.state import NEVER_MS, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
@@ -48,7 +48,7 @@ Cut = Callable[[int, bytes, int], None]
 class Parked:
     """One command's share of a commit: its bytes, what to index once they are durable, and who waits for it."""
 
-    __slots__ = ("cut", "emptied", "future", "parts", "published", "reply", "size")
+    __slots__ = ("cut", "emptied", "future", "leaving", "parts", "published", "reply", "size")
 
     def __init__(self, reply: Any, future: asyncio.Future[Any] | None):
         self.reply = reply
@@ -59,6 +59,8 @@ class Parked:
         self.published: list[tuple[Published, int, int]] = []
         """(record, position within this share, length)"""
         self.emptied: list[QueueDeleted | QueuePurged] = []
+        self.leaving: list[commands.LeasedRun] = []
+        """Messages that are finished by being handed over."""
 
 
 class ShardLoop:
@@ -81,6 +83,8 @@ class ShardLoop:
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
+        self.leaving: list[commands.LeasedRun] = []
+        """Finished, but still to be handed over: their bytes are wanted until the answer has left."""
         self._without_room = False
         self._writer = writer
         self._clock = clock
@@ -111,7 +115,9 @@ class ShardLoop:
         """Decide now; the future has the reply when it is durable. Raises what the machine refuses."""
         self._admit(command)
         now_ms = self._clock.now_ms()
-        self._advance(now_ms)
+        if type(command) is not commands.Open:
+            # Leases whose time ran out while nobody was here start over with the opening; time does its work after it.
+            self._advance(now_ms)
         decision = decide(self.shard, command, now_ms, self.log.fit)
         future = asyncio.get_running_loop().create_future()
         self._park(decision.records, decision.reply, future)
@@ -282,6 +288,9 @@ class ShardLoop:
                 parked.parts.append(head)
                 if isinstance(record, QueueDeleted | QueuePurged):
                     parked.emptied.append(record)
+                elif isinstance(record, Leased) and record.settled:
+                    parked.leaving = reply
+        self.leaving += parked.leaving
         if not made and not self._pile and not self._in_flight:
             if future is not None:
                 future.set_result(reply)
@@ -343,9 +352,11 @@ class ShardLoop:
                 for reader in self._readers.pop((record.queue, record.partition), ()):
                     if not reader.done():
                         reader.set_result(None)
+            # Behind the answers that leave with this frame: they carry what nobody will ask for afterwards.
             for emptied in parked.emptied:
-                # Behind the answers that leave with this frame: they may carry what was leased before the end.
                 asyncio.get_running_loop().call_soon(self.log.let_go, emptied)
+            if parked.leaving:
+                asyncio.get_running_loop().call_soon(self._left, parked.leaving)
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
@@ -357,6 +368,11 @@ class ShardLoop:
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
+
+    def _left(self, runs: list[commands.LeasedRun]) -> None:
+        for run in runs:
+            if run in self.leaving:
+                self.leaving.remove(run)
 
     def _give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
@@ -403,6 +419,7 @@ class ShardLoop:
     def _fail_parked(self, parked: list[Parked], error: PenstockError) -> None:
         self._pile.clear()
         self._pile_bytes = 0
+        self.leaving.clear()
         for one in parked:
             if one.future is not None and not one.future.done():
                 one.future.set_exception(error)

@@ -153,6 +153,14 @@ class Upkeep:
             for number, partition in enumerate(queue.partitions):
                 yield queue, number, partition
 
+    def _live(self, queue: Queue, number: int, partition: Partition) -> RangeSet:
+        """Offsets whose bytes somebody may still ask for."""
+        live = partition.live(keeps=queue.config.retention.mode == "keep")
+        for run in self._loop.leaving:
+            if (run.queue, run.partition) == (queue.number, number):
+                live.add(run.first, run.first + run.count)
+        return live
+
     # -- sealing and compaction ---------------------------------------------------------------------------------------
 
     async def _seal(self, bound: Mark) -> None:
@@ -161,7 +169,7 @@ class Upkeep:
             index = self._loop.log.indexes.get((queue.number, number))
             if index is None or not len(index):
                 continue
-            live = partition.live(keeps=queue.config.retention.mode == "keep")
+            live = self._live(queue, number, partition)
             sparse = self._sparse_segments(index, live)
             moving = [
                 piece
@@ -250,7 +258,7 @@ class Upkeep:
         for queue, number, partition in self._partitions():
             index = self._loop.log.indexes.get((queue.number, number))
             if index is not None and len(index):
-                live = partition.live(keeps=queue.config.retention.mode == "keep")
+                live = self._live(queue, number, partition)
                 index.keep(
                     [
                         piece
