@@ -163,7 +163,7 @@ class _Checker:
             deliveries.sort(key=lambda delivery: (delivery.attempt, delivery.at_ms))
             fates[place] = self._check_deliveries(place, deliveries)
         self._account(stored, fates)
-        return Verdict(self._violations, {"kills": len(self._restarts), **self._counts})
+        return Verdict(self._violations, {"restarts": len(self._restarts), **self._counts})
 
     def _broken(self, rule: str, what: str) -> None:
         self._violations.append(f"{rule}: {what}")

@@ -12,7 +12,7 @@ import json
 import random
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +26,7 @@ from penstock.wire.delivery import LeaseMeta, decode_delivery
 
 BATCH_TYPE = "application/vnd.penstock.batch"
 ANSWER_WITHIN_S = 20
-BACKLOG_MAX = 4_000
+BACKLOG_MAX = 3_000
 """Messages that a queue may be ahead of its slowest group: what is not consumed now has to be drained at the end."""
 
 
@@ -412,15 +412,12 @@ class Consumer(Client):
 def cast(scene: Scene) -> list[Client]:
     """Everybody who takes part."""
     clients: list[Client] = [
-        kind(scene, f"{kind.__name__[:3].lower()}{number}", seed=100 * number + position)
-        for position, kind in enumerate((PlainProducer, SequenceProducer, NamingProducer, SdkProducer))
-        for number in range(1)
+        kind(scene, kind.__name__.removesuffix("Producer").lower(), seed)
+        for seed, kind in enumerate((PlainProducer, SequenceProducer, NamingProducer, SdkProducer))
     ]
-    places: dict[tuple[str, str], int] = defaultdict(int)
-    for number, (queue, group) in enumerate(
-        (queue, group) for queue, terms in scene.queues.items() for group in terms.groups for _ in range(2)
-    ):
-        places[queue, group] += 1
-        name = f"{queue}-{group}-{places[queue, group]}"
-        clients.append(Consumer(scene, name, 1_000 + number, queue, group, binary=number % 2 == 1))
+    for queue, terms in scene.queues.items():
+        for group in terms.groups:
+            for form in ("json", "frames"):
+                seed = len(clients)
+                clients.append(Consumer(scene, f"{queue}-{group}-{form}", seed, queue, group, binary=form == "frames"))
     return clients

@@ -47,8 +47,11 @@ class Mortal:
         self._scene.born(server.port)
         return server
 
-    def kill_and_restart(self) -> None:
-        self.server.kill()
+    def restart(self, *, orderly: bool = False) -> None:
+        if orderly:
+            assert self.server.terminate() == 0
+        else:
+            self.server.kill()
         killed_ms = now_ms()
         self._scene.events.append(Restarted(killed_ms, now_ms()))
         self.server = self._start()
@@ -70,10 +73,13 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
             assert mortal.server.ask("PUT", f"/v1/queues/{queue}", config).status == 201
         for client in clients:
             client.start()
-        for _ in range(kills):
+        for number in range(1, kills + 1):
             assert not scene.over.wait(dice.uniform(0.2, 0.6))
             assert not scene.failures, scene.failures
-            mortal.kill_and_restart()
+            mortal.restart()
+            if number % 10 == 0:
+                # In between it may finish its work and leave a snapshot, so that recovery begins with one.
+                mortal.restart(orderly=True)
         scene.stopping.set()
         drain(mortal.server)
         scene.end()
@@ -81,7 +87,7 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
             client.join(60)
         assert not scene.failures, scene.failures
         # What it says about itself must come from the disk.
-        mortal.kill_and_restart()
+        mortal.restart()
         final = ask_for_everything(mortal.server)
         assert mortal.server.terminate() == 0
     finally:
@@ -92,7 +98,6 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
         print(f"\n{kills} kills in {time.monotonic() - began:.0f} s: {json.dumps(verdict.counts)}")
         print(f"answers by status: {dict(scene.answers)}, bytes on disk: {disk_usage(tmp_path / 'data')}")
     assert verdict.violations == [], "\n".join(verdict.violations[:20])
-    assert verdict.counts["kills"] == kills + 1
     for what in ("redeliveries", "ended acked", "ended dead", "stale", "retrying", "released", "extended"):
         assert verdict.counts.get(what), f"the load never led to: {what}"
 

@@ -127,7 +127,5 @@ class Stats:
 
 
 def _scheduled(partition: Partition, progress: Progress) -> int:
-    """Scheduled for this group: a group that began later may not count all of the partition's."""
-    return sum(
-        1 for offset in partition.scheduled.within(progress.floor, partition.end) if offset not in progress.retries
-    )
+    """Scheduled for this group. What failed here before counts as waiting for its retry instead."""
+    return partition.scheduled.count - sum(offset in partition.scheduled for offset in progress.retries)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -38,6 +39,9 @@ def run(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Unavailable if it cannot even start."""
     # Whatever this process creates is nobody else's to read.
     os.umask(0o077)
+    # What was imported stays; what requests leave behind dies by reference counts. Looking for cycles seldom saves 5 % CPU.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings))
 

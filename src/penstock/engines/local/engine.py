@@ -5,8 +5,9 @@ from __future__ import annotations
 from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
 from penstock.engines.local.journal import Fsync, LocalJournal
-from penstock.errors import Unavailable
+from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import ULID_CHARS, ulid_text, ulid_value
+from penstock.journal.port import Damaged
 
 
 class LocalEngine:
@@ -24,6 +25,7 @@ class LocalEngine:
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._files: Files = files or OsFiles()
+        self._journals: dict[int, LocalJournal] = {}
         self._files.make_dir(root)
         try:
             self._lock = self._files.lock(f"{root}/lock")
@@ -39,7 +41,10 @@ class LocalEngine:
             handle = files.open(path)
             text = files.read(handle, 0, ULID_CHARS)
             files.close(handle)
-            return ulid_value(text.decode("ascii", "replace")).to_bytes(16, "big")
+            try:
+                return ulid_value(text.decode("ascii", "replace")).to_bytes(16, "big")
+            except InvalidRequest:
+                raise Damaged(f"{path}, offset 0: this is not the id of a node") from None
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
         files.write(handle, 0, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
@@ -50,10 +55,15 @@ class LocalEngine:
         return fresh
 
     async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock says who owns it
+        # Between processes the lock stands; within this one nobody but the latest owner may write.
+        earlier = self._journals.pop(shard, None)
+        if earlier is not None:
+            earlier.fence()
         journal = LocalJournal(
             self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync, self._segment_bytes
         )
         await self._files.offload(journal.open)
+        self._journals[shard] = journal
         return journal
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.files import Files
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame
-from penstock.journal.port import Damaged, Failed, OutOfSpace, Tail
+from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class LocalJournal:
         """By first index, ascending. A locator is a first index and a position, so it outlives the process."""
         self._current = 0
         self._failed: str | None = None
+        self._fenced = False
         self._unsynced = 0
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sync_task: asyncio.Task[None] | None = None
@@ -114,6 +115,8 @@ class LocalJournal:
             if stored is None:
                 raise Damaged(f"{path}: the term's checksum does not match")
             term = stored + 1
+        elif files.list_dir(f"{self._root}/journal"):
+            raise Damaged(f"{path}, offset 0: the file is missing, and a journal without its term cannot be owned")
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
         files.write(handle, 0, [_cell(term)])
@@ -171,6 +174,11 @@ class LocalJournal:
         try:
             for position, frame in self._scan(segment):
                 at, index, chain = position + frame.size, frame.index, frame.chain
+                if frame.term >= self.term:
+                    raise Damaged(
+                        f"{segment.path}, offset {position}: frame {index} was written in term {frame.term}, but "
+                        f"{self._root}/term has only come to {self.term - 1}: it is from before"
+                    )
         except BadFrame as error:
             problem = str(error)
         if index < known_durable:
@@ -240,6 +248,7 @@ class LocalJournal:
     def _append(self, index: int, parts: Sequence[Buffer]) -> int:
         segment = self._segments[self._current]
         if segment.size >= self._segment_bytes:
+            self._finish(segment)
             self._with_reserve(self._roll)
             segment = self._segments[self._current]
         at = segment.size
@@ -303,15 +312,16 @@ class LocalJournal:
         except Failed:
             return  # remembered; the next append reports it
 
+    def _finish(self, segment: Segment) -> None:
+        """Nothing more goes into the current file. Done once: of a sync that failed, a second one tells nothing."""
+        self._files.truncate(segment.handle, segment.size)
+        segment.zeroed = segment.size
+        if self._fsync != "never":
+            self._sync()
+
     def _roll(self) -> None:
-        """Close the current file and begin the next, durable before anything is written to it."""
+        """Begin the next file, durable before anything is written to it."""
         files = self._files
-        if self._segments:
-            current = self._segments[self._current]
-            files.truncate(current.handle, current.size)
-            current.zeroed = current.size
-            if self._fsync != "never":
-                self._sync()
         first = self.tail.index + 1
         path = f"{self._root}/journal/{first:020d}.log"
         header = FILE_HEADER.pack(FILE_MAGIC, self._shard, 0, first, self.tail.chain, bytes(20), 0)[:-4]
@@ -334,14 +344,17 @@ class LocalJournal:
 
     async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
         firsts = sorted(self._segments)
+        chain: bytes | None = None
         for first, following in zip(firsts, [*firsts[1:], None], strict=True):
             segment = self._segments[first]
             if following is not None and following <= after + 1:
                 continue
+            if chain is not None and self._chain_before(segment) != chain:
+                raise Damaged(f"{segment.path}, offset 0: this file does not continue the history of the one before it")
             at, index = FILE_HEADER_BYTES, first - 1
             try:
                 for at, frame in self._scan(segment):
-                    index = frame.index
+                    index, chain = frame.index, frame.chain
                     if index > after:
                         yield first << POSITION_BITS | at, frame
             except BadFrame as error:
@@ -453,7 +466,16 @@ class LocalJournal:
             files.remove(self._reserve)
             self._short_of_space = True
 
+    def fence(self) -> None:
+        """The shard has another owner from now on: whatever this one still tries is refused."""
+        self._fenced = True
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
     def _check(self) -> None:
+        if self._fenced:
+            raise Fenced(f"term {self.term} of shard {self._shard} has ended")
         if self._failed is not None:
             raise Failed(self._failed)
 
@@ -469,11 +491,13 @@ class LocalJournal:
         return Failed(self._failed)
 
     async def close(self) -> None:
+        if self._hint < 0:
+            return
         if self._sync_timer is not None:
             self._sync_timer.cancel()
         if self._sync_task is not None:
             await self._sync_task
-        if self._failed is None and self._unsynced and self._fsync != "never":
+        if self._failed is None and not self._fenced and self._unsynced and self._fsync != "never":
             await self._offload(self._sync)
         for handle in (
             *(segment.handle for segment in self._segments.values()),
@@ -481,7 +505,7 @@ class LocalJournal:
             self._hint,
         ):
             self._files.close(handle)
-        self._segments, self._blob_handles = {}, {}
+        self._segments, self._blob_handles, self._hint = {}, {}, -1
         self._failed = self._failed or "the journal is closed"
 
 

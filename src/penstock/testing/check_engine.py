@@ -1,0 +1,264 @@
+"""The contract of `journal/port.py` as checks that any engine must pass. Ours do; so must yours.
+
+A check gets a function that opens the engine on one store, empty at first. It opens, closes and opens again, as a
+process does that stops and starts. Parametrize a test over `CHECKS`, or run them all:
+
+    for check in CHECKS:
+        await check(lambda: MyEngine("/somewhere/empty"))
+
+Whatever goes beyond the port (power cuts, damaged bytes, full disks) is a test of its own for each engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from penstock.batch import Buffer
+from penstock.journal.frame import CHAIN_START, HEADER, FrameWriter
+from penstock.journal.port import Engine, Failed, Fenced, ShardJournal, Tail
+
+OpenEngine: TypeAlias = Callable[[], Engine]
+Check: TypeAlias = Callable[[OpenEngine], Awaitable[None]]
+
+NODE = bytes(range(16))
+
+
+class Written(NamedTuple):
+    locator: int
+    frame: bytes
+
+
+class Owner:
+    """A journal and the writer of its frames, as the shard's loop has them."""
+
+    def __init__(self, journal: ShardJournal):
+        self.journal = journal
+        self._writer = FrameWriter(NODE, journal.term, journal.tail.index + 1, journal.tail.chain)
+
+    async def append(self, parts: Sequence[Buffer], *, may_block: bool = False) -> Written:
+        index = self._writer.next_index
+        header = self._writer.seal(1000 + index, parts)
+        locator = await self.journal.append(index, [header, *parts], may_block=may_block)
+        return Written(locator, header + b"".join(parts))
+
+    async def append_some(self, count: int, size: int = 100) -> list[Written]:
+        return [await self.append([bytes([number % 251]) * size], may_block=number % 2 == 0) for number in range(count)]
+
+
+async def opened(engine: Engine, shard: int = 0) -> Owner:
+    return Owner(await engine.acquire(shard, NODE))
+
+
+async def stop(engine: Engine, *owners: Owner) -> None:
+    for owner in owners:
+        await owner.journal.close()
+    await engine.close()
+
+
+async def replayed(journal: ShardJournal, after: int = 0) -> list[Written]:
+    found = []
+    last = after
+    async for locator, frame in journal.replay(after):
+        assert frame.index == last + 1, "frames come in order, none left out"
+        last = frame.index
+        found.append(Written(locator, journal.read(locator, 0, frame.size)))
+        assert bytes(frame.body) == found[-1].frame[HEADER.size :]
+    return found
+
+
+# -- checks -------------------------------------------------------------------------------------------------------
+
+
+async def a_new_journal_is_empty(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    journal = owner.journal
+    assert journal.tail == Tail(0, CHAIN_START)
+    assert journal.term >= 1
+    assert await journal.first_kept() == 1
+    assert await replayed(journal) == []
+    assert await journal.list_blobs("") == []
+    assert isinstance(journal.durable, bool)
+    assert not journal.short_of_space
+    await stop(engine, owner)
+
+
+async def what_was_appended_is_replayed(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    written = await owner.append_some(20)
+    assert owner.journal.tail == Tail(20, written[-1].frame[HEADER.size - 16 : HEADER.size])
+    assert len({one.locator for one in written}) == 20
+    for after in (0, 1, 7, 19, 20):
+        assert await replayed(owner.journal, after) == written[after:]
+    await stop(engine, owner)
+
+
+async def any_part_of_a_frame_can_be_read(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    for locator, frame in await owner.append_some(5, size=300):
+        for skip, length in ((0, len(frame)), (0, 1), (HEADER.size, 50), (len(frame) - 1, 1), (100, 0)):
+            assert owner.journal.read(locator, skip, length) == frame[skip : skip + length]
+    await stop(engine, owner)
+
+
+async def frames_come_in_many_shapes(open_engine: OpenEngine) -> None:
+    """Thousands of small parts, empty ones, views of other buffers, megabytes."""
+    engine = open_engine()
+    owner = await opened(engine)
+    shapes: list[list[Buffer]] = [
+        [b""],
+        [b"a", b"", b"b"],
+        [b"x"] * 2500,
+        [memoryview(b"0123456789")[3:7], bytearray(b"mutable")],
+        [bytes(3 << 20)],
+        [b"after"],
+    ]
+    written = [await owner.append(parts) for parts in shapes]
+    assert await replayed(owner.journal) == written
+    await stop(engine, owner)
+
+
+async def a_journal_outlives_its_process(open_engine: OpenEngine) -> None:
+    written: list[Written] = []
+    for _ in range(3):
+        engine = open_engine()
+        owner = await opened(engine)
+        assert owner.journal.tail.index == len(written)
+        assert await replayed(owner.journal) == written, "the same bytes at the same places"
+        written += await owner.append_some(7)
+        await stop(engine, owner)
+
+
+async def terms_only_grow(open_engine: OpenEngine) -> None:
+    terms = []
+    for _ in range(3):
+        engine = open_engine()
+        owner = await opened(engine)
+        terms.append(owner.journal.term)
+        await stop(engine, owner)
+    assert terms == sorted(set(terms)), terms
+
+
+async def a_new_owner_fences_the_earlier_one(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    earlier = await opened(engine)
+    written = await earlier.append_some(3)
+    later = await opened(engine)
+    assert later.journal.term > earlier.journal.term
+    attempts: list[Callable[[], Awaitable[Any]]] = [
+        lambda: earlier.append([b"zombie"]),
+        lambda: earlier.journal.put_blob("snapshot-zombie", [b"zombie"]),
+        lambda: earlier.journal.delete_blob("anything"),
+        lambda: earlier.journal.trim(2),
+    ]
+    for attempt in attempts:
+        try:
+            await attempt()
+        except Fenced:
+            continue
+        raise AssertionError("an owner of an earlier term was still let in")
+    written += await later.append_some(2)
+    assert await replayed(later.journal) == written
+    assert await later.journal.list_blobs("") == []
+    await earlier.journal.close()
+    await stop(engine, later)
+    engine = open_engine()
+    again = await opened(engine)
+    assert await replayed(again.journal) == written
+    await stop(engine, again)
+
+
+async def shards_do_not_see_each_other(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    one, other = await opened(engine, 0), await opened(engine, 1)
+    written = await one.append_some(3)
+    await other.journal.put_blob("snapshot-1", [b"other"])
+    assert await replayed(other.journal) == []
+    assert await one.journal.list_blobs("") == []
+    assert await replayed(one.journal) == written
+    await stop(engine, one, other)
+
+
+async def trimming_drops_only_what_is_not_needed(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    written = await owner.append_some(60)
+    needed = 0
+    for upto in (10, 10, 5, 35, 60):
+        await owner.journal.trim(upto)
+        needed = max(needed, upto)
+        assert 1 <= await owner.journal.first_kept() <= needed + 1
+        assert await replayed(owner.journal, needed) == written[needed:]
+    assert owner.journal.tail.index == 60
+    written += await owner.append_some(3)
+    await stop(engine, owner)
+    engine = open_engine()
+    owner = await opened(engine)
+    assert owner.journal.tail.index == 63
+    assert await replayed(owner.journal, 60) == written[60:]
+    await stop(engine, owner)
+
+
+async def blobs_are_kept_whole(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    journal = owner.journal
+    large = bytes(range(256)) * 5000
+    await journal.put_blob("segment-2", [large[:1000], memoryview(large)[1000:]])
+    await journal.put_blob("snapshot-1", [b"s"])
+    await journal.put_blob("segment-1", [])
+    assert await journal.list_blobs("") == [("segment-1", 0), ("segment-2", len(large)), ("snapshot-1", 1)]
+    assert await journal.list_blobs("segment-") == [("segment-1", 0), ("segment-2", len(large))]
+    for start, length in ((0, len(large)), (0, 1), (999, 2), (len(large) - 5, 5)):
+        assert journal.read_blob("segment-2", start, length) == large[start : start + length]
+    await journal.delete_blob("segment-1")
+    await journal.delete_blob("segment-1")
+    await stop(engine, owner)
+    engine = open_engine()
+    owner = await opened(engine)
+    assert await owner.journal.list_blobs("") == [("segment-2", len(large)), ("snapshot-1", 1)]
+    assert owner.journal.read_blob("segment-2", 7, 100) == large[7:107]
+    await stop(engine, owner)
+
+
+async def a_closed_journal_takes_nothing(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    await owner.append_some(2)
+    await owner.journal.close()
+    await owner.journal.close()
+    for attempt in (lambda: owner.append([b"late"]), lambda: owner.journal.put_blob("late", [b"late"])):
+        try:
+            await attempt()
+        except Failed:
+            continue
+        raise AssertionError("a closed journal still wrote")
+    await engine.close()
+
+
+async def a_node_has_an_id(open_engine: OpenEngine) -> None:
+    """Remembered, where anything is remembered."""
+    engine = open_engine()
+    first, second = bytes(range(16)), bytes(range(1, 17))
+    assert engine.node_id(first) == first
+    assert engine.node_id(second) in (first, second)
+    await engine.close()
+
+
+CHECKS: list[Check] = [
+    a_new_journal_is_empty,
+    what_was_appended_is_replayed,
+    any_part_of_a_frame_can_be_read,
+    frames_come_in_many_shapes,
+    a_journal_outlives_its_process,
+    terms_only_grow,
+    a_new_owner_fences_the_earlier_one,
+    shards_do_not_see_each_other,
+    trimming_drops_only_what_is_not_needed,
+    blobs_are_kept_whole,
+    a_closed_journal_takes_nothing,
+    a_node_has_an_id,
+]
