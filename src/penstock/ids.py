@@ -37,8 +37,8 @@ def parse_queue(text: str) -> QueuePath:
             return QueuePath(f"{segments[0]}/default/{segments[1]}")
         return QueuePath(text)
     raise InvalidRequest(
-        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case letters, "
-        "digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case "
+        "letters, digits and hyphens, 1 to 64 long, not starting with a hyphen",
         details={"field": "queue"},
     )
 

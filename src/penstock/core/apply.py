@@ -32,7 +32,7 @@ def _opened(shard: Shard, record: records.Opened) -> None:
     for lease in shard.leases.values():
         deadline = record.at + lease.lease_ms
         for run in lease.held:
-            # Never sooner than promised: the duration is that of the last extension, which may have been of other messages.
+            # Never sooner than promised: the last extension's duration may have been meant for other messages.
             run.deadline = max(run.deadline, deadline)
         heappush(shard.deadlines, (deadline, lease.id))
 

@@ -164,6 +164,6 @@ class Tick(NamedTuple):
 
 
 Command: TypeAlias = (
-    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release | Extend | Cancel
-    | Reschedule | Open | Tick
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
+    | Extend | Cancel | Reschedule | Open | Tick
 )  # fmt: skip

@@ -30,7 +30,7 @@ class Solitude:
         return self._alone > 0
 
     def observe(self, blocked: bool, came_meanwhile: int, took_s: float) -> None:
-        """What the commit was like: written on the spot or not, how many came while it was written, how long it took."""
+        """What the commit was like: written on the spot or not, how many came meanwhile, how long it took."""
         if came_meanwhile:
             self._alone, self._crowded = 0, CROWDED_COMMITS
         elif took_s > QUICK_S:
