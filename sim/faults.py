@@ -70,7 +70,7 @@ class Faults:
         self._latency_s = 0.002
         self.cut_is_power = False
         """What the next death at a disk operation takes with it."""
-        self.counts: dict[str, int] = {}
+        self._healed = False
         kinds: dict[str, Callable[[Random], None]] = {
             "kill": lambda _: victim.kill(power=False),
             "power": lambda _: victim.kill(power=True),
@@ -84,7 +84,7 @@ class Faults:
             "drift": lambda rng: machine.set_drift(rng.choice((-0.05, -0.0005, 0.0, 0.0005, 0.05))),
             "restarts": lambda _: victim.drain_and_restart(),
         }
-        self._kinds = [(name, begin) for name, begin in kinds.items() if plan.has(name)]
+        self._kinds = [begin for name, begin in kinds.items() if plan.has(name)]
 
     async def run(self, until_s: float) -> None:
         rng = self._rng
@@ -92,11 +92,11 @@ class Faults:
             await asyncio.sleep(rng.expovariate(1 / self._plan.fault_every_s))
             if self._loop.time() >= until_s:
                 return
-            name, begin = rng.choice(self._kinds)
-            self.counts[name] = self.counts.get(name, 0) + 1
+            begin = rng.choice(self._kinds)
             begin(rng)
 
     def heal(self) -> None:
+        self._healed = True
         self._disk.disarm()
         self._files.capacity = None
         self._latency_s = 0.002
@@ -109,6 +109,12 @@ class Faults:
         """The process or the machine dies at some operation soon: between a write and its sync, inside a rename..."""
         self.cut_is_power = self._plan.has("power") and rng.random() < 0.7
         self._disk.arm("cut", rng.randint(1, rng.choice((8, 60))))
+
+    def aftershock(self) -> None:
+        """Whoever died at an operation of the disk may die again soon: recovery has to survive its own crashes."""
+        if self._rng.random() < 0.4 and not self._healed:
+            self.cut_is_power = self._plan.has("power") and self._rng.random() < 0.8
+            self._disk.arm("cut", self._rng.randint(1, 50))
 
     def _full(self, rng: Random) -> None:
         self._files.capacity = self._files.used() + rng.choice(SOFT_FULL_BYTES)

@@ -119,6 +119,8 @@ class LedgerQueue:
         self.partitions = [LedgerPartition() for _ in range(config.partitions)]
         self.groups: dict[int, str] = {}
         self.tokens: dict[int, Message] = {}
+        self.keys: dict[bytes, int] = {}
+        """Key -> the partition of all its messages."""
 
 
 class LedgerLease:
@@ -296,6 +298,8 @@ class Ledger:
             message = Message(
                 queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload) + OVERHEAD_BYTES
             )
+            if sent.key and queue.keys.setdefault(sent.key, record.partition) != record.partition:
+                raise Violation("I5", f"{message}: messages with its key are in partition {queue.keys[sent.key]}")
             sent.stored += 1
             queue.tokens[token] = message
             self.by_id[message.id] = message

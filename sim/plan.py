@@ -15,7 +15,7 @@ from penstock.engines.local.journal import Fsync
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
-    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "purges", "ranges", "reads", "rejects",
+    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "pipelining", "purges", "ranges", "reads", "rejects",
     "releases", "reschedules", "sequences", "ttl",
 )  # fmt: skip
 """What clients do and how queues are configured."""
@@ -47,7 +47,7 @@ class Plan:
         self.seconds = minutes * 60
         self.faulty_seconds = self.seconds * (1 - DRAIN_SHARE)
         self._on = {name: rng.random() < RARE.get(name, 0.5) for name in (*FEATURES, *FAULTS)}
-        self.segment_bytes = rng.choice((2, 4, 8, 16, 32, 64)) * 1024
+        self.segment_bytes = rng.choice((2, 4, 8, 12, 24)) * 1024
         self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
         self.zero_ahead_bytes = rng.choice((0, 100, 4096))
         self.segments_kept = rng.randint(1, 3)

@@ -77,7 +77,7 @@ class Workload:
     async def _produce(self, name: str, rng: Random) -> None:
         plan = self.plan
         epoch, seq = 1, 0
-        think_s = 2.5 * plan.pace
+        think_s = 3.0 * plan.pace
         while self.working():
             await asyncio.sleep(rng.expovariate(1 / think_s))
             request = self._compose(rng)
@@ -89,7 +89,12 @@ class Workload:
                 for part in request:
                     for sent in part:
                         sent.sequenced = True
-            await self._publish(request, producer, rng)
+            publishing = self._publish(request, producer, rng)
+            if rng.random() < plan.chance("pipelining", 0.4):
+                # Not waiting for the answer: the next one may overtake it.
+                self.spawn(publishing)
+            else:
+                await publishing
             if rng.random() < plan.chance("epochs", 0.03):
                 epoch, seq = epoch + 1, 0
 
@@ -173,7 +178,7 @@ class Workload:
             acks = []
             receipts = self._receipts(reply, rng)
             if reply.runs or not wait_ms:
-                await asyncio.sleep(rng.expovariate(1 / ((1.5 if reply.runs else 4) * plan.pace)))
+                await asyncio.sleep(rng.expovariate(1 / ((2 if reply.runs else 6) * plan.pace)))
             if receipts:
                 acks = await self._handle(receipts, rng)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 from typing import NamedTuple
 
 from penstock.core.state import Shard
-from penstock.journal.port import Damaged
+from penstock.errors import PenstockError
+from penstock.journal.port import Damaged, EngineError, OutOfSpace
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
 from sim.checkers import Checkers
@@ -17,7 +19,7 @@ from sim.loop import Standstill, VirtualLoop, later
 from sim.network import Call, Network
 from sim.observed import History
 from sim.plan import Plan
-from sim.process import Process
+from sim.process import ROOT, Process
 from sim.workload import Workload
 
 DRAIN_S = 30.0
@@ -27,13 +29,15 @@ WIRE_EMPTY_S = 18.0
 FAR_S = 5 * 3600.0
 """Later than the furthest delay that a client asks for."""
 STATE_CHECK_EVERY_S = 25.0
+RESERVE = f"{ROOT}/reserve"
 
 
 class Result(NamedTuple):
     seed: int
     seconds: float
     """Simulated."""
-    violation: Violation | None
+    violation: str | None
+    """The invariant and what broke it."""
     restarts: int
     frames: int
     requests: int
@@ -69,6 +73,7 @@ class World:
         self._disk_rng = plan.rng("disk")
         self._process: Process | None = None
         self._starting = False
+        self._reserve_there = False
         self._graveyard: list[Process] = []
         """Dead processes are kept to the end: nothing of them may be finalized within the run."""
 
@@ -82,14 +87,15 @@ class World:
                 self.loop.run_forever()
             except Standstill:
                 self.report(Violation("I12", "everybody waits for somebody else"))
-            if main.done() and not main.cancelled() and (error := main.exception()) is not None:
+            if self.violation is None and main.done() and (error := main.exception()) is not None:
                 raise error
         finally:
             asyncio.set_event_loop(None)
             gc.enable()
         assert self._process is None or self.history is not None
         return Result(
-            self.plan.seed, min(self.loop.time() - self.began_s, self.plan.seconds), self.violation, self.restarts, self.history.frames,
+            self.plan.seed, min(self.loop.time() - self.began_s, self.plan.seconds),
+            None if self.violation is None else str(self.violation), self.restarts, self.history.frames,
             self.requests, self.checkers.deliveries, len(self.workload.sent),
             self.history.digest_at(self.ledger.now_ms) if self.violation is None else "",
         )  # fmt: skip
@@ -137,7 +143,7 @@ class World:
             if now_s > waiting_s + DRAIN_S or now_s > healed_s + FAR_S:
                 what = f"{len(unfinished)} unfinished, the first is {unfinished[0].message}" if unfinished else "no rest"
                 self.report(Violation("I12", f"{now_s - healed_s:.0f} s after the last fault: {what}"))
-                return
+                await asyncio.Event().wait()
 
     def _live_state(self) -> Shard:
         assert self._process is not None and self._process.host is not None
@@ -204,20 +210,21 @@ class World:
     def _stopped(self, process: Process, task: asyncio.Task[None]) -> None:
         if self._process is process and not task.cancelled():
             error = task.exception()
-            if error is not None and not self.plan_explains(error):
+            if error is not None and not self._explained(error):
                 self.report(Violation("I12", f"the broker could not be stopped: {error!r}"))
             self.kill(power=False)
 
-    def plan_explains(self, error: BaseException) -> bool:
-        """Errors of a stop are to be expected where the disk fails."""
-        has = self.plan.has
-        return has("full") or has("full_hard") or has("eio_write") or has("eio_sync")
+    def _explained(self, error: BaseException) -> bool:
+        """Errors of a start or a stop are to be expected where the disk fails."""
+        failing = any(map(self.plan.has, ("full", "full_hard", "eio_write", "eio_sync")))
+        return failing and isinstance(error, OSError | EngineError | PenstockError)
 
     def _stopped_inside(self) -> None:
         """The process died at an operation of the disk. Its stack is still on the way out: the rest follows at once."""
         if self._process is not None:
             self._bury(self._process)
         later(self.loop, 0, self._finish_off, self.faults.cut_is_power)
+        self.faults.aftershock()
 
     def _finish_off(self, power: bool) -> None:
         self.kill(power=power)
@@ -243,6 +250,7 @@ class World:
         )  # fmt: skip
         process.network = self.network
         self._process = process
+        self._reserve_there = self.files.exists(RESERVE)
         task = self.loop.create_task(process.start(), context=process.context)
         task.add_done_callback(lambda done: self._started(process, done), context=self.loop.outside)
 
@@ -254,12 +262,12 @@ class World:
             self.report(error)
         elif isinstance(error, Damaged):
             self.report(Violation("I10", f"recovery refuses what this disk can do: {error}"))
-        elif isinstance(error, OSError):
+        elif self._reserve_there and self.files.capacity and _is_full(error):
+            self.report(Violation("I12", f"a full disk keeps the broker from starting: {error}"))
+        elif error is not None and self._explained(error):
             self.kill(power=False)
-        elif error is not None and not self.plan_explains(error):
-            self.report(Violation("I10", f"the broker does not start: {error!r}"))
         elif error is not None:
-            self.kill(power=False)
+            self.report(Violation("I10", f"the broker does not start: {error!r}"))
 
     def _failed(self, reason: str) -> None:  # noqa: ARG002  the reason is for people
         """The shard has stopped for good: a real process would end now."""
@@ -270,6 +278,10 @@ class World:
     def _end_failed(self, process: Process) -> None:
         if self._process is process:
             self.kill(power=False)
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, OutOfSpace) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
 def run(seed: int, minutes: float) -> Result:

@@ -83,7 +83,6 @@ class Journal:
     def read(self) -> list[tuple[int, bytes]]:
         """(index, body) of every frame, by a complete opening. Raises what that raises."""
         try:
-            self.set_term(1)
             return [(frame.index, bytes(frame.body)) for frame in replayed(self.opened())]
         finally:
             self.files.close_all()
@@ -145,6 +144,8 @@ def test_every_cut_of_the_last_frame_leaves_exactly_the_durable_prefix(journal, 
     for cut in range(len(last)):
         rest = len(last) - cut
         for filling in (b"", bytes(rest), b"\xff" * rest, older[cut : len(last)], bytes(4096)):
+            if (last[:cut] + filling).startswith(last):
+                continue  # a frame that ends in zeros is whole again
             journal.path().write_bytes(durable + last[:cut] + filling)
             journal.set_hint(2)
             assert journal.read() == expected, f"cut at byte {cut}, filled with {filling[:4]!r}"
@@ -269,12 +270,12 @@ def test_a_wrong_length_is_never_believed_and_costs_nothing(journal, length):
         journal.path().write_bytes(file_header(1, CHAIN_START) + b"".join(sealed))
         journal.set_hint(2)
         opened = journal.opened()
-        with pytest.raises(Damaged, match="frame 2: .* record at 0"), bounded_memory():
+        with pytest.raises(Damaged, match=r"frame 2: .* record at 0"), bounded_memory():
             asyncio.run(recover(opened, NODE))
         journal.files.close_all()
 
 
-class bounded_memory:  # noqa: N801  reads as a phrase
+class bounded_memory:
     """Nothing inside may take more than 64 MiB."""
 
     def __enter__(self) -> None:
@@ -405,7 +406,7 @@ def test_a_term_from_before(three_files):
     body = body_of(RECORDS[1])
     sealed = [writer.seal(1000, [body]) + body for _ in range(2)]
     three_files.path(5).write_bytes(file_header(5, chain) + b"".join(sealed))
-    with pytest.raises(Damaged, match="frame 5 was written in term 9, but .*/term has only come to 1") as caught:
+    with pytest.raises(Damaged, match=r"frame 5 was written in term 9, but .*/term has only come to 2") as caught:
         three_files.read()
     assert names_its_place(caught, three_files.path(5))
 

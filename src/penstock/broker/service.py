@@ -395,6 +395,10 @@ class Broker:
         """Parked long-polls."""
         return self._loop.waiting
 
+    def stop_waiting(self) -> None:
+        """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
+        self._loop.stop_waiting()
+
     async def close(self) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
         await self._host.close()

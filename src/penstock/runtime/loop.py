@@ -85,6 +85,9 @@ class ShardLoop:
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
+        """Nothing new is taken in, and nobody waits; what is under way can still be finished."""
+        self._shut = False
+        """Nothing is taken at all."""
         self.leaving: list[commands.LeasedRun] = []
         """Finished, but still to be handed over: their bytes are wanted until the answer has left."""
         self._without_room = False
@@ -182,16 +185,15 @@ class ShardLoop:
     def _admit(self, command: Command) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
+        if self._shut or (self.closing and type(command) is commands.Publish):
+            raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
         if self._without_room:
             raise _no_room()
         if self._pile_bytes > limits.PENDING_BYTES_MAX or len(self._pile) > limits.PENDING_COMMANDS_MAX:
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
-        if type(command) is commands.Publish:
-            if self.closing:
-                raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
-            if self.journal.short_of_space:
-                self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
-                raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
+        if type(command) is commands.Publish and self.journal.short_of_space:
+            self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
+            raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
 
     async def _look_for_space(self) -> None:
         try:
@@ -380,7 +382,7 @@ class ShardLoop:
 
     def _give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
-        if isinstance(reply, list) and self.failed is None:
+        if isinstance(reply, list) and self.failed is None and not self._shut:
             claims = [
                 commands.Claim(run.lease, run.nonce, run.first, run.first + run.count)
                 for run in reply
@@ -429,8 +431,8 @@ class ShardLoop:
                 one.future.set_exception(error)
         self._waiters.dismiss(error=error)
 
-    async def drain(self) -> None:
-        """Answer everyone who waits, make everything decided durable, stop. The journal stays open."""
+    def stop_waiting(self) -> None:
+        """Answer everyone who waits, and let nobody wait from now on."""
         self.closing = True
         self._waiters.dismiss()
         for readers in self._readers.values():
@@ -438,9 +440,16 @@ class ShardLoop:
                 if not reader.done():
                     reader.set_result(None)
         self._readers.clear()
-        await self._idle.wait()
+
+    async def drain(self) -> None:
+        """Take nothing more, answer everyone, make everything decided durable, stop. The journal stays open."""
+        self.stop_waiting()
+        self._shut = True
+        while not self._idle.is_set():
+            await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
+        await asyncio.sleep(0)  # whoever was answered just now reads what they were given, while there is a journal
         self._committer.cancel()
         self.failed = self.failed or "the broker is shut down"
 

@@ -14,7 +14,7 @@ from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged, ShardJournal
-from penstock.runtime.log import MessageLog, PartitionIndex
+from penstock.runtime.log import MessageLog, PartitionIndex, segment_name
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -50,6 +50,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         for queue, partition, columns in values["pieces"]:
             if queue in shard.queues:
                 log.indexes[queue, partition] = PartitionIndex.load(columns)
+        await _check_segments(journal, log)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         next_segment = values["next_segment"]
     if journal.tail.index < index:
@@ -72,6 +73,17 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
     return Recovered(shard, log, writer, marks, next_segment, replayed)
+
+
+async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:
+    """Every sealed segment that holds messages is there, as long as it was; what it holds is checked when it is read."""
+    sizes = dict(await journal.list_blobs("segment-"))
+    for index in log.indexes.values():
+        for locator, skip, length in zip(index.locators, index.skips, index.lengths, strict=True):
+            name = segment_name(-locator)
+            if locator < 0 and sizes.get(name, -1) < skip + length:
+                found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
+                raise Damaged(f"{name}, offset {skip}: messages are stored here, but the segment {found}")
 
 
 def _replay(shard: Shard, log: MessageLog, locator: int, index: int, body: memoryview) -> None:

@@ -3,10 +3,10 @@
 A journal that fails while serving ends the process too, with EXIT_JOURNAL_FAILED: memory is then ahead of the disk, and
 only a start that reads the disk again may go on.
 
-Draining on SIGTERM or SIGINT, in this order: readiness probes are told no; the listening socket closes; the broker
-closes, which answers parked long polls empty, makes everything durable and releases the journals; connections end
-when their request is answered; the process leaves with 0. A second signal ends it at once: what was acknowledged is
-durable, so nothing is lost by that but the answers in flight.
+Draining on SIGTERM or SIGINT, in this order: readiness probes are told no; the listening socket closes; parked long
+polls are answered empty; connections end when their request is answered; the broker closes, which makes everything
+durable, leaves a snapshot and releases the journals; the process leaves with 0. A second signal ends it at once: what
+was acknowledged is durable, so nothing is lost by that but the answers in flight.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ async def _serve(settings: Settings) -> int:
         _log.info("draining", grace_s=settings.shutdown_grace_s)
         node.app.drain()
         server.stop_accepting()
-        # Closing answers those who wait, and without that no connection with a long poll would ever end.
+        # Without this no connection with a long poll would ever end.
+        node.broker.stop_waiting()
+        # The journals stay open until the last request has its answer, or its time is up.
+        await serving
         async with asyncio.timeout(settings.shutdown_grace_s):
             await node.close()
     except TimeoutError:
         _log.error("not everything could be closed in time")
-    await serving
     _log.info("stopped")
     return EXIT_JOURNAL_FAILED if node.failed.is_set() else 0
 

@@ -87,7 +87,8 @@ class LocalJournal:
             files.make_dir(f"{self._root}/{name}")
             # Entries that a killed process made and did not come to sync are there, but not yet on the disk.
             files.sync_dir(f"{self._root}/{name}")
-        self.term = self._next_term()
+        # A full disk must not keep a broker from starting: consumers would make room.
+        self._with_reserve(self._take_term)
         self._hint = files.open_cell(f"{self._root}/durable")
         known_durable = self._read_cell(self._hint) or 0
         names = [name for name in files.list_dir(f"{self._root}/journal") if name.endswith(".log")]
@@ -99,13 +100,13 @@ class LocalJournal:
         else:
             if known_durable:
                 raise Damaged(f"{self._root}/journal is empty, but frame {known_durable} was durable in it")
-            self._roll()
+            self._with_reserve(self._roll)
         for name in files.list_dir(f"{self._root}/blobs"):
             if name.endswith(".tmp"):
                 files.remove(f"{self._root}/blobs/{name}")
         self._restore_reserve()
 
-    def _next_term(self) -> int:
+    def _take_term(self) -> None:
         files, path = self._files, f"{self._root}/term"
         term = 1
         if files.exists(path):
@@ -119,12 +120,14 @@ class LocalJournal:
             raise Damaged(f"{path}, offset 0: the file is missing, and a journal without its term cannot be owned")
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
-        files.write(handle, 0, [_cell(term)])
-        files.sync(handle)
-        files.close(handle)
+        try:
+            files.write(handle, 0, [_cell(term)])
+            files.sync(handle)
+        finally:
+            files.close(handle)
         files.rename(f"{path}.tmp", path)
         files.sync_dir(self._root)
-        return term
+        self.term = term
 
     def _read_cell(self, handle: int) -> int | None:
         data = self._files.read(handle, 0, CELL.size)
@@ -451,8 +454,13 @@ class LocalJournal:
     def _restore_reserve(self) -> None:
         files = self._files
         if files.exists(self._reserve):
-            self._short_of_space = False
-            return
+            handle = files.open(self._reserve)
+            size = files.size(handle)
+            files.close(handle)
+            if size >= limits.DISK_RESERVE_BYTES:
+                self._short_of_space = False
+                return
+            files.remove(self._reserve)  # of an attempt that was interrupted: a reserve of nothing
         try:
             handle = files.open(self._reserve, create=True)
             try:

@@ -1,0 +1,146 @@
+"""A whole broker inside a test: no sockets, no waiting, time that moves when told.
+
+    async with in_process() as box:
+        await box.publish("orders", b"1", b"2", delay_ms=[0, 60_000])
+        first = await box.lease("orders", max=10)
+        await box.broker.ack([message.receipt for message in first])
+        await box.advance(60_000)
+        assert [message.payload for message in await box.lease("orders")] == [b"2"]
+        await box.restart()
+
+By default everything is in memory. Pass `open_engine` for another store; it is called again at each restart.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from penstock.batch import Batch, build, layout
+from penstock.broker.service import Broker
+from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
+from penstock.core.commands import Tick
+from penstock.engines.memory import MemoryEngine
+from penstock.ids import parse_queue, ulid_text
+from penstock.journal.port import Engine
+from penstock.runtime.host import ShardHost, open_shard
+from penstock.testing.clock import ManualClock
+
+_COLUMNS = {
+    "priority": layout.PRIORITY, "delay_ms": layout.DELAY_MS, "deliver_at_ms": layout.DELIVER_AT_MS,
+    "ttl_ms": layout.TTL_MS, "max_retries": layout.MAX_RETRIES, "key": layout.KEY, "id": layout.ID,
+    "headers": layout.HEADERS, "tenant": layout.TENANT,
+}  # fmt: skip
+
+
+class Delivered(NamedTuple):
+    """One message as a consumer sees it."""
+
+    queue: str
+    partition: int
+    offset: int
+    id: str
+    payload: bytes
+    attempt: int
+    receipt: str
+    """Empty where there is nothing to settle."""
+    deadline_at_ms: int | None
+    published_at_ms: int
+
+
+class InProcess:
+    """Use `in_process`."""
+
+    def __init__(self, open_engine: Callable[[], Engine], clock: ManualClock, seed: int, options: dict[str, Any]):
+        self._open_engine = open_engine
+        self._random = random.Random(seed)  # noqa: S311  the same in every run, which is the point
+        self._options = options
+        self.clock = clock
+        self.engine: Engine
+        self.host: ShardHost
+        self.broker: Broker
+        self.failures: list[str] = []
+        """Reasons for which the shard stopped for good."""
+
+    async def start(self) -> None:
+        options = dict(self._options)
+        auto_create = options.pop("auto_create", True)
+        self.engine = self._open_engine()
+        try:
+            self.host = await open_shard(
+                self.engine, 0, self.clock, bytes(15) + b"\1", on_failure=self.failures.append, **options
+            )
+        except BaseException:
+            await self.engine.close()
+            raise
+        self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create)
+
+    async def stop(self, *, final_snapshot: bool = True) -> None:
+        await self.host.close(final_snapshot=final_snapshot)
+        await self.engine.close()
+
+    async def restart(self, *, final_snapshot: bool = True) -> None:
+        await self.stop(final_snapshot=final_snapshot)
+        await self.start()
+
+    async def advance(self, ms: int) -> None:
+        """Let time pass, and the broker do what it does because of it."""
+        self.clock.advance(ms)
+        await self.host.loop.submit(Tick())
+
+    async def publish(
+        self,
+        queue: str,
+        *payloads: bytes,
+        producer: tuple[str, int, int] | None = None,
+        **columns: Sequence[int | bytes],
+    ) -> PublishReply:
+        """One batch; each of `columns` has one value per payload."""
+        named: Any = {_COLUMNS[name]: values for name, values in columns.items()}
+        batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
+        part = PublishPart(parse_queue(queue), batch)
+        return await self.broker.publish([part], ProducerSeq(*producer) if producer else None)
+
+    async def lease(self, queue: str, **options: Any) -> list[Delivered]:
+        return messages((await self.broker.lease(parse_queue(queue), **options)).runs)
+
+
+def messages(runs: Sequence[DeliveredRun]) -> list[Delivered]:
+    """Runs, message by message."""
+    return [
+        Delivered(
+            run.queue,
+            run.partition,
+            run.offset + row,
+            ulid_text(run.id + row),
+            payload,
+            run.attempt,
+            f"{run.receipt}{run.offset + row}" if run.receipt is not None else "",
+            run.deadline_at_ms,
+            run.published_at_ms,
+        )
+        for run in runs
+        for row, payload in enumerate(run.batch.payloads())
+    ]
+
+
+@asynccontextmanager
+async def in_process(
+    open_engine: Callable[[], Engine] | None = None,
+    *,
+    clock: ManualClock | None = None,
+    seed: int = 1,
+    **options: Any,
+) -> AsyncIterator[InProcess]:
+    """A running broker; `options` are those of `open_shard` and `auto_create` of `Broker`."""
+    if open_engine is None:
+        memory = MemoryEngine()
+        open_engine = lambda: memory  # noqa: E731  the same store each time
+    box = InProcess(open_engine, clock or ManualClock(), seed, options)
+    await box.start()
+    try:
+        yield box
+    finally:
+        await box.stop()
