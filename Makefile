@@ -35,6 +35,9 @@ demo: $(SERVER_READY)
 sim: $(DEV_READY)
 	$(BIN)/python -m sim $(ARGS)
 
+fuzz: $(DEV_READY)
+	$(BIN)/python -m fuzz $(ARGS)
+
 fmt: $(DEV_READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

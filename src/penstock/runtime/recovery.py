@@ -50,7 +50,6 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         for queue, partition, columns in values["pieces"]:
             if queue in shard.queues:
                 log.indexes[queue, partition] = PartitionIndex.load(columns)
-        await _check_segments(journal, log)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         next_segment = values["next_segment"]
     if journal.tail.index < index:
@@ -68,6 +67,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             continue
         _replay(shard, log, locator, frame.index, frame.body)
         replayed += 1
+    await _check_segments(journal, log)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
@@ -76,7 +76,10 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
 
 
 async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:
-    """Every sealed segment that holds messages is there, as long as it was; what it holds is checked when it is read."""
+    """Every sealed segment that is needed is there, and as long as it was; its records are checked when they are read.
+
+    After the tail was applied: segments of queues that were deleted since the snapshot may be gone already.
+    """
     sizes = dict(await journal.list_blobs("segment-"))
     for index in log.indexes.values():
         for locator, skip, length in zip(index.locators, index.skips, index.lengths, strict=True):

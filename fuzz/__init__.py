@@ -1,0 +1,1 @@
+"""Fuzzing: any bytes either parse or raise the one documented error. `python -m fuzz --list`."""

@@ -1,0 +1,217 @@
+"""What is fuzzed. Each target states its invariant first; breaking it raises, anything else is fine.
+
+A target is a function of bytes with a list of seeds: well-formed inputs from which the driver starts. An error that is
+part of the target's contract is swallowed inside; whatever escapes is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from penstock.batch import Batch, build, layout
+from penstock.batch.check import check_client_frame
+from penstock.broker.receipts import Claims
+from penstock.core import snapshot
+from penstock.core.apply import apply
+from penstock.core.commands import Outcome
+from penstock.core.config import DEFAULT, parse_config
+from penstock.core.records import Acked, GroupCreated, Leased, Published, QueueConfigured, Record
+from penstock.core.state import Shard
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.journal.blobs import SNAPSHOT_MAGIC, decode_segment, decode_snapshot, encode_snapshot, seal_blob
+from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
+from penstock.journal.frame import BadFrame, FrameWriter, find_frame, read_frame
+from penstock.journal.port import Damaged
+from penstock.wire.delivery import LeaseMeta, Run, decode_delivery, encode_delivery
+from penstock.wire.messages import PublishFrameQuery
+from penstock.wire.parse import parse_query
+from penstock.wire.publishing import PlainPublish, batch_of, parse_publish, plain_batch
+
+
+class Target(NamedTuple):
+    check: Callable[[bytes], None]
+    seeds: list[bytes]
+
+
+FULL_FRAME = build(
+    [b"1", b'"two"', b"three"],
+    kinds=[1, 1, 0],
+    columns={
+        layout.PRIORITY: [1, -2, 3],
+        layout.DELAY_MS: [0, 5, 0],
+        layout.TTL_MS: [0, 0, 9],
+        layout.MAX_RETRIES: [-1, 0, 7],
+        layout.KEY: [b"a", b"", b"c"],
+        layout.ID: [b"x", b"y", b""],
+        layout.HEADERS: [b'{"h":"v"}', b"", b""],
+    },
+)
+PLAIN_FRAME = build([b"{}", b"[1]"])
+RECORDS: list[Record] = [
+    QueueConfigured(1, 1, "default/default/q", DEFAULT),
+    GroupCreated(2, 1, 0, "default", [0]),
+    Published(3, 1, 0, 0, 5 << 80, Batch.open(FULL_FRAME), "p", 1, [0, 3]),
+    Leased(4, 1, 0, 0, 1, 77, 30_000, [0, 1, 1], "worker"),
+    Acked(5, 1, 0, 0, 1, [0, 1]),
+]
+
+
+def _body(records: list[Record]) -> bytes:
+    return b"".join(part for record in records for part in encode(record) if part is not None)
+
+
+def _frame(body: bytes) -> bytes:
+    return FrameWriter(bytes(16), 1).seal(9, [body]) + body
+
+
+def batch_frame(data: bytes) -> None:
+    """Invariant: BadBatch, or a batch of which every column, row and run can be read; checking raises PenstockError."""
+    try:
+        batch = Batch.open(data)
+        check_client_frame(batch)
+    except PenstockError:
+        return
+    assert len(batch.payloads()) == batch.count == len(batch.kinds())
+    assert batch.run(0, batch.count) is batch
+    assert batch.run(batch.count - 1, batch.count).payload(0) == batch.payload(batch.count - 1)
+    assert batch.pick([0]).payloads() == batch.payloads()[:1]
+
+
+def delivery(data: bytes) -> None:
+    """Invariant: BadBatch, or as many batches as runs, each of the size its run says."""
+    try:
+        meta, batches = decode_delivery(data, LeaseMeta)
+    except InvalidRequest:
+        return
+    assert [run.count for run in meta.runs] == [batch.count for batch in batches]
+
+
+def journal_frame(data: bytes) -> None:
+    """Invariant: BadFrame, or a frame inside the data; a whole frame is found wherever it stands."""
+    view = memoryview(data)
+    try:
+        frame = read_frame(view, 0)
+    except BadFrame:
+        return
+    assert frame.size <= len(data)
+    assert find_frame(memoryview(b"PJ" + data), 1) == 2
+
+
+def records(data: bytes) -> None:
+    """Invariant: UnknownRecord, or records that encode to something that decodes to the same."""
+    try:
+        decoded = [record for _, record in decode(memoryview(data))]
+    except UnknownRecord:
+        return
+    again = [record for _, record in decode(memoryview(_body(decoded)))]
+    assert [type(record) for record in again] == [type(record) for record in decoded]
+    assert _body(again) == _body(decoded)
+
+
+def record_content(data: bytes) -> None:
+    """Invariant: as for records, behind a checksum that is right: the map and the frame are what is looked at."""
+    cut = int.from_bytes(data[:2], "little") % (len(data) + 1)
+    meta, attached = data[2:cut], data[max(2, cut) :]
+    crc = google_crc32c.extend(google_crc32c.value(meta), attached)
+    records(PREFIX.pack(len(meta), len(attached), crc) + meta + attached)
+
+
+def blob(data: bytes) -> None:
+    """Invariant: Damaged, whatever is wrong with a snapshot or a segment."""
+    for read in (decode_snapshot, decode_segment):
+        try:
+            read("blob", data)
+        except Damaged:
+            continue
+
+
+def receipts(data: bytes) -> None:
+    """Invariant: any texts make claims, and each text is named in the results, in order."""
+    texts = data.decode("latin-1").split("\n")
+    claims = Claims(texts)
+    outcomes = [[Outcome(claim.first, claim.stop, "stale")] for claim in claims.claims]
+    assert [result.receipt for result in claims.results(outcomes)] == texts
+
+
+def publish_body(data: bytes) -> None:
+    """Invariant: PenstockError, or a batch with one payload per message."""
+    try:
+        asked = parse_publish(data)
+        if isinstance(asked, PlainPublish):
+            assert plain_batch(asked).count == len(asked.payloads)
+        else:
+            good = [message for message in asked.messages if not isinstance(message, PenstockError)]
+            if good:
+                assert batch_of(good).count == len(good)
+    except PenstockError:
+        return
+
+
+def query(data: bytes) -> None:
+    """Invariant: InvalidRequest, or a query."""
+    try:
+        parse_query(PublishFrameQuery, data)
+    except InvalidRequest:
+        return
+
+
+def queue_config(data: bytes) -> None:
+    """Invariant: InvalidRequest, or a configuration that parses to itself."""
+    try:
+        values = msgspec.json.decode(data)
+        if not isinstance(values, dict):
+            return
+        config = parse_config(values)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidRequest):
+        return
+    assert parse_config(msgspec.to_builtins(config)) == config
+
+
+def _content(record: Record) -> bytes:
+    """A record as `record_content` takes it: where its map ends, the map, the attachment."""
+    head, attached = encode(record)
+    meta = head[PREFIX.size :]
+    return (len(meta) + 2).to_bytes(2, "little") + meta + (attached or b"")
+
+
+def _snapshot_seed() -> bytes:
+    shard = Shard()
+    for record in RECORDS:
+        apply(shard, record)
+    values = {
+        "index": 1,
+        "chain": bytes(16),
+        "state": snapshot.dump(shard),
+        "pieces": [],
+        "marks": [],
+        "next_segment": 1,
+    }
+    return b"".join(encode_snapshot(values))
+
+
+_RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)
+
+TARGETS: dict[str, Target] = {
+    "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
+    "delivery": Target(delivery, [encode_delivery(LeaseMeta([_RUN]), [FULL_FRAME])]),
+    "journal_frame": Target(journal_frame, [_frame(_body(RECORDS)), _frame(b"")]),
+    "records": Target(records, [_body(RECORDS), *(_body([record]) for record in RECORDS)]),
+    "record_content": Target(record_content, [_content(record) for record in RECORDS]),
+    "blob": Target(blob, [_snapshot_seed(), b"".join(seal_blob(SNAPSHOT_MAGIC, [b"\x80"]))]),
+    "receipts": Target(receipts, [b"r1.0.1.00000000000000ff.1\nr1.0.1.00000000000000ff.2", b"r1.0.9.0.5-9", b"x"]),
+    "publish_body": Target(
+        publish_body,
+        [
+            b'{"queue":"q","messages":[{"payload":{"a":[1,2]}},{"payload":null}]}',
+            b'{"queue":"q","atomic":false,"messages":[{"payload_b64":"aGk=","key":"k","delay_ms":1,"headers":{"a":"b"}}]}',
+        ],
+    ),
+    "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),
+    "queue_config": Target(
+        queue_config, [b'{"partitions":2,"backoff":{"kind":"fixed","base_ms":5},"retention":{"mode":"keep"}}']
+    ),
+}

@@ -1,0 +1,125 @@
+"""What is in a fixture, as plain values that a person can read and compare."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.batch import Batch, layout
+from penstock.core import snapshot
+from penstock.core.state import Queue
+from penstock.engines.local.engine import LocalEngine
+from penstock.ids import ulid_text
+from penstock.journal.dump import dump
+from penstock.runtime.log import MessageLog
+from penstock.runtime.recovery import recover
+
+NODE = bytes(range(16))
+INTEGERS = {
+    "priority": layout.PRIORITY,
+    "delay_ms": layout.DELAY_MS,
+    "deliver_at_ms": layout.DELIVER_AT_MS,
+    "ttl_ms": layout.TTL_MS,
+    "max_retries": layout.MAX_RETRIES,
+}
+STRINGS = {"key": layout.KEY, "id": layout.ID, "headers": layout.HEADERS, "tenant": layout.TENANT}
+
+
+def text(value: bytes) -> str:
+    """Itself if it is text, base64 if it is not."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
+
+
+def rows(batch: Batch) -> list[dict[str, Any]]:
+    """Every message of a batch, with the columns that are there."""
+    found: list[dict[str, Any]] = [
+        {"payload": text(payload), "kind": ("bytes", "json")[kind]}
+        for payload, kind in zip(batch.payloads(), batch.kinds(), strict=True)
+    ]
+    for name, column in INTEGERS.items():
+        if batch.has(column):
+            for row, value in zip(found, batch.integers(column), strict=True):
+                row[name] = value
+    for name, column in STRINGS.items():
+        if batch.has(column):
+            for row, value in zip(found, batch.strings(column), strict=True):
+                row[name] = text(value)
+    return found
+
+
+def dump_of(root: Path) -> str:
+    """What `penstock inspect` says about a data directory, without its place."""
+    lines: list[str] = []
+    damaged = dump(str(root), lines.append)
+    assert not damaged, "\n".join(lines)
+    return "\n".join(lines).replace(f"{root}/", "") + "\n"
+
+
+async def state_of(root: Path) -> dict[str, Any]:
+    """Everything that recovery finds. Takes a new term, so only to be used on a copy."""
+    engine = LocalEngine(str(root))
+    journal = await engine.acquire(0, NODE)
+    try:
+        shard, log, *_ = await recover(journal, NODE)
+        return {
+            "digest": snapshot.digest(shard),
+            "now_ms": shard.now_ms,
+            "leases": msgspec.to_builtins([lease for _, lease in sorted(shard.leases.items())]),
+            "queues": {queue.path: _queue(queue, log) for _, queue in sorted(shard.queues.items())},
+        }
+    finally:
+        await journal.close()
+        await engine.close()
+
+
+def _queue(queue: Queue, log: MessageLog) -> dict[str, Any]:
+    names = queue.group_names
+    return {
+        "config": msgspec.to_builtins(queue.config),
+        "client_ids": sorted(map(text, queue.dedup.ids)),
+        "producers": {name: [p.epoch, p.accepted.flat()] for name, p in sorted(queue.dedup.producers.items())},
+        "partitions": [
+            {
+                "start": partition.start,
+                "end": partition.end,
+                "gone": partition.gone.flat(),
+                "scheduled": list(partition.scheduled.within(partition.start, partition.end)),
+                "messages": _messages(queue, number, log),
+                "dead": [
+                    {"group": names[group], "offset": offset, **msgspec.to_builtins(letter)}
+                    for (group, offset), letter in sorted(partition.dead.items())
+                ],
+                "groups": {
+                    names[group]: {
+                        "floor": progress.floor,
+                        "cursor": progress.cursor,
+                        "done": progress.done.flat(),
+                        "leased": progress.leased.flat(),
+                        "retries": {str(offset): msgspec.to_builtins(r) for offset, r in sorted(progress.retries.items())},
+                    }
+                    for group, progress in sorted(partition.progress.items())
+                },
+            }
+            for number, partition in enumerate(queue.partitions)
+        ],
+    }  # fmt: skip
+
+
+def _messages(queue: Queue, partition: int, log: MessageLog) -> list[dict[str, Any]]:
+    """What of the partition is still stored and wanted."""
+    found = []
+    for first, stop in queue.partitions[partition].live(keeps=queue.config.retention.mode == "keep"):
+        for record, inside, after in log.runs(queue.number, partition, first, stop):
+            contents = rows(record.batch)
+            found += [
+                {"offset": offset, "id": ulid_text(record.id + offset - record.offset), "at_ms": record.at}
+                | contents[offset - record.offset]
+                for offset in range(inside, after)
+            ]
+    return found

@@ -1,0 +1,284 @@
+"""Write compatibility fixtures: `python -m tests.compat.write`, from the top of the repository.
+
+What a released version wrote must be readable forever, so fixtures are written once and then only read. Run this
+
+- when a format got a new version (docs/formats/): raise VERSION here; the next journal goes into a directory of its own
+  and every older one stays;
+- when a frame got a new column or a journal a new kind of record: add it below. New batch frames are added beside the
+  old ones. A journal that lacks a kind is joined by another one: raise VERSION.
+
+Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
+fixture; with one exception: a new field in the state of the machine changes every `digest`, and `--digests` writes those
+anew, and nothing else, after you made sure that the rest of `expected.json` still holds.
+
+Time, ids and nonces come from a clock that stands still and a generator with a seed: two runs write the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.batch import Batch, build, layout
+from penstock.broker.service import Broker
+from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
+from penstock.core.commands import TrimPartition
+from penstock.engines.local.engine import LocalEngine
+from penstock.engines.local.journal import FILE_HEADER_BYTES
+from penstock.ids import parse_queue, ulid_text
+from penstock.journal.frame import BadFrame, read_frame
+from penstock.runtime.host import ShardHost, open_shard
+from penstock.testing.clock import ManualClock
+from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+from tests.compat.look import NODE, dump_of, rows, state_of
+
+HERE = Path(__file__).parent
+VERSION = 1
+SEGMENT_BYTES = 3_000
+"""Of a journal file: small, so that there are several."""
+ZEROS_KEPT = 512
+"""A journal that was being written ends in zeros; this many stay, so that they are read too."""
+
+WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
+BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="write compatibility fixtures")
+    parser.add_argument("--digests", action="store_true", help="only renew the digests of the journals that exist")
+    if parser.parse_args().digests:
+        for expected in sorted(HERE.glob("journal-v*/expected.json")):
+            renew_digest(expected)
+        return
+    write_batches(HERE / "batch")
+    journal = HERE / f"journal-v{VERSION}"
+    if not journal.exists():
+        write_journal(journal)
+
+
+# -- batches ------------------------------------------------------------------------------------------------------
+
+
+def write_batches(directory: Path) -> None:
+    """A frame and a description each. What is there already stays as it is."""
+    directory.mkdir(exist_ok=True)
+    for name, frame in [*batches(), *deliveries()]:
+        path = directory / f"{name}.bin"
+        if not path.exists():
+            path.write_bytes(frame)
+            if not name.startswith("delivery-"):
+                _write_json(path.with_suffix(".json"), describe(frame))
+
+
+def describe(frame: bytes) -> dict[str, Any]:
+    batch = Batch.open(frame)
+    return {"count": batch.count, "checked": batch.checked, "columns": batch.columns, "messages": rows(batch)}
+
+
+def batches() -> Iterator[tuple[str, bytes]]:
+    """Every kind of payload, every column alone, all of them, and what is not a client's to send but in journals."""
+    json_texts = [b"1", b'{"a": [true, null]}', '"größer"'.encode()]
+    raw = [b"\x00\xff\xfe", b"", b"PB"]
+    yield "json", build(json_texts)
+    yield "json-checked", build(json_texts, checked=True)
+    yield "bytes", build(raw, kind=layout.KIND_BYTES)
+    yield "mixed", build([json_texts[0], raw[0], json_texts[2]], kinds=[1, 0, 1])
+    yield "one-message", build([b"null"])
+    columns: dict[str, tuple[int, list[Any]]] = {
+        "priority": (layout.PRIORITY, [-(2**63), 0, 2**63 - 1]),
+        "delay-ms": (layout.DELAY_MS, [0, 1, 86_400_000]),
+        "deliver-at-ms": (layout.DELIVER_AT_MS, [0, 1_760_000_000_000, 2**52]),
+        "ttl-ms": (layout.TTL_MS, [0, 1, 3_600_000]),
+        "max-retries": (layout.MAX_RETRIES, [-1, 0, 1_000_000]),
+        "key": (layout.KEY, [b"", b"user-42", "schlüssel".encode()]),
+        "id": (layout.ID, [b"order-1", b"", b"order-3"]),
+        "headers": (layout.HEADERS, [b'{"trace":"abc"}', b"", b'{"a":"1","b":"2"}']),
+        "tenant": (layout.TENANT, [b"acme", b"", b"umbrella"]),
+    }
+    for name, (column, values) in columns.items():
+        yield f"column-{name}", build(json_texts, columns={column: values})
+    everything = dict(columns.values())
+    yield "everything", build([json_texts[0], raw[0], json_texts[2]], kinds=[1, 0, 1], columns=everything)
+    yield "cut-out-of-a-longer-one", bytes(Batch.open(build(json_texts * 3, columns=_tripled(everything))).run(2, 7).frame)
+    yield "columns-of-the-future", build(json_texts, columns={1 << 5: [1, 2, 3], 1 << 27: [b"x", b"", b"yz"]})
+
+
+def _tripled(columns: dict[int, list[Any]]) -> dict[int, Any]:
+    return {column: values * 3 for column, values in columns.items()}
+
+
+def deliveries() -> Iterator[tuple[str, bytes]]:
+    """The answers of a lease and of a read."""
+    first, second = build([b"1", b"2"]), build([b"\xff"], kind=layout.KIND_BYTES)
+    run = Run("default/default/work", 0, 7, 2, ulid_text(1 << 80), 1_760_000_000_000, len(first))
+    again = Run("default/default/work", 1, 0, 1, ulid_text(9 << 80), 1_760_000_000_001, len(second), 3)
+    leased = [run, again]
+    for number, each in enumerate(leased):
+        each.receipt, each.deadline_at_ms = f"r1.0.{number}.00000000000000ff.", 1_760_000_030_000
+    settled = [Settled("r1.0.9.00000000000000ff.3-5", "acked"), Settled("r1.0.9.00000000000000ff.6", "stale")]
+    yield "delivery-lease", encode_delivery(LeaseMeta(leased, settled), [first, second])
+    read = Run("default/default/work", 0, 7, 2, ulid_text(1 << 80), 1_760_000_000_000, len(first))
+    yield "delivery-read", encode_delivery(ReadMeta([read], 9, 9, 7), [first])
+
+
+# -- the journal --------------------------------------------------------------------------------------------------
+
+
+def write_journal(directory: Path) -> None:
+    """A data directory, and beside it what it holds."""
+    directory.mkdir()
+    data = directory / "data"
+    asyncio.run(tell(data))
+    for name in ("lock", "reserve"):
+        (data / name).unlink()
+    for file in sorted((data / "shard-0/journal").glob("*.log"))[-1:]:
+        _cut_zeros(file)
+    (directory / "dump.txt").write_text(dump_of(data))
+    _write_json(directory / "expected.json", look_at_copy(data))
+
+
+def look_at_copy(data: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "data"
+        shutil.copytree(data, copy)
+        return asyncio.run(state_of(copy))
+
+
+def renew_digest(expected: Path) -> None:
+    values = json.loads(expected.read_text())
+    values["digest"] = look_at_copy(expected.parent / "data")["digest"]
+    _write_json(expected, values)
+
+
+async def tell(root: Path) -> None:
+    """The story: first what ends up in a sealed segment and a snapshot, then every kind of record behind them."""
+    clock, dice = ManualClock(), random.Random(1)
+    engine, host, broker = await _open(root, clock, dice)
+    await _first_chapter(host, broker, clock)
+    await host.upkeep.round()
+    await broker.publish([PublishPart(WORK, _numbered(60, 6))])
+    clock.advance(10)
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    clock.advance(1_000)
+    engine, host, broker = await _open(root, clock, dice)
+    await _second_chapter(host, broker, clock)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+async def _open(root: Path, clock: ManualClock, dice: random.Random) -> tuple[LocalEngine, ShardHost, Broker]:
+    engine = LocalEngine(str(root), segment_bytes=SEGMENT_BYTES)
+    node = engine.node_id(NODE)
+    host = await open_shard(engine, 0, clock, node, segments_kept=1)
+    return engine, host, Broker(host, dice.getrandbits)
+
+
+async def _first_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -> None:
+    backoff = {"kind": "fixed", "base_ms": 100, "cap_ms": 100, "jitter": 0.0}
+    await broker.put_queue(WORK, {"max_retries": 1, "backoff": backoff, "lease_ms": 5_000})
+    await broker.put_queue(KEPT, {"partitions": 2, "retention": {"mode": "keep", "ms": 86_400_000}})
+    await broker.publish([PublishPart(WORK, _numbered(0, 10))])
+    await broker.publish([PublishPart(KEPT, _keyed(8))], ProducerSeq("billing", 3, 100))
+    await broker.publish([PublishPart(WORK, _with_everything())])
+    clock.advance(10)
+    await broker.lease(KEPT, group="audit", max=3)
+    leased = await broker.lease(WORK, max=6, consumer="worker-1")
+    await broker.ack(receipts(leased)[:2])
+    await broker.nack(receipts(leased)[2:3], error="not now")
+    await broker.reject(receipts(leased)[3:4], error="never")
+
+
+async def _second_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -> None:
+    await broker.put_queue(ONCE, {"delivery": "at_most_once"})
+    await broker.put_queue(BRIEF, {"ttl_ms": 500})
+    await broker.publish([PublishPart(ONCE, _numbered(100, 3)), PublishPart(BRIEF, _numbered(200, 2))])
+    await broker.lease(ONCE, max=2)
+    delayed = await broker.publish([PublishPart(WORK, _delayed())])
+    ids = [ulid_text(run.id + row) for run in delayed.runs for row in range(run.count)]
+    await broker.cancel(WORK, ids=ids[:1])
+    await broker.reschedule(WORK, ids=ids[1:2], delay_ms=7_200_000)
+    leased = await broker.lease(WORK, group="audit", max=8, consumer="worker-2", lease_ms=2_000)
+    await broker.extend(receipts(leased)[:2], lease_ms=9_000)
+    await broker.release(receipts(leased)[2:3])
+    await broker.nack(receipts(leased)[3:4], delay_ms=50, error="später")
+    await broker.reject(receipts(leased)[4:5])
+    await broker.ack(receipts(leased)[5:6])
+    # Two leases of `audit` run out, the two messages of `brief` are too old.
+    clock.advance(2_500)
+    await broker.lease(WORK, group="late", max=3, lease_ms=60_000)
+    again = await broker.lease(WORK, group="audit", max=2, consumer="worker-3")
+    await broker.nack(receipts(again), error="the last attempt of some")
+    await broker.publish([PublishPart(KEPT, _keyed(4))], ProducerSeq("billing", 3, 108))
+    await host.loop.submit(TrimPartition(host.loop.shard.paths[KEPT], 0, 2))
+    await broker.publish([PublishPart(DOOMED, _numbered(300, 2))])
+    for destroy in (broker.purge_queue, broker.delete_queue):
+        await destroy(DOOMED, confirm=await _token(destroy))
+    clock.advance(10)
+    await broker.publish([PublishPart(WORK, _numbered(400, 2))])
+
+
+async def _token(destroy: Any) -> str:
+    try:
+        await destroy(DOOMED)
+    except Exception as error:
+        return error.details["confirm"]  # type: ignore[attr-defined, no-any-return]
+    raise AssertionError("nothing is destroyed without a token")
+
+
+def receipts(reply: LeaseReply) -> list[str]:
+    return [f"{run.receipt}{run.offset + row}" for run in reply.runs for row in range(run.count)]
+
+
+def _numbered(first: int, count: int) -> Batch:
+    return Batch.open(build([b'{"n":%d}' % number for number in range(first, first + count)], checked=True))
+
+
+def _keyed(count: int) -> Batch:
+    return Batch.open(build([b"%d" % n for n in range(count)], columns={layout.KEY: [b"k%d" % n for n in range(count)]}))
+
+
+def _with_everything() -> Batch:
+    columns: dict[int, Any] = {
+        layout.PRIORITY: [5, -5],
+        layout.TTL_MS: [3_600_000, 0],
+        layout.MAX_RETRIES: [7, -1],
+        layout.KEY: [b"user-42", b""],
+        layout.ID: [b"order-1", b"order-2"],
+        layout.HEADERS: [b'{"trace":"abc"}', b""],
+        layout.TENANT: [b"acme", b""],
+    }
+    return Batch.open(build([b"\x00\xff", b'"two"'], kinds=[0, 1], columns=columns))
+
+
+def _delayed() -> Batch:
+    columns: dict[int, Any] = {layout.DELAY_MS: [3_600_000, 3_600_000, 0], layout.DELIVER_AT_MS: [0, 0, 1_760_009_000_000]}
+    return Batch.open(build([b'"later"'] * 3, columns=columns))
+
+
+def _cut_zeros(file: Path) -> None:
+    """Of the space that was prepared for more, only a little is worth keeping."""
+    view, at = memoryview(file.read_bytes()), FILE_HEADER_BYTES
+    while True:
+        try:
+            at += read_frame(view, at).size
+        except BadFrame:
+            break
+    with file.open("r+b") as open_file:
+        open_file.truncate(at + ZEROS_KEPT)
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
