@@ -76,10 +76,7 @@ class ObservedJournal:
         self._inner = inner
         self._history = history
         self.term = inner.term
-
-    @property
-    def tail(self) -> Tail:
-        return self._inner.tail
+        self.tail: Tail = inner.tail
 
     @property
     def durable(self) -> bool:
@@ -93,6 +90,7 @@ class ObservedJournal:
         header = HEADER.unpack(parts[0])
         self._history.check_clock(header[8])
         locator = await self._inner.append(index, parts, may_block=may_block)
+        self.tail = self._inner.tail
         self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
         return locator
 

@@ -16,6 +16,7 @@ from penstock.ids import ulid_text
 from penstock.journal.dump import dump
 from penstock.runtime.log import MessageLog
 from penstock.runtime.recovery import recover
+from penstock.wire.delivery import LeaseMeta, ReadMeta, decode_delivery
 
 NODE = bytes(range(16))
 INTEGERS = {
@@ -51,6 +52,16 @@ def rows(batch: Batch) -> list[dict[str, Any]]:
             for row, value in zip(found, batch.strings(column), strict=True):
                 row[name] = text(value)
     return found
+
+
+def content(name: str, data: bytes) -> dict[str, Any]:
+    """What is in a batch frame, or in a delivery if it is called one."""
+    if not name.startswith("delivery-"):
+        batch = Batch.open(data)
+        return {"count": batch.count, "checked": batch.checked, "columns": batch.columns, "messages": rows(batch)}
+    kind: Any = LeaseMeta if name == "delivery-lease" else ReadMeta
+    meta, batches = decode_delivery(data, kind)
+    return {"meta": msgspec.to_builtins(meta), "frames": [rows(batch) for batch in batches]}
 
 
 def dump_of(root: Path) -> str:

@@ -8,8 +8,8 @@ What a released version wrote must be readable forever, so fixtures are written 
   old ones. A journal that lacks a kind is joined by another one: raise VERSION.
 
 Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
-fixture; with one exception: a new field in the state of the machine changes every `digest`, and `--digests` writes those
-anew, and nothing else, after you made sure that the rest of `expected.json` still holds.
+fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes the
+`digest`. `--renew` writes those two anew, and nothing else. Read the diff.
 
 Time, ids and nonces come from a clock that stands still and a generator with a seed: two runs write the same bytes.
 """
@@ -37,7 +37,7 @@ from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
-from tests.compat.look import NODE, dump_of, rows, state_of
+from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
 VERSION = 1
@@ -52,10 +52,10 @@ BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="write compatibility fixtures")
-    parser.add_argument("--digests", action="store_true", help="only renew the digests of the journals that exist")
-    if parser.parse_args().digests:
-        for expected in sorted(HERE.glob("journal-v*/expected.json")):
-            renew_digest(expected)
+    parser.add_argument("--renew", action="store_true", help="only dump.txt and the digest of the journals that exist")
+    if parser.parse_args().renew:
+        for directory in sorted(HERE.glob("journal-v*")):
+            renew(directory)
         return
     write_batches(HERE / "batch")
     journal = HERE / f"journal-v{VERSION}"
@@ -73,13 +73,7 @@ def write_batches(directory: Path) -> None:
         path = directory / f"{name}.bin"
         if not path.exists():
             path.write_bytes(frame)
-            if not name.startswith("delivery-"):
-                _write_json(path.with_suffix(".json"), describe(frame))
-
-
-def describe(frame: bytes) -> dict[str, Any]:
-    batch = Batch.open(frame)
-    return {"count": batch.count, "checked": batch.checked, "columns": batch.columns, "messages": rows(batch)}
+            _write_json(path.with_suffix(".json"), content(name, frame))
 
 
 def batches() -> Iterator[tuple[str, bytes]]:
@@ -106,7 +100,10 @@ def batches() -> Iterator[tuple[str, bytes]]:
         yield f"column-{name}", build(json_texts, columns={column: values})
     everything = dict(columns.values())
     yield "everything", build([json_texts[0], raw[0], json_texts[2]], kinds=[1, 0, 1], columns=everything)
-    yield "cut-out-of-a-longer-one", bytes(Batch.open(build(json_texts * 3, columns=_tripled(everything))).run(2, 7).frame)
+    yield (
+        "cut-out-of-a-longer-one",
+        bytes(Batch.open(build(json_texts * 3, columns=_tripled(everything))).run(2, 7).frame),
+    )
     yield "columns-of-the-future", build(json_texts, columns={1 << 5: [1, 2, 3], 1 << 27: [b"x", b"", b"yz"]})
 
 
@@ -151,10 +148,12 @@ def look_at_copy(data: Path) -> dict[str, Any]:
         return asyncio.run(state_of(copy))
 
 
-def renew_digest(expected: Path) -> None:
+def renew(directory: Path) -> None:
+    expected = directory / "expected.json"
     values = json.loads(expected.read_text())
-    values["digest"] = look_at_copy(expected.parent / "data")["digest"]
+    values["digest"] = look_at_copy(directory / "data")["digest"]
     _write_json(expected, values)
+    (directory / "dump.txt").write_text(dump_of(directory / "data"))
 
 
 async def tell(root: Path) -> None:
@@ -243,7 +242,9 @@ def _numbered(first: int, count: int) -> Batch:
 
 
 def _keyed(count: int) -> Batch:
-    return Batch.open(build([b"%d" % n for n in range(count)], columns={layout.KEY: [b"k%d" % n for n in range(count)]}))
+    return Batch.open(
+        build([b"%d" % n for n in range(count)], columns={layout.KEY: [b"k%d" % n for n in range(count)]})
+    )
 
 
 def _with_everything() -> Batch:
@@ -260,7 +261,10 @@ def _with_everything() -> Batch:
 
 
 def _delayed() -> Batch:
-    columns: dict[int, Any] = {layout.DELAY_MS: [3_600_000, 3_600_000, 0], layout.DELIVER_AT_MS: [0, 0, 1_760_009_000_000]}
+    columns: dict[int, Any] = {
+        layout.DELAY_MS: [3_600_000, 3_600_000, 0],
+        layout.DELIVER_AT_MS: [0, 0, 1_760_009_000_000],
+    }
     return Batch.open(build([b'"later"'] * 3, columns=columns))
 
 

@@ -395,6 +395,10 @@ class Broker:
         """Parked long-polls."""
         return self._loop.waiting
 
+    def watch_commits(self, took: Callable[[float], None]) -> None:
+        """From now on `took` is told, after every commit, how many seconds it took to make it durable."""
+        self._loop.on_commit_took = took
+
     def stop_waiting(self) -> None:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
         self._loop.stop_waiting()

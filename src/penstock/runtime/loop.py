@@ -109,6 +109,8 @@ class ShardLoop:
         self._timer_ms = NEVER_MS
         self._committed_bytes = 0
         self._last_locator = 0
+        self.on_commit_took: Callable[[float], None] = lambda _: None
+        """Told after every commit how many seconds it took to make it durable."""
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
         self._committer = asyncio.ensure_future(self._commit_forever())
@@ -331,7 +333,9 @@ class ShardLoop:
                     return
                 finally:
                     self._in_flight = False
-                self._solitude.observe(may_block, len(self._pile), self._clock.monotonic() - begun)
+                took_s = self._clock.monotonic() - begun
+                self._solitude.observe(may_block, len(self._pile), took_s)
+                self.on_commit_took(took_s)
             self._release(share, locator)
 
     def _take_share(self) -> list[Parked]:

@@ -63,4 +63,6 @@ async def open_node(settings: Settings) -> Node:
         raise Unavailable(f"the store cannot be opened: {error}") from error
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    return Node(engine, broker, HttpApp(broker, clock), failed)
+    app = HttpApp(broker, clock)
+    broker.watch_commits(app.metrics.commit_took)
+    return Node(engine, broker, app, failed)

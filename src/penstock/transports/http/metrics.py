@@ -66,6 +66,7 @@ class Metrics:
         self._duplicates = 0
         self._publish_seconds = Histogram()
         self._delivery_seconds = Histogram()
+        self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
         """Asked at every scrape; whoever owns the sockets sets it."""
 
@@ -82,6 +83,9 @@ class Metrics:
 
     def publish_took(self, seconds: float) -> None:
         self._publish_seconds.observe(seconds)
+
+    def commit_took(self, seconds: float) -> None:
+        self._commit_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         for run in runs:
@@ -111,6 +115,9 @@ class Metrics:
         yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable answer.")
         yield self._delivery_seconds.family(
             "penstock_delivery_latency_seconds", "From published to first handed out, delays included."
+        )
+        yield self._commit_seconds.family(
+            "penstock_commit_duration_seconds", "To write one group commit to the journal and sync it."
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())

@@ -1,0 +1,177 @@
+"""What earlier versions wrote is read by this one, to the letter, and can be gone on with.
+
+The fixtures are never edited; `write.py` says when new ones are added and how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.batch import Batch, build, layout
+from penstock.batch.check import check_client_frame
+from penstock.broker.service import Broker
+from penstock.broker.types import ProducerSeq, PublishPart
+from penstock.core.invariants import check as check_invariants
+from penstock.core.records import KINDS
+from penstock.engines.local.engine import LocalEngine
+from penstock.errors import InvalidRequest
+from penstock.ids import parse_queue
+from penstock.journal.codec import decode
+from penstock.journal.frame import read_frame
+from penstock.runtime.host import open_shard
+from penstock.testing.clock import ManualClock
+from tests.compat import write
+from tests.compat.look import NODE, content, dump_of, state_of
+
+HERE = Path(__file__).parent
+FRAMES = sorted(HERE.glob("batch/*.bin"))
+JOURNALS = sorted(HERE.glob("journal-v*"))
+WORK = parse_queue("work")
+
+
+def name_of(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", FRAMES, ids=name_of)
+def test_a_frame_is_read_as_it_was_meant(path):
+    assert content(path.stem, path.read_bytes()) == json.loads(path.with_suffix(".json").read_text())
+
+
+@pytest.mark.parametrize("path", [path for path in FRAMES if not path.stem.startswith("delivery-")], ids=name_of)
+def test_a_frame_is_taken_from_a_client_exactly_if_all_of_it_can_be_honoured(path):
+    batch = Batch.open(path.read_bytes())
+    if batch.checked or batch.columns & ~layout.KNOWN:
+        with pytest.raises(InvalidRequest):
+            check_client_frame(batch)
+    else:
+        check_client_frame(batch)
+
+
+def test_every_column_and_kind_of_payload_is_in_a_frame():
+    batches = [Batch.open(path.read_bytes()) for path in FRAMES if not path.stem.startswith("delivery-")]
+    seen = 0
+    for batch in batches:
+        seen |= batch.columns
+    assert seen & layout.KNOWN == layout.KNOWN
+    assert {batch.flags & layout.KIND_MASK for batch in batches} == {0, 1, 2}
+
+
+@pytest.fixture(params=JOURNALS, ids=name_of)
+def journal(request, tmp_path) -> tuple[Path, Path]:
+    """A fixture, and a copy of its data to work on."""
+    copy = tmp_path / "data"
+    shutil.copytree(request.param / "data", copy)
+    return request.param, copy
+
+
+def test_a_journal_is_shown_as_it_was(journal):
+    fixture, copy = journal
+    assert dump_of(copy) == (fixture / "dump.txt").read_text()
+
+
+def test_a_journal_is_recovered_to_what_it_meant(journal):
+    fixture, copy = journal
+    expected = json.loads((fixture / "expected.json").read_text())
+    found = json.loads(json.dumps(asyncio.run(state_of(copy))))
+    for path, queue in found["queues"].items():
+        # Settings that came later have their defaults.
+        known = expected["queues"][path]["config"]
+        queue["config"] = {name: queue["config"][name] for name in known}
+    assert found == expected
+
+
+def test_a_journal_is_gone_on_with(journal):
+    _, copy = journal
+
+    async def first_life():
+        engine, host, broker = await opened(copy)
+        before = broker.get_queue(WORK)["depth"]
+        again = await broker.publish(
+            [PublishPart(parse_queue("archive/kept"), keyed(4))], ProducerSeq("billing", 3, 108)
+        )
+        assert all(run.duplicate for run in again.runs), "what was published before is still known"
+        await broker.publish([PublishPart(WORK, Batch.open(build([b'"new"'])))])
+        taken = await broker.lease(WORK, group="new", max=1000)
+        assert taken.runs[-1].batch.payloads()[-1] == b'"new"'
+        assert {result.status for result in await broker.ack(write.receipts(taken))} == {"acked"}
+        assert broker.get_queue(WORK)["depth"] == before + 1, "the other groups have not had it"
+        check_invariants(host.loop.shard)
+        await host.upkeep.round()
+        await close(engine, broker)
+
+    async def second_life():
+        engine, host, broker = await opened(copy)
+        assert (await broker.lease(WORK, group="new", max=1000)).runs == []
+        check_invariants(host.loop.shard)
+        await close(engine, broker)
+
+    asyncio.run(first_life())
+    asyncio.run(second_life())
+
+
+def test_receipts_that_were_handed_out_then_are_good_now(journal):
+    fixture, copy = journal
+    leases = json.loads((fixture / "expected.json").read_text())["leases"]
+
+    async def settle():
+        engine, _, broker = await opened(copy)
+        for lease in leases:
+            for run in lease["held"]:
+                receipt = f"r1.0.{lease['id']}.{lease['nonce']:016x}.{run['first']}-{run['stop'] - 1}"
+                assert [result.status for result in await broker.ack([receipt])] == ["acked"]
+        await close(engine, broker)
+
+    assert leases
+    asyncio.run(settle())
+
+
+def test_every_kind_of_record_is_in_a_journal():
+    found = set()
+    for file in HERE.glob("journal-v*/data/shard-0/journal/*.log"):
+        view, at = memoryview(file.read_bytes()), 64
+        while at < len(view) and any(view[at:]):
+            frame = read_frame(view, at)
+            found |= {type(record) for _, record in decode(frame.body)}
+            at += frame.size
+    assert found == set(KINDS)
+
+
+def test_writing_fixtures_still_works_and_two_runs_write_the_same(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write.write_batches(tmp_path / name / "batch")
+        write.write_journal(tmp_path / name / "journal")
+    one, two = (
+        {
+            file.relative_to(tmp_path / name): file.read_bytes()
+            for file in (tmp_path / name).rglob("*")
+            if file.is_file()
+        }
+        for name in ("one", "two")
+    )
+    assert one == two
+    assert len(one) > 2 * len(FRAMES)
+
+
+async def opened(path: Path):
+    engine = LocalEngine(str(path), fsync="never")
+    host = await open_shard(engine, 0, ManualClock(), engine.node_id(NODE), segments_kept=1)
+    return engine, host, Broker(host, random.Random(2).getrandbits)
+
+
+async def close(engine: LocalEngine, broker: Broker) -> None:
+    await broker.close()
+    await engine.close()
+
+
+def keyed(count: int) -> Batch:
+    return Batch.open(
+        build([b"%d" % n for n in range(count)], columns={layout.KEY: [b"k%d" % n for n in range(count)]})
+    )
