@@ -29,7 +29,7 @@ class Summary(NamedTuple):
     seeds: int
     simulated_s: float
     cpu_s: float
-    restarts: int
+    starts: int
     requests: int
     frames: int
 
@@ -38,7 +38,7 @@ class Summary(NamedTuple):
         rate = hours / (self.cpu_s / 60) if self.cpu_s else 0.0
         return (
             f"{self.seeds} seeds, {self.failed} failed; {hours:.1f} simulated hours in {self.cpu_s:.1f} s of CPU "
-            f"({rate:.1f} h per CPU minute); {self.restarts} starts, {self.requests} requests, {self.frames} commits"
+            f"({rate:.1f} h per CPU minute); {self.starts} starts, {self.requests} requests, {self.frames} commits"
         )
 
 
@@ -55,12 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run_seeds(seeds: list[int], minutes: float, jobs: int = 1) -> Summary:
     """Run them all, saying what is found as it is found."""
-    failed = restarts = requests = frames = 0
+    failed = starts = requests = frames = 0
     simulated_s = cpu_s = 0.0
     for result, took_s in _results(seeds, minutes, jobs):
         simulated_s += result.seconds
         cpu_s += took_s
-        restarts += result.restarts
+        starts += result.starts
         requests += result.requests
         frames += result.frames
         if result.violation is not None:
@@ -68,7 +68,7 @@ def run_seeds(seeds: list[int], minutes: float, jobs: int = 1) -> Summary:
             print(replay_line(result, minutes), flush=True)
         elif len(seeds) == 1:
             print(f"seed {result.seed}: nothing found; final state {result.digest}")
-    return Summary(failed, len(seeds), simulated_s, cpu_s, restarts, requests, frames)
+    return Summary(failed, len(seeds), simulated_s, cpu_s, starts, requests, frames)
 
 
 def replay_line(result: Result, minutes: float) -> str:
@@ -128,7 +128,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("seed", nargs="?", type=int, help="run this one")
     parser.add_argument("--seeds", metavar="A..B", help="run these, both ends included")
     parser.add_argument("--count", type=int, metavar="N", help="run this many random ones (100 if nothing is said)")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="simulated minutes per seed (default %(default)g)")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="simulated minutes per seed (default %(default)g)"
+    )
     parser.add_argument("-j", dest="jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     parser.add_argument("--planted", metavar="NAME", help="run on a copy of the tree with this bug; 'all' for each")
     return parser.parse_args(arguments)
@@ -136,7 +138,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _commit() -> str:
     found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607  found on the path, as everywhere
+        ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True, text=True, cwd=Path(__file__).parent, check=False,
     )  # fmt: skip
     return found.stdout.strip() or "unknown"

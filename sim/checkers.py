@@ -11,22 +11,32 @@ from typing import Any
 from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
 from penstock.core.state import Shard
 from penstock.errors import (
-    Conflict, DiskFull, FencedProducer, InvalidRequest, PenstockError, QueueFull, QueueNotFound, Unavailable,
+    Conflict,
+    DiskFull,
+    FencedProducer,
+    InvalidRequest,
+    PenstockError,
+    QueueFull,
+    QueueNotFound,
+    Unavailable,
 )  # fmt: skip
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
-from sim.ledger import Ledger, Message, Violation
+from sim.entries import Message
+from sim.ledger import Ledger
 from sim.network import Call
 from sim.plan import Plan
 from sim.sent import Sent
+from sim.violation import Violation
 
 
 class Checkers:
-    def __init__(self, plan: Plan, ledger: Ledger, live: Callable[[], Shard]):
+    live_state: Callable[[], Shard]
+    """The state of the running process: ahead of the ledger by what is on its way to the disk."""
+
+    def __init__(self, plan: Plan, ledger: Ledger):
         self._plan = plan
         self._ledger = ledger
-        self._live = live
-        """The state of the running process: ahead of the ledger by what is on its way to the disk."""
         self._handed: set[tuple[int, int]] = set()
         """(lease, offset) that somebody was given."""
         self._taken: set[tuple[int, int]] = set()
@@ -148,7 +158,9 @@ class Checkers:
         for position, payload in enumerate(run.batch.payloads()):
             message = self._ledger.by_id.get(run.id + position)
             if message is None or payload != message.sent.payload:
-                raise Violation("I1", f"{run.queue}/{run.partition}@{run.offset + position} holds other bytes: {message}")
+                raise Violation(
+                    "I1", f"{run.queue}/{run.partition}@{run.offset + position} holds other bytes: {message}"
+                )
             place = (message.queue.path, message.partition, message.offset, message.at)
             if place != (run.queue, run.partition, run.offset + position, run.published_at_ms):
                 raise Violation("I1", f"{message} was found at {run.queue}/{run.partition}@{run.offset + position}")
@@ -195,15 +207,13 @@ class Checkers:
 
     # -- cancel, reschedule -------------------------------------------------------------------------------------------
 
-    def _cancel(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+    def _cancel(self, _call: Call, reply: tuple[int, list[Touched]]) -> None:
         self._check_touched(reply, "cancelled", lambda message: message.ended == "cancelled")
 
-    def _reschedule(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+    def _reschedule(self, _call: Call, reply: tuple[int, list[Touched]]) -> None:
         self._check_touched(reply, "rescheduled", lambda message: not message.plain)
 
-    def _check_touched(
-        self, reply: tuple[int, list[Touched]], status: str, holds: Callable[[Message], bool]
-    ) -> None:
+    def _check_touched(self, reply: tuple[int, list[Touched]], status: str, holds: Callable[[Message], bool]) -> None:
         count, results = reply
         if count != sum(result.status == status for result in results):
             raise Violation("I8", f"{count} were {status}, the results say otherwise")
@@ -213,7 +223,7 @@ class Checkers:
                 raise Violation("I8", f"{message} was answered {status} and is not")
             if result.status == "cancelled" and message.ended not in ("cancelled", "purged", "deleted"):
                 raise Violation("I8", f"{message} was answered cancelled and is {message.ended or 'alive'}")
-            if result.status == "not_found" and _wanted(message):
+            if result.status == "not_found" and is_wanted(message):
                 raise Violation("I1", f"{message} is alive and was not found")
             if result.status == "done" and _untouched(message):
                 raise Violation("I1", f"{message} is alive and was called done")
@@ -235,19 +245,19 @@ class Checkers:
         first = max(reply.start_offset, 0 if call.options["offset"] == "earliest" else int(call.options["offset"]))
         seen = {run.offset + i for run in reply.runs for i in range(run.count)}
         # A read may hide what has been cancelled or has expired a moment ago, before that is durable.
-        gone = self._live().queues[queue.number].partitions[number].gone
+        gone = self.live_state().queues[queue.number].partitions[number].gone
         for message in partition.messages[max(first, partition.start) : reply.next_offset]:
-            if message.offset not in seen and _wanted(message) and message.offset not in gone:
+            if message.offset not in seen and is_wanted(message) and message.offset not in gone:
                 raise Violation("I1", f"a read from {first} to {reply.next_offset} passed over {message}")
 
-    def _peek(self, call: Call, runs: list[DeliveredRun]) -> None:
+    def _peek(self, _call: Call, runs: list[DeliveredRun]) -> None:
         for run in runs:
             for message in self._check_content(run):
                 if message.ended in ("cancelled", "expired"):
                     raise Violation("I8", f"{message} is {message.ended} and was shown by a peek")
 
 
-def _wanted(message: Message) -> bool:
+def is_wanted(message: Message) -> bool:
     """Somebody may still ask for its bytes."""
     partition = message.queue.partitions[message.partition]
     if message.ended or message.offset < partition.start:

@@ -58,7 +58,13 @@ class DiskFaults:
 
 class Faults:
     def __init__(
-        self, loop: VirtualLoop, plan: Plan, files: SimFiles, disk: DiskFaults, machine: SimulatedMachine, victim: Victim
+        self,
+        loop: VirtualLoop,
+        plan: Plan,
+        files: SimFiles,
+        disk: DiskFaults,
+        machine: SimulatedMachine,
+        victim: Victim,
     ):
         self._loop = loop
         self._plan = plan

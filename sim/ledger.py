@@ -11,137 +11,16 @@ What a message is meant to be (its due time, its time to live) comes from what t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock import limits
 from penstock.core import records
-from penstock.core.config import QueueConfig
 from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
+from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, Message, Settlement
 from sim.sent import Sent, token_of
-
-
-OVERHEAD_BYTES = 250
-"""More than a message ever takes on the disk beyond its payload."""
-
-
-class Violation(Exception):
-    """Something that must never happen, happened. `invariant` is a number of docs/simulation.md."""
-
-    def __init__(self, invariant: str, detail: str):
-        super().__init__(f"{invariant}: {detail}")
-        self.invariant = invariant
-        self.detail = detail
-
-
-class Fate:
-    """One message in one group."""
-
-    __slots__ = ("attempt", "deadline", "delivered", "due", "final", "lease", "message")
-
-    def __init__(self, message: Message):
-        self.message = message
-        self.attempt = 0
-        self.lease = 0
-        self.deadline = 0
-        self.due = 0
-        """Of the retry, if it is waiting for one."""
-        self.final = ""
-        self.delivered = False
-        """Somebody has had it, whether that counted or not."""
-
-
-class Message:
-    __slots__ = (
-        "at", "budget", "due", "ended", "expires", "fates", "free_since", "id", "offset", "partition", "plain", "queue",
-        "sent", "size",
-    )  # fmt: skip
-
-    def __init__(self, queue: LedgerQueue, partition: int, offset: int, number: int, at: int, sent: Sent, size: int):
-        config = queue.config
-        self.queue = queue
-        self.partition = partition
-        self.offset = offset
-        self.id = number
-        self.at = at
-        self.sent = sent
-        self.size = size
-        self.due = max(at + config.delay_ms, at + sent.delay_ms, sent.deliver_at_ms)
-        self.plain = self.due <= at
-        """Never had to wait for its time: order is promised."""
-        ttl = sent.ttl_ms or config.ttl_ms
-        self.expires = at + ttl if ttl else 0
-        self.budget = sent.max_retries
-        self.fates: dict[int, Fate] = {}
-        self.ended = ""
-        self.free_since = 0
-        """When the last lease of it ended."""
-
-    def __repr__(self) -> str:
-        return f"message {self.sent.token} ({self.queue.path}/{self.partition}@{self.offset})"
-
-    def leased(self) -> bool:
-        return any(fate.lease for fate in self.fates.values())
-
-    def finished(self) -> bool:
-        """Nobody will be given it any more: it ended, or every group there is has finished it."""
-        return bool(self.ended) or (bool(self.fates) and all(fate.final for fate in self.fates.values()))
-
-
-class LedgerPartition:
-    __slots__ = ("dead", "messages", "open", "order", "start")
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        """By offset."""
-        self.start = 0
-        self.open: dict[int, dict[int, Fate]] = {}
-        """Per group: what is not finished, by offset, ascending."""
-        self.order: dict[int, int] = {}
-        """Per group: the last plain message that was delivered for the first time."""
-        self.dead: dict[tuple[int, int], str] = {}
-        """(group, offset) -> reason."""
-
-    def settle_start(self, config: QueueConfig) -> int:
-        """Where the log begins now."""
-        if config.retention.mode == "until_acked" and self.open:
-            floors = [next(iter(unfinished), len(self.messages)) for unfinished in self.open.values()]
-            self.start = max(self.start, min(floors))
-        return self.start
-
-
-class LedgerQueue:
-    def __init__(self, number: int, path: str, config: QueueConfig):
-        self.number = number
-        self.path = path
-        self.config = config
-        self.partitions = [LedgerPartition() for _ in range(config.partitions)]
-        self.groups: dict[int, str] = {}
-        self.tokens: dict[int, Message] = {}
-        self.keys: dict[bytes, int] = {}
-        """Key -> the partition of all its messages."""
-
-
-class LedgerLease:
-    __slots__ = ("consumer", "group", "held", "id", "lease_ms", "nonce", "partition", "queue", "taken")
-
-    def __init__(self, record: records.Leased, queue: LedgerQueue):
-        self.id = record.lease
-        self.nonce = record.nonce
-        self.queue = queue
-        self.partition = record.partition
-        self.group = record.group
-        self.consumer = record.consumer
-        self.lease_ms = record.lease_ms
-        self.taken: dict[int, int] = {}
-        """Every offset it was ever given -> attempt."""
-        self.held: dict[int, Fate] = {}
-
-
-class Settlement(NamedTuple):
-    status: str
-    at: int | None
+from sim.violation import Violation
 
 
 class Ledger:
@@ -271,7 +150,9 @@ class Ledger:
         held = sum(message.size for message in partition.messages[partition.start :])
         young = [m for m in going if not m.ended and (retention.ms is None or m.at + retention.ms > record.at)]
         if young and (retention.bytes is None or held <= retention.bytes):
-            raise Violation("I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}")
+            raise Violation(
+                "I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}"
+            )
         partition.start = max(partition.start, record.start)
         for group, unfinished in partition.open.items():
             for offset in [offset for offset, fate in unfinished.items() if offset < record.start and not fate.lease]:
@@ -296,7 +177,13 @@ class Ledger:
             if first is not None and sent.deduplicated and record.at - first.at <= limits.DEDUP_WINDOW_MS:
                 raise Violation("I6", f"{first} is stored again, at {record.partition}@{record.offset + row}")
             message = Message(
-                queue, record.partition, record.offset + row, record.id + row, record.at, sent, len(payload) + OVERHEAD_BYTES
+                queue,
+                record.partition,
+                record.offset + row,
+                record.id + row,
+                record.at,
+                sent,
+                len(payload),
             )
             if sent.key and queue.keys.setdefault(sent.key, record.partition) != record.partition:
                 raise Violation("I5", f"{message}: messages with its key are in partition {queue.keys[sent.key]}")
@@ -455,9 +342,7 @@ class Ledger:
             for fate in message.fates.values():
                 fate.due = min(fate.due, record.due)
 
-    def _touched(
-        self, record: records.Expired | records.Cancelled | records.Rescheduled, what: str
-    ) -> list[Message]:
+    def _touched(self, record: records.Expired | records.Cancelled | records.Rescheduled, what: str) -> list[Message]:
         messages = []
         for first, stop in pairs(record.ranges):
             for message in self._run(record.queue, record.partition, first, stop - first):

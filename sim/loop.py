@@ -49,19 +49,21 @@ class VirtualLoop(base_events.BaseEventLoop):
             if handle._context.get(OWNER) is owner:
                 handle.cancel()
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         handle = self._unless_dead(asyncio.Handle(callback, args, self, context))
         self._ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = self._unless_dead(asyncio.TimerHandle(when, callback, args, self, context))
         heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
@@ -76,7 +78,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         """One turn. The base class asks the operating system here; we ask the heap."""
         ready, timers = self._ready, self._timers
         if not ready and not self._stopping:  # type: ignore[attr-defined]
-            while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            while timers and timers[0][2].cancelled():
                 heappop(timers)
             if not timers:
                 raise Standstill

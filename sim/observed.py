@@ -15,7 +15,8 @@ from penstock.core.state import Shard
 from penstock.journal.codec import decode
 from penstock.journal.frame import HEADER, Frame
 from penstock.journal.port import Engine, ShardJournal, Tail
-from sim.ledger import Ledger, Violation
+from sim.ledger import Ledger
+from sim.violation import Violation
 
 SLEW = 0.1
 """Journal time may run this much faster or slower than real time, but never jumps."""
@@ -42,7 +43,7 @@ class History:
                 apply(self.genesis, record)
         except Violation as violation:
             self._report(violation)
-        except (KeyError, IndexError, AssertionError) as error:
+        except Exception as error:
             # The journal names something that it never made: the ledger, or the machine itself, cannot follow it.
             self._report(Violation("I8", f"frame {index} does not follow from those before it: {error!r}"))
 
@@ -145,7 +146,7 @@ class ObservedEngine:
         await self._inner.close()
 
     async def _catch_up(self, journal: ShardJournal) -> None:
-        """What was on its way when the last process ended has arrived or has not: now we know. Nothing else may differ."""
+        """What was on its way when the last process ended has arrived or not: now we know. Nothing else may differ."""
         ledger = self._history.ledger
         if journal.tail.index < ledger.index:
             raise Violation(

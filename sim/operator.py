@@ -125,7 +125,9 @@ class Operator:
             {"delay_ms": 0},
             {"max_messages": 50} if self._plan.has("max_messages") else {"max_retries": 0},
             {"ttl_ms": 15_000} if self._plan.has("ttl") else {"max_retries": 5},
-            {"retention": {"mode": "keep", "ms": None, "bytes": None}} if self._plan.has("keep") else {"lease_ms": 2_000},
+            {"retention": {"mode": "keep", "ms": None, "bytes": None}}
+            if self._plan.has("keep")
+            else {"lease_ms": 2_000},
             {"retention": {"mode": "until_acked", "ms": None, "bytes": None}},
         ]
         await self._call("patch_queue", queue.path, self._rng.choice(changes))

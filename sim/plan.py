@@ -15,8 +15,8 @@ from penstock.engines.local.journal import Fsync
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
-    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "pipelining", "purges", "ranges", "reads", "rejects",
-    "releases", "reschedules", "sequences", "ttl",
+    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "pipelining", "purges", "ranges",
+    "reads", "rejects", "releases", "reschedules", "sequences", "ttl",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 

@@ -18,11 +18,11 @@ from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
 from sim.checkers import Checkers
-from sim.ledger import Violation
 from sim.loop import VirtualLoop, process_context
 from sim.network import Call, Network
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
+from sim.violation import Violation
 
 ROOT = "/data"
 CHECK_INVARIANTS_EVERY = 25
@@ -34,13 +34,13 @@ class Process:
 
     def __init__(
         self, loop: VirtualLoop, plan: Plan, files: SimFiles, machine: SimulatedMachine, history: History,
-        checkers: Checkers, entropy: Random, report: Callable[[Violation], None], on_failure: Callable[[str], None],
+        checkers: Checkers, network: Network, entropy: Random, report: Callable[[Violation], None],
+        on_failure: Callable[[Process], None],
     ):  # fmt: skip
         self.context = process_context(self)
         self.calls: dict[Call, None] = {}
         self.broker: Broker | None = None
         self.host: ShardHost | None = None
-        self.network: Network | None = None
         self.served = 0
         self._loop = loop
         self._plan = plan
@@ -48,6 +48,7 @@ class Process:
         self._machine = machine
         self._history = history
         self._checkers = checkers
+        self._network = network
         self._entropy = entropy
         self._report = report
         self._on_failure = on_failure
@@ -61,7 +62,7 @@ class Process:
         self._engine = engine = ObservedEngine(local, self._history)
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
         self.host = host = await open_shard(
-            engine, 0, SystemClock(self._machine), node, on_failure=self._on_failure, on_trouble=self._on_trouble,
+            engine, 0, SystemClock(self._machine), node, on_failure=self._fail, on_trouble=self._on_trouble,
             segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)
@@ -115,6 +116,9 @@ class Process:
             if task.done() and not failing:
                 self._report(Violation("I11", f"the housekeeper is gone: {task!r}"))
 
+    def _fail(self, reason: str) -> None:  # noqa: ARG002  the reason is for people
+        self._on_failure(self)
+
     def _on_trouble(self, trouble: str) -> None:
         """What the broker survives, but should not have to: all but a full disk is a bug."""
         if "disk full" not in trouble:
@@ -130,7 +134,6 @@ class Process:
         return True
 
     async def _answer(self, call: Call, broker: Broker) -> None:
-        assert self.network is not None
         result: Any = None
         refusal: PenstockError | None = None
         try:
@@ -156,4 +159,4 @@ class Process:
         self.served += 1
         if self.served % CHECK_INVARIANTS_EVERY == 0:
             self.check_invariants()
-        self.network.answer(call, result, refusal)
+        self._network.answer(call, result, refusal)

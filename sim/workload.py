@@ -28,22 +28,18 @@ KEYS = (b"ada", b"bob", b"cyd", b"dee", b"eve")
 
 
 class Workload:
-    def __init__(self, loop: VirtualLoop, plan: Plan):
+    def __init__(self, loop: VirtualLoop, plan: Plan, network: Network, ledger: Ledger, sent: list[Sent]):
         self.plan = plan
-        self.sent: list[Sent] = []
+        self.network = network
+        self.ledger = ledger
+        self.sent = sent
         """By token."""
         self.known: deque[tuple[str, str]] = deque(maxlen=40)
         """(queue, message id) of recent publishes."""
-        self.network: Network
-        self.ledger: Ledger
         self.until_s = 0.0
         self._loop = loop
         self._tasks: list[asyncio.Task[None]] = []
         self._drain: Drain | None = None
-
-    def connect(self, network: Network, ledger: Ledger) -> None:
-        self.network = network
-        self.ledger = ledger
 
     async def start(self, until_s: float) -> None:
         """Create the queues, then let everybody loose."""

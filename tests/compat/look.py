@@ -112,7 +112,7 @@ def _queue(queue: Queue, log: MessageLog) -> dict[str, Any]:
                         "cursor": progress.cursor,
                         "done": progress.done.flat(),
                         "leased": progress.leased.flat(),
-                        "retries": {str(offset): msgspec.to_builtins(r) for offset, r in sorted(progress.retries.items())},
+                        "retries": {str(at): msgspec.to_builtins(r) for at, r in sorted(progress.retries.items())},
                     }
                     for group, progress in sorted(partition.progress.items())
                 },

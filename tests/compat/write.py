@@ -8,8 +8,8 @@ What a released version wrote must be readable forever, so fixtures are written 
   old ones. A journal that lacks a kind is joined by another one: raise VERSION.
 
 Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
-fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes the
-`digest`. `--renew` writes those two anew, and nothing else. Read the diff.
+fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes
+the `digest`. `--renew` writes those two anew, and nothing else. Read the diff.
 
 Time, ids and nonces come from a clock that stands still and a generator with a seed: two runs write the same bytes.
 """

@@ -1,7 +1,7 @@
 """Consumers that wait for messages: one is woken per message there is, the longest waiting first.
 
 There is no herd: when something becomes ready, the first waiter is given a lease of it; only if more is left is the
-second one looked at. A waiter whose caller went away is dropped when its turn comes.
+second one looked at. A waiter whose caller went away leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -82,16 +82,14 @@ class Waiters:
             self.count -= 1
 
     def _left(self, waiter: Waiter) -> None:
-        if waiter.timer is not None:
-            self._settled(waiter)
         groups = self._parked.get(waiter.command.queue)
         waiting = groups.get(waiter.command.group) if groups else None
-        if groups is None or waiting is None:
-            return
-        # Those at the head are dropped now, those in the middle when their turn comes: no search.
-        while waiting and waiting[0].future.done():
-            waiting.popleft()
-        if not waiting:
+        if waiter.timer is not None:
+            self._settled(waiter)
+            # Whoever gave up is mostly the one who waited longest, so the search is short.
+            if waiting is not None and waiter in waiting:
+                waiting.remove(waiter)
+        if groups is not None and waiting is not None and not waiting:
             del groups[waiter.command.group]
             if not groups:
                 del self._parked[waiter.command.queue]

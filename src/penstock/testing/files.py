@@ -9,10 +9,10 @@ Two things a program can lose are kept apart, because the remedies differ:
   last sync any prefix. A file whose entry never arrived is gone, however often it was synced itself.
 
 Errors are injected by `faults`, which is asked before every operation that changes something, and may also end the
-process right there, between a write and its sync or between a rename and the sync of its directory. A sync that fails marks
-its pages clean and forgets their content, as Linux does: the data can still be read through the cache, a second sync
-reports success, and after the cache is dropped there are zeros. A disk with a `capacity` writes what fits and then
-raises ENOSPC.
+process right there, between a write and its sync or between a rename and the sync of its directory. A sync that fails
+marks its pages clean and forgets their content, as Linux does: the data can still be read through the cache, a second
+sync reports success, and after the cache is dropped there are zeros. A disk with a `capacity` writes what fits and
+then raises ENOSPC.
 
 Not modelled: bytes that rot in place (use `damage`), a disk that lies about a sync, reordering between directories
 and files beyond what the above allows. Everything is a function of the calls and of the `random.Random` passed in.
@@ -177,6 +177,9 @@ class SimFiles:
         node = self._find(path)
         node.disk[at] ^= mask
         node.cache[at] ^= mask
+
+    def length(self, path: str) -> int:
+        return len(self._find(path).cache)
 
     def used(self) -> int:
         """Bytes taken by files that have a name or a handle."""

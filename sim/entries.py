@@ -1,0 +1,121 @@
+"""What the ledger writes down: queues, partitions, messages, and what became of each message in each group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core import records
+from penstock.core.config import QueueConfig
+from sim.sent import Sent
+
+OVERHEAD_BYTES = 250
+"""More than a message ever takes on the disk beyond its payload."""
+
+
+class Fate:
+    """One message in one group."""
+
+    __slots__ = ("attempt", "deadline", "delivered", "due", "final", "lease", "message")
+
+    def __init__(self, message: Message):
+        self.message = message
+        self.attempt = 0
+        self.lease = 0
+        self.deadline = 0
+        self.due = 0
+        """Of the retry, if it is waiting for one."""
+        self.final = ""
+        self.delivered = False
+        """Somebody has had it, whether that counted or not."""
+
+
+class Message:
+    __slots__ = (
+        "at", "budget", "due", "ended", "expires", "fates", "free_since", "id", "offset", "partition", "plain", "queue",
+        "sent", "size",
+    )  # fmt: skip
+
+    def __init__(self, queue: LedgerQueue, partition: int, offset: int, number: int, at: int, sent: Sent, size: int):
+        config = queue.config
+        self.queue = queue
+        self.partition = partition
+        self.offset = offset
+        self.id = number
+        self.at = at
+        self.sent = sent
+        self.size = size + OVERHEAD_BYTES
+        self.due = max(at + config.delay_ms, at + sent.delay_ms, sent.deliver_at_ms)
+        self.plain = self.due <= at
+        """Never had to wait for its time: order is promised."""
+        ttl = sent.ttl_ms or config.ttl_ms
+        self.expires = at + ttl if ttl else 0
+        self.budget = sent.max_retries
+        self.fates: dict[int, Fate] = {}
+        self.ended = ""
+        self.free_since = 0
+        """When the last lease of it ended."""
+
+    def __repr__(self) -> str:
+        return f"message {self.sent.token} ({self.queue.path}/{self.partition}@{self.offset})"
+
+    def leased(self) -> bool:
+        return any(fate.lease for fate in self.fates.values())
+
+    def finished(self) -> bool:
+        """Nobody will be given it any more: it ended, or every group there is has finished it."""
+        return bool(self.ended) or (bool(self.fates) and all(fate.final for fate in self.fates.values()))
+
+
+class LedgerPartition:
+    __slots__ = ("dead", "messages", "open", "order", "start")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        """By offset."""
+        self.start = 0
+        self.open: dict[int, dict[int, Fate]] = {}
+        """Per group: what is not finished, by offset, ascending."""
+        self.order: dict[int, int] = {}
+        """Per group: the last plain message that was delivered for the first time."""
+        self.dead: dict[tuple[int, int], str] = {}
+        """(group, offset) -> reason."""
+
+    def settle_start(self, config: QueueConfig) -> int:
+        """Where the log begins now."""
+        if config.retention.mode == "until_acked" and self.open:
+            floors = [next(iter(unfinished), len(self.messages)) for unfinished in self.open.values()]
+            self.start = max(self.start, min(floors))
+        return self.start
+
+
+class LedgerQueue:
+    def __init__(self, number: int, path: str, config: QueueConfig):
+        self.number = number
+        self.path = path
+        self.config = config
+        self.partitions = [LedgerPartition() for _ in range(config.partitions)]
+        self.groups: dict[int, str] = {}
+        self.tokens: dict[int, Message] = {}
+        self.keys: dict[bytes, int] = {}
+        """Key -> the partition of all its messages."""
+
+
+class LedgerLease:
+    __slots__ = ("consumer", "group", "held", "id", "lease_ms", "nonce", "partition", "queue", "taken")
+
+    def __init__(self, record: records.Leased, queue: LedgerQueue):
+        self.id = record.lease
+        self.nonce = record.nonce
+        self.queue = queue
+        self.partition = record.partition
+        self.group = record.group
+        self.consumer = record.consumer
+        self.lease_ms = record.lease_ms
+        self.taken: dict[int, int] = {}
+        """Every offset it was ever given -> attempt."""
+        self.held: dict[int, Fate] = {}
+
+
+class Settlement(NamedTuple):
+    status: str
+    at: int | None

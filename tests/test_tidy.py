@@ -1,0 +1,194 @@
+"""Rules about the source itself: what a reviewer would have to remember, a test remembers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import errors, limits
+from penstock.core import records
+from penstock.core.lifecycle import TRANSITIONS, diagram
+from penstock.wire.status import STATUS
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "penstock"
+LINES_MAX = 600
+IMPURE = {
+    "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time",
+    "uuid",
+}  # fmt: skip
+SERVER_ONLY = ["uvicorn", "uvloop", "google_crc32c", "typer", "rich", "structlog", "prometheus_client", "pyspark"]
+NOT_GIVEN_YET = {"unauthenticated"}
+"""Codes that the HTTP edge has no reason to answer with: there is no authentication."""
+LOADED_BY_NAME = {"penstock.client", "penstock.errors", "penstock.sync", "penstock.__main__"}
+"""What users and `penstock/__init__.py` ask for; no import statement shows it."""
+FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lifecycle")
+"""What is there to be checked with. Some test must do so."""
+
+
+def files(*patterns: str) -> list[Path]:
+    return sorted(file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file())
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Every module that is imported, wherever in the file; `from a import b` counts as `a` and as `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, "imports are absolute here"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def without_code(markdown: str) -> str:
+    return re.sub(r"```.*?```|`[^`\n]*`", "", markdown, flags=re.DOTALL)
+
+
+# -- the source ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", files("src/penstock/core/*.py"), ids=name_of)
+def test_the_machine_is_pure(path):
+    """No clock, no chance, no I/O, nothing that waits: replay does the same as the first time, or it is no replay."""
+    tree = tree_of(path)
+    assert not IMPURE.intersection(name.partition(".")[0] for name in imports(tree))
+    waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, waits)]
+
+
+@pytest.mark.parametrize(("module", "other"), [("decide", "apply"), ("apply", "decide")])
+def test_the_halves_of_the_machine_do_not_know_each_other(module, other):
+    assert f"penstock.core.{other}" not in set(imports(tree_of(SOURCE / "core" / f"{module}.py")))
+
+
+@pytest.mark.parametrize(
+    "path", files("src/**/*.py", "sim/**/*.py", "tests/**/*.py", "benchmarks/**/*.py", "fuzz/**/*.py"), ids=name_of
+)
+def test_nothing_is_left_for_later(path):
+    markers = re.compile(r"\b(TO[D]O|FIX[M]E|X{3})\b")
+    assert not [line for line in path.read_text().splitlines() if markers.search(line)]
+
+
+@pytest.mark.parametrize("path", files("src/**/*.py"), ids=name_of)
+def test_a_file_is_one_idea(path):
+    assert len(path.read_text().splitlines()) <= LINES_MAX
+
+
+def test_no_module_is_dead():
+    modules = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        for path in files("src/penstock/**/*.py")
+    }
+    wanted = set(LOADED_BY_NAME)
+    for path in files("src/penstock/**/*.py"):
+        wanted |= set(imports(tree_of(path)))
+    for path in files("tests/**/*.py", "sim/**/*.py"):
+        wanted |= {name for name in imports(tree_of(path)) if name.startswith(FOR_TESTS)}
+    packages = {name.rpartition(".")[0] for name in modules}
+    assert sorted(modules - wanted - packages) == []
+
+
+def test_every_limit_is_used():
+    names = {name for name in vars(limits) if name.isupper()}
+    texts = [path.read_text() for path in files("src/penstock/**/*.py")]
+    unused = {name for name in names if sum(len(re.findall(rf"\b{name}\b", text)) for text in texts) < 2}
+    assert not unused
+
+
+def test_the_sdk_alone_loads_nothing_of_the_server():
+    program = (
+        "import sys, penstock, penstock.sync; penstock.Client, penstock.sync.Client, penstock.Unavailable;"
+        f"print([name for name in {SERVER_ONLY} if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout == "[]\n"
+
+
+# -- what is promised stands where it is looked for -------------------------------------------------------------------
+
+
+def error_classes() -> list[type[errors.PenstockError]]:
+    kinds = [errors.PenstockError]
+    for kind in kinds:
+        kinds += [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    return kinds[1:]
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code_a_status_and_a_line_in_the_documentation(kind):
+    assert errors.BY_CODE[kind.code] is kind
+    assert kind.code in STATUS
+    assert kind.code in NOT_GIVEN_YET or f"`{kind.code}`" in (ROOT / "docs/http.md").read_text()
+    assert f"{kind.__name__} " in errors.__doc__
+
+
+def test_every_status_belongs_to_an_error():
+    assert set(STATUS) == set(errors.BY_CODE)
+
+
+@pytest.mark.parametrize("kind", records.KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_of_record_is_documented_and_kept_in_a_fixture(kind):
+    tag = kind.__struct_config__.tag
+    assert f"`{tag}`" in (ROOT / "docs/formats/journal.md").read_text()
+    dumps = [path.read_text() for path in files("tests/compat/journal-v*/dump.txt")]
+    assert any(re.search(rf"^ +\+\d+ {tag} at=", dump, re.MULTILINE) for dump in dumps)
+
+
+def test_the_table_of_a_message_s_life_speaks_of_records():
+    assert {fact for _, fact in TRANSITIONS} <= {kind.__struct_config__.tag for kind in records.KINDS}
+
+
+def test_the_life_of_a_message_is_drawn_as_it_is():
+    assert f"```mermaid\n{diagram()}\n```" in (ROOT / "docs/guarantees.md").read_text()
+
+
+# -- documents ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", files("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md"), ids=name_of)
+def test_every_link_leads_somewhere(path):
+    links = re.findall(r"\[[^]]*\]\(([^)\s]+)\)", without_code(path.read_text()))
+    inside = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:", link)]
+    assert not [link for link in inside if link and not (path.parent / link).exists()]
+
+
+@pytest.mark.parametrize("path", files("docs/adr/*"), ids=name_of)
+def test_a_decision_says_what_why_and_what_follows(path):
+    assert re.fullmatch(r"\d{4}(-[a-z0-9]+)+\.md", path.name)
+    text = path.read_text()
+    assert text.startswith(f"# {path.name[:4]}: ")
+    assert re.search(r"^- Status: (accepted|superseded by \d{4}|rejected)$", text, re.MULTILINE)
+    assert re.search(r"^- Date: \d{4}-\d{2}-\d{2}$", text, re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert [name for name in headings if name in ("Context", "Decision", "Consequences")] == [
+        "Context",
+        "Decision",
+        "Consequences",
+    ]
+
+
+def test_decisions_are_numbered_one_by_one():
+    numbers = [int(path.name[:4]) for path in files("docs/adr/*.md")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("path", files("README.md", "docs/**/*.md"), ids=name_of)
+def test_examples_in_python_compile(path):
+    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
+        # Many are the inside of an asynchronous function.
+        compile(block, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
