@@ -7,6 +7,7 @@ part of the target's contract is swallowed inside; whatever escapes is a finding
 from __future__ import annotations
 
 from collections.abc import Callable
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 import google_crc32c
@@ -22,10 +23,22 @@ from penstock.core.config import DEFAULT, parse_config
 from penstock.core.records import Acked, GroupCreated, Leased, Published, QueueConfigured, Record
 from penstock.core.state import Shard
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.journal.blobs import SNAPSHOT_MAGIC, decode_segment, decode_snapshot, encode_snapshot, seal_blob
+from penstock.journal.blobs import HEADER as BLOB_HEADER
+from penstock.journal.blobs import (
+    SEGMENT_MAGIC,
+    SNAPSHOT_MAGIC,
+    SegmentDescription,
+    decode_segment,
+    decode_snapshot,
+    encode_snapshot,
+    seal_blob,
+    segment_prefix,
+)
 from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
 from penstock.journal.frame import BadFrame, FrameWriter, find_frame, read_frame
 from penstock.journal.port import Damaged
+from penstock.runtime.recovery import load_snapshot
+from penstock.server.config import ConfigError, load_settings
 from penstock.wire.delivery import LeaseMeta, Run, decode_delivery, encode_delivery
 from penstock.wire.messages import PublishFrameQuery
 from penstock.wire.parse import parse_query
@@ -129,6 +142,29 @@ def blob(data: bytes) -> None:
             continue
 
 
+def blob_content(data: bytes) -> None:
+    """Invariant: Damaged, or a state: also behind a checksum that is right, where only the content is wrong."""
+    for magic, read in ((SNAPSHOT_MAGIC, load_snapshot), (SEGMENT_MAGIC, decode_segment)):
+        try:
+            read("blob", b"".join(seal_blob(magic, [data])))
+        except Damaged:
+            continue
+
+
+def settings(data: bytes) -> None:
+    """Invariant: ConfigError, or settings with addresses that can be listened on; from a file and from variables."""
+    with NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        lines = data.decode("latin-1").splitlines()
+        variables = dict(line.partition("=")[::2] for line in lines if not line.startswith("PENSTOCK_CONFIG"))
+        for environment, path in (({}, file.name), (variables, None)):
+            try:
+                assert load_settings({}, environment, path).listen_address.port <= 65535
+            except ConfigError:
+                continue
+
+
 def receipts(data: bytes) -> None:
     """Invariant: any texts make claims, and each text is named in the results, in order."""
     texts = data.decode("latin-1").split("\n")
@@ -193,6 +229,10 @@ def _snapshot_seed() -> bytes:
     return b"".join(encode_snapshot(values))
 
 
+def _segment_seed() -> bytes:
+    return segment_prefix(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
+
+
 _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)
 
 TARGETS: dict[str, Target] = {
@@ -202,6 +242,14 @@ TARGETS: dict[str, Target] = {
     "records": Target(records, [_body(RECORDS), *(_body([record]) for record in RECORDS)]),
     "record_content": Target(record_content, [_content(record) for record in RECORDS]),
     "blob": Target(blob, [_snapshot_seed(), b"".join(seal_blob(SNAPSHOT_MAGIC, [b"\x80"]))]),
+    "blob_content": Target(blob_content, [_snapshot_seed()[BLOB_HEADER.size :], _segment_seed()]),
+    "settings": Target(
+        settings,
+        [
+            b'data_dir = "./x"\nlisten = "127.0.0.1:7400"\nfsync = "always"\nshutdown_grace_s = 5\n',
+            b"PENSTOCK_LISTEN=[::1]:0\nPENSTOCK_AUTO_CREATE=false\nPENSTOCK_SHUTDOWN_GRACE_S=5",
+        ],
+    ),
     "receipts": Target(receipts, [b"r1.0.1.00000000000000ff.1\nr1.0.1.00000000000000ff.2", b"r1.0.9.0.5-9", b"x"]),
     "publish_body": Target(
         publish_body,

@@ -73,7 +73,7 @@ class Faults:
         self._machine = machine
         self._victim = victim
         self._rng = plan.rng("faults")
-        self._latency_s = 0.002
+        self._latency_s = self._plan.latency_s
         self.cut_is_power = False
         """What the next death at a disk operation takes with it."""
         self._healed = False
@@ -105,7 +105,7 @@ class Faults:
         self._healed = True
         self._disk.disarm()
         self._files.capacity = None
-        self._latency_s = 0.002
+        self._latency_s = self._plan.latency_s
         self._machine.set_drift(0.0)
 
     def latency_s(self) -> float:
@@ -139,7 +139,7 @@ class Faults:
         later(self._loop, 1 + rng.random() * 8, self._speed_up)
 
     def _speed_up(self) -> None:
-        self._latency_s = 0.002
+        self._latency_s = self._plan.latency_s
 
     def _step(self, rng: Random) -> None:
         size_ms = rng.choice((900, 20_000, 3_600_000, 86_400_000, 31_536_000_000))

@@ -87,7 +87,7 @@ class Machine:
             self._loop, self._plan, self.files, self.clocks, self._history, self._checkers, self.network,
             self._entropy, self._report, self._failed,
         )  # fmt: skip
-        self._reserve_there = self.files.exists(RESERVE)
+        self._reserve_there = self.files.exists(RESERVE) and self.files.length(RESERVE) > 0
         task = self._loop.create_task(process.start(), context=process.context)
         task.add_done_callback(lambda done: self._started(process, done), context=self._loop.outside)
 

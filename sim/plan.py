@@ -56,6 +56,8 @@ class Plan:
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.
             self.fsync = rng.choice(("always", "always", "interval", "batch", "never"))
+        self.latency_s = rng.choice((0.001, 0.004, 0.04, 0.3))
+        """Of the disk, on average. With a slow one many requests are between their decision and their answer."""
         self.fault_every_s = rng.choice((10, 20, 30, 60))
         self.queues = [self._queue(rng, number) for number in range(rng.choice((1, 1, 2, 3)))]
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]

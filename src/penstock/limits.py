@@ -83,6 +83,8 @@ WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
 """Recent message bytes kept in memory; everything older is read from the log."""
+LAST_READ_BYTES_MAX = 16 * MIB
+"""What was read from the log last, per partition, and is kept for the next read of the same place."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ def names_its_place(error: pytest.ExceptionInfo[Damaged], path: Path) -> bool:
     return re.search(rf"{re.escape(str(path))}, offset \d+: ", str(error.value)) is not None
 
 
-# -- the torn tail ------------------------------------------------------------------------------------------------
+# -- the torn tail -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
@@ -174,7 +174,7 @@ def test_after_a_torn_tail_the_journal_goes_on(journal):
     assert [index for index, _ in journal.read()] == [1, 2, 3, 4]
 
 
-# -- damage -------------------------------------------------------------------------------------------------------
+# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 def sixty_four_records() -> list[bytes]:
@@ -287,7 +287,7 @@ class bounded_memory:
         assert peak <= 64 * limits.MIB, f"{peak >> 20} MiB"
 
 
-# -- files that are not what or where they should be ---------------------------------------------------------------
+# -- files that are not what or where they should be -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ def test_a_term_from_before(three_files):
     assert names_its_place(caught, three_files.path(5))
 
 
-# -- the directory ------------------------------------------------------------------------------------------------
+# -- the directory -----------------------------------------------------------------------------------------------------
 
 
 def test_a_directory_has_one_owner(tmp_path):

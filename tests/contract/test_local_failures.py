@@ -146,7 +146,7 @@ def test_short_writes_go_on_where_they_stopped(tmp_path, monkeypatch):
     files.close(handle)
 
 
-# -- no space -------------------------------------------------------------------------------------------------------
+# -- no space ----------------------------------------------------------------------------------------------------------
 
 
 async def publish_until_full(box) -> list[bytes]:

@@ -103,7 +103,7 @@ class Naive:
         self.leases: dict[int, HeldLease] = {}
         self.last_id = 0
 
-    # -- predictions ----------------------------------------------------------------------------------------------
+    # -- predictions ---------------------------------------------------------------------------------------------------
 
     def predict_lease(self, queue: int, group: int, wanted: int, turn: int, now: int) -> list[tuple[int, int, int]]:
         """(partition, offset, attempt) of what a lease must get, in its order."""
@@ -188,7 +188,7 @@ class Naive:
                 return "QueueFull"
         return predicted
 
-    # -- facts ----------------------------------------------------------------------------------------------------
+    # -- facts ---------------------------------------------------------------------------------------------------------
 
     def note(self, record: records.Record) -> None:
         getattr(self, f"_{type(record).__name__.lower()}")(record)

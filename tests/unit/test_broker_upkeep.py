@@ -131,7 +131,7 @@ def test_a_group_that_begins_after_compaction_gets_what_is_left(tmp_path, engine
     asyncio.run(run())
 
 
-# -- retention ------------------------------------------------------------------------------------------------------
+# -- retention ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["memory", "local"])
@@ -181,7 +181,7 @@ def test_a_kept_log_is_cut_by_size_and_leaves_what_is_in_hand(tmp_path, engine):
     asyncio.run(run())
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
+# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 async def with_blobs(path) -> list[bytes]:

@@ -58,11 +58,10 @@ class Broker:
 
     async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
         """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
-        numbered = []
+        # All of it is checked before the first queue is made: what is refused leaves nothing behind.
         for part in parts:
-            queue = self._queue_for_publish(part.queue)
-            check_payload_sizes(part.batch, queue.config.max_payload_bytes)
-            numbered.append(commands.Part(queue.number, part.batch))
+            check_payload_sizes(part.batch, self._config_for_publish(part.queue).max_payload_bytes)
+        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
         return PublishReply(
@@ -82,16 +81,18 @@ class Broker:
             self._host.journal.durable,
         )
 
-    def _queue_for_publish(self, path: QueuePath) -> Queue:
-        shard = self._loop.shard
-        number = shard.paths.get(path)
+    def _config_for_publish(self, path: QueuePath) -> QueueConfig:
+        if path not in self._loop.shard.paths and self._auto_create:
+            return DEFAULT
+        return self._queue(path).config
+
+    def _number_for_publish(self, path: QueuePath) -> int:
+        number = self._loop.shard.paths.get(path)
         if number is None:
-            if not self._auto_create:
-                raise _not_found(path)
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
             self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
-            number = shard.paths[path]
-        return shard.queues[number]
+            number = self._loop.shard.paths[path]
+        return number
 
     # -- lease and settle ---------------------------------------------------------------------------------------------
 
@@ -263,19 +264,22 @@ class Broker:
         runs: list[DeliveredRun] = []
         for number, partition in enumerate(found.partitions):
             progress = partition.progress.get(group_number) if group_number is not None else None
-            skipped = partition.gone.copy()
-            first = partition.start
+            first, taken = partition.start, list(partition.gone)
             if progress is not None:
                 first = progress.floor
-                for busy in (progress.done, progress.leased):
-                    for start, stop in busy:
-                        skipped.add(start, stop)
-            for start, stop in skipped.gaps(first, self._stored_end(found, number)):
-                for run in self._runs(found, number, start, min(stop, start + max), RangeSet()):
-                    if max > 0 and run.offset not in partition.scheduled:
-                        cut = min(run.count, max)
-                        runs.append(msgspec.structs.replace(run, count=cut, batch=run.batch.run(0, cut)))
-                        max -= cut
+                taken += [*progress.done, *progress.leased]
+                taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
+            elif found.config.retention.mode == "until_acked":
+                taken += partition.finished(first, partition.end)
+            for start, stop in RangeSet(taken).gaps(first, self._stored_end(found, number)):
+                while start < stop and max > 0:
+                    step = min(stop, start + max)
+                    later = RangeSet([(offset, offset + 1) for offset in partition.scheduled.within(start, step)])
+                    if later.count < step - start:
+                        found_now = self._runs(found, number, start, step, later)
+                        runs += found_now
+                        max -= sum(run.count for run in found_now)
+                    start = step
         return runs
 
     def _position(self, queue: Queue, partition: int, text: str) -> int:

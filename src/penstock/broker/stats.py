@@ -54,7 +54,7 @@ class Stats:
         for name, number in sorted(queue.groups.items()):
             parts = [(part, part.progress[number]) for part in queue.partitions]
             leased = sum(progress.leased.count for _, progress in parts)
-            waiting = sum(progress.waiting_for_retry(now_ms) for _, progress in parts)
+            waiting = sum(len(progress.waiting_for_retry(now_ms)) for _, progress in parts)
             lag = sum(progress.undone(partition.end) for partition, progress in parts)
             scheduled = sum(_scheduled(partition, progress) for partition, progress in parts)
             entries.append(

@@ -141,8 +141,8 @@ class Progress:
     def undone(self, end: int) -> int:
         return end - self.floor - self.done.count
 
-    def waiting_for_retry(self, now_ms: int) -> int:
-        return sum(1 for offset, retry in self.retries.items() if retry.due > now_ms and offset not in self.leased)
+    def waiting_for_retry(self, now_ms: int) -> list[int]:
+        return [offset for offset, retry in self.retries.items() if retry.due > now_ms and offset not in self.leased]
 
     def push_ready(self, first: int, stop: int) -> None:
         """`[first, stop)` came due; what of it is still undelivered in this group becomes ready."""

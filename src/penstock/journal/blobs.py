@@ -59,8 +59,12 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
     magic, body = open_blob(name, data)
     if magic != SNAPSHOT_MAGIC:
         raise Damaged(f"{name}, offset 0: this is not a snapshot")
-    values: dict[str, Any] = msgspec.msgpack.decode(body)
-    return values
+    try:
+        return msgspec.msgpack.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(
+            f"{name}, offset {HEADER.size}: what is under the right checksum is no snapshot: {error}"
+        ) from None
 
 
 def segment_prefix(description: SegmentDescription) -> bytes:
@@ -74,8 +78,13 @@ def decode_segment(name: str, data: bytes) -> tuple[SegmentDescription, memoryvi
     magic, body = open_blob(name, data)
     if magic != SEGMENT_MAGIC:
         raise Damaged(f"{name}, offset 0: this is not a sealed segment")
-    (size,) = _LENGTH.unpack_from(body)
-    description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=SegmentDescription)
+    try:
+        (size,) = _LENGTH.unpack_from(body)
+        description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=SegmentDescription)
+    except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(
+            f"{name}, offset {HEADER.size}: what is under the right checksum is no segment: {error}"
+        ) from None
     return description, body[_LENGTH.size + size :]
 
 

@@ -87,6 +87,6 @@ def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
                 ),
                 after,
             )  # fmt: skip
-    except (struct.error, msgspec.DecodeError, UnicodeDecodeError, BadBatch) as error:
+    except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadBatch) as error:
         raise UnknownRecord(f"the record at {at} is not one this version knows: {error}") from None
     return meta, after

@@ -141,6 +141,8 @@ class MessageLog:
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
         self._last_piece: dict[tuple[int, int], tuple[int, int, list[Published]]] = {}
+        """Per partition, the one that was read longest ago first."""
+        self._last_room = limits.LAST_READ_BYTES_MAX
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class MessageLog:
             return
         for place in [place for place in self.indexes if place[0] == record.queue]:
             del self.indexes[place]
-            self._last_piece.pop(place, None)
+            self._forget_piece(place)
             self.ends.pop(place, None)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -277,14 +279,27 @@ class MessageLog:
         except UnknownRecord as error:
             where = f"journal locator {locator}" if locator > 0 else segment_name(-locator)
             raise Damaged(f"{where}, offset {skip}: {error}") from None
+        self._forget_piece(place)
         self._last_piece[place] = (locator, skip, records)
+        self._last_room -= _size(records)
+        while self._last_room < 0 and len(self._last_piece) > 1:
+            self._forget_piece(next(iter(self._last_piece)))
         return records
+
+    def _forget_piece(self, place: tuple[int, int]) -> None:
+        last = self._last_piece.pop(place, None)
+        if last is not None:
+            self._last_room += _size(last[2])
 
     def live_runs(self, place: tuple[int, int], piece: int, live: RangeSet) -> Iterator[StoredRun]:
         """What of a piece is still wanted, as runs."""
         for record in self._piece(place, piece):
             for first, stop in live.within(record.offset, record.offset + record.batch.count):
                 yield StoredRun(record, first, stop)
+
+
+def _size(records: list[Published]) -> int:
+    return sum(len(record.batch.frame) for record in records)
 
 
 def segment_name(number: int) -> str:

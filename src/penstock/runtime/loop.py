@@ -191,7 +191,9 @@ class ShardLoop:
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
         if self._without_room:
             raise _no_room()
-        if self._pile_bytes > limits.PENDING_BYTES_MAX or len(self._pile) > limits.PENDING_COMMANDS_MAX:
+        # What finishes messages is small, and makes room: it is only counted.
+        too_many = len(self._pile) > limits.PENDING_COMMANDS_MAX
+        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) is commands.Publish):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
         if type(command) is commands.Publish and self.journal.short_of_space:
             self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())

@@ -24,6 +24,17 @@ class Mark(msgspec.Struct, frozen=True):
     locator: int
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state after the frame `index`, and where its messages lie."""
+
+    index: int
+    chain: bytes
+    shard: Shard
+    pieces: dict[tuple[int, int], PartitionIndex]
+    marks: list[Mark]
+    next_segment: int
+
+
 class Recovered(NamedTuple):
     shard: Shard
     log: MessageLog
@@ -36,22 +47,12 @@ class Recovered(NamedTuple):
 
 async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it."""
-    shard, log = Shard(), MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
-    marks: list[Mark] = []
-    next_segment, index, chain = 1, 0, b""
-    newest = (await journal.list_blobs("snapshot-"))[-1:]
-    for name, size in newest:
-        values = decode_snapshot(name, journal.read_blob(name, 0, size))
-        index, chain = values["index"], values["chain"]
-        try:
-            shard = snapshot.load(values["state"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{name}: {error}") from None
-        for queue, partition, columns in values["pieces"]:
-            if queue in shard.queues:
-                log.indexes[queue, partition] = PartitionIndex.load(columns)
-        marks = [Mark(at, locator) for at, locator in values["marks"]]
-        next_segment = values["next_segment"]
+    log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
+    start = Snapshot(0, b"", Shard(), {}, [], 1)
+    for name, size in (await journal.list_blobs("snapshot-"))[-1:]:
+        start = load_snapshot(name, journal.read_blob(name, 0, size))
+    index, shard = start.index, start.shard
+    log.indexes.update(start.pieces)
     if journal.tail.index < index:
         raise Damaged(
             f"the journal ends with frame {journal.tail.index}, but a snapshot was taken after frame {index}: "
@@ -62,7 +63,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
     replayed = 0
     async for locator, frame in journal.replay(max(0, index - 1)):
         if frame.index == index:
-            if frame.chain != chain:
+            if frame.chain != start.chain:
                 raise Damaged(f"frame {index} is not the one the snapshot was taken after: the store has lost history")
             continue
         _replay(shard, log, locator, frame.index, frame.body)
@@ -72,7 +73,23 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
-    return Recovered(shard, log, writer, marks, next_segment, replayed)
+    return Recovered(shard, log, writer, start.marks, start.next_segment, replayed)
+
+
+def load_snapshot(name: str, data: bytes) -> Snapshot:
+    """Raises Damaged with the blob's name, whatever is wrong with it."""
+    values = decode_snapshot(name, data)
+    try:
+        shard = snapshot.load(values["state"])
+        pieces = {
+            (queue, partition): PartitionIndex.load(columns)
+            for queue, partition, columns in values["pieces"]
+            if queue in shard.queues
+        }
+        marks = [Mark(at, locator) for at, locator in values["marks"]]
+        return Snapshot(values["index"], values["chain"], shard, pieces, marks, values["next_segment"])
+    except Exception as error:  # its checksum is right, so somebody else wrote it: nothing about it can be relied on
+        raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 
 
 async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:

@@ -23,7 +23,7 @@ from penstock.core import snapshot
 from penstock.core.commands import TrimPartition
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Queue
-from penstock.errors import DiskFull, PenstockError
+from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import HEADER as BLOB_HEADER
 from penstock.journal.blobs import SEGMENT_MAGIC, SegmentDescription, encode_snapshot, seal_blob, segment_prefix
 from penstock.journal.codec import encode
@@ -84,7 +84,7 @@ class Upkeep:
                 await self.round()
             except (OutOfSpace, DiskFull):
                 self._on_trouble("upkeep found the disk full; the next round tries again")
-            except EngineError:
+            except (EngineError, Unavailable):
                 return  # the loop meets the same failure and reports it
             except Exception as error:  # a bug here must not stop the broker, nor be silent: nothing durable is lost
                 self._on_trouble(f"a round of upkeep failed: {error!r}")
@@ -97,8 +97,9 @@ class Upkeep:
         if bound is not None:
             await self._seal(bound)
         await self._snapshot()
-        # If the shard was read again meanwhile, its messages are where they were before sealing.
-        if bound is not None and self._loop.log is log:
+        if self._loop.log is not log:
+            return  # the shard was read again: its messages are where they were, the snapshot may say otherwise
+        if bound is not None:
             await self._loop.journal.trim(bound.index)
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
         await self._remove_leftovers()
@@ -108,9 +109,11 @@ class Upkeep:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if final_snapshot and self._changed and self._loop.failed is None:
+            log = self._loop.log
             try:
                 await self._snapshot()
-                await self._remove_leftovers()
+                if self._loop.log is log:
+                    await self._remove_leftovers()
             except (OutOfSpace, DiskFull):
                 pass  # the journal has everything; the next start is only slower
 

@@ -67,7 +67,7 @@ async def replayed(journal: ShardJournal, after: int = 0) -> list[Written]:
     return found
 
 
-# -- checks -------------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 async def a_new_journal_is_empty(open_engine: OpenEngine) -> None:

@@ -175,11 +175,12 @@ class SimFiles:
     def damage(self, path: str, at: int, mask: int) -> None:
         """Flip bits of a byte on the platter, and in the cache: what `crash` never does."""
         node = self._find(path)
-        node.disk[at] ^= mask
-        node.cache[at] ^= mask
+        for content in (node.disk, node.cache):
+            if at < len(content):
+                content[at] ^= mask
 
     def length(self, path: str) -> int:
-        return len(self._find(path).cache)
+        return self._find(path).size
 
     def used(self) -> int:
         """Bytes taken by files that have a name or a handle."""

@@ -92,7 +92,7 @@ class Script:
             raise BadScript(f"{line!r}: {error!r}") from error
         invariants.check(self.shard)
 
-    # -- the loop -------------------------------------------------------------------------------------------------
+    # -- the loop ------------------------------------------------------------------------------------------------------
 
     def _submit(self, command: commands.Command) -> Any:
         """As the shard's loop does it: time first, then the decision. A refusal is written down and returns None."""
@@ -117,7 +117,7 @@ class Script:
             self.records.append(record)
             self._out.append(f"  {self._described(record)}")
 
-    # -- commands -------------------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     def _do_queue(self, words: list[str], options: dict[str, str]) -> None:
         path = parse_queue(words[0])
@@ -280,7 +280,7 @@ class Script:
             return f"waiting until {self._time(retry.due)}"
         return "scheduled" if offset in partition.scheduled else "ready"
 
-    # -- words ----------------------------------------------------------------------------------------------------
+    # -- words ---------------------------------------------------------------------------------------------------------
 
     def _queue(self, name: str) -> int:
         return self.shard.paths[parse_queue(name)]

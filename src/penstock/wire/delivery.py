@@ -68,7 +68,7 @@ def decode_delivery(body: Buffer, kind: type[M]) -> tuple[M, list[Batch]]:
     at = layout.DELIVERY_HEADER.size + size
     try:
         meta = msgspec.json.decode(view[layout.DELIVERY_HEADER.size : at], type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadBatch(f"the delivery's description is damaged: {error}") from None
     batches = []
     for run in meta.runs:

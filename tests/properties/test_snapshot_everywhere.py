@@ -1,0 +1,217 @@
+"""A snapshot taken behind any record, and the records after it, lead to where the journal leads.
+
+One long history of a busy shard. Behind every single record the state is written, read again, and carried on with the
+records that followed; its digest must then be that of the state that never stopped. An independent list of what was
+published and not finished says at the end which messages must still be there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+import msgspec
+import pytest
+
+from penstock.batch import Batch, build, layout
+from penstock.core import commands, invariants, records, snapshot
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.config import parse_config
+from penstock.core.decide import decide
+from penstock.core.records import Record
+from penstock.core.state import Shard
+from penstock.errors import PenstockError
+from penstock.journal.codec import decode, encode
+
+START_MS = 1_760_000_000_000
+CARRIED_ON = 12
+"""Records that each snapshot is carried on with before it is compared."""
+GROUPS = ("one", "two")
+
+
+class History:
+    """Commands by chance against one shard, as the loop would pass them on."""
+
+    def __init__(self, seed: int):
+        self.chance = Random(seed)
+        self.shard = Shard()
+        self.now = START_MS
+        self.records: list[tuple[Record, int]] = []
+        """Each with the time to which the shard had been brought when it was applied."""
+        self.claims: list[commands.Claim] = []
+        self.published: set[tuple[int, int, int]] = set()
+        self.finished: dict[str, set[tuple[int, int, int]]] = {group: set() for group in GROUPS}
+        for number, values in enumerate(
+            (
+                {"lease_ms": 500, "max_retries": 2, "backoff": {"kind": "fixed", "base_ms": 100}},
+                {"partitions": 2, "ttl_ms": 4000, "lease_ms": 300, "backoff": {"kind": "none"}},
+                {"retention": {"mode": "keep"}, "delay_ms": 50, "max_retries": 0},
+            ),
+            1,
+        ):
+            self.submit(commands.ConfigureQueue(f"a/b/q{number}", parse_config(values)))
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += self.chance.choice((0, 0, 1, 5, 20, 120))
+            step = self.chance.choices(
+                (self.publish, self.lease, self.settle, self.touch, self.trim), (25, 30, 38, 6, 1)
+            )[0]
+            step()
+
+    def publish(self) -> None:
+        count = self.chance.randint(1, 4)
+        columns = {}
+        if self.chance.random() < 0.3:
+            columns[layout.DELAY_MS] = [self.chance.choice((0, 10, 400, 5000)) for _ in range(count)]
+        if self.chance.random() < 0.2:
+            columns[layout.ID] = [b"id-%d" % self.chance.randint(0, 50) for _ in range(count)]
+        if self.chance.random() < 0.2:
+            columns[layout.MAX_RETRIES] = [self.chance.choice((-1, 0, 5)) for _ in range(count)]
+        if self.chance.random() < 0.5:
+            columns[layout.KEY] = [b"%d" % self.chance.randint(0, 9) for _ in range(count)]
+        batch = Batch.open(build([b"x"] * count, columns=columns))
+        producer = self.chance.choice(("", "", "p"))
+        seq = self.chance.randint(0, 10_000) if producer else 0
+        self.submit(
+            commands.Publish([commands.Part(self.queue(), batch)], self.chance.getrandbits(79), producer, 1, seq)
+        )
+
+    def lease(self) -> None:
+        group = self.chance.choice(GROUPS)
+        command = commands.Lease(self.queue(), group, self.chance.randint(1, 9), self.chance.getrandbits(64))
+        reply = self.submit(command) or self.submit(command)
+        self.claims += [commands.Claim(run.lease, run.nonce, run.first, run.first + run.count) for run in reply or []]
+
+    def settle(self) -> None:
+        if not self.claims:
+            return
+        claim = self.claims.pop(self.chance.randrange(len(self.claims)))
+        if self.chance.random() < 0.3:
+            claim = claim._replace(stop=claim.first + 1)
+        self.submit(
+            self.chance.choices(
+                (
+                    commands.Ack([claim]),
+                    commands.Nack([claim], self.chance.choice((None, 0, 50)), "no"),
+                    commands.Reject([claim]),
+                    commands.Release([claim]),
+                    commands.Extend([claim], 400),
+                ),
+                (70, 12, 4, 8, 6),
+            )[0]
+        )
+
+    def touch(self) -> None:
+        queue = self.queue()
+        partition = self.chance.randrange(len(self.shard.queues[queue].partitions))
+        end = self.shard.queues[queue].partitions[partition].end
+        places = [(partition, max(0, end - self.chance.randint(1, 10)))]
+        if self.chance.random() < 0.5:
+            self.submit(commands.Cancel(queue, places))
+        else:
+            self.submit(commands.Reschedule(queue, places, self.now + self.chance.choice((0, 30, 700))))
+
+    def trim(self) -> None:
+        partition = self.shard.queues[3].partitions[0]
+        self.submit(commands.TrimPartition(3, 0, self.chance.randint(partition.start, partition.end)))
+
+    def queue(self) -> int:
+        return self.chance.randint(1, 3)
+
+    def submit(self, command: commands.Command) -> object:
+        while self.shard.next_deadline_ms() <= self.now:
+            advance(self.shard, self.now)
+            if self.shard.needs_tick():
+                self.applied(decide(self.shard, commands.Tick(), self.now).records)
+        try:
+            decision = decide(self.shard, command, self.now)
+        except PenstockError:
+            return None
+        self.applied(decision.records)
+        return decision.reply
+
+    def applied(self, made: list[Record]) -> None:
+        for record in made:
+            apply(self.shard, record)
+            self.records.append((record, self.shard.advanced_ms))
+            self.note(record)
+
+    def note(self, record: Record) -> None:
+        """What is finished, and for whom, from the records alone."""
+        if isinstance(record, records.Published):
+            self.published |= {(record.queue, record.partition, record.offset + row) for row in range(record.batch.count)}
+        elif isinstance(record, records.Acked | records.DeadLettered):
+            group = self.shard.queues[record.queue].group_names[record.group]
+            self.finished[group] |= places(record)
+        elif isinstance(record, records.Expired | records.Cancelled):
+            for group in GROUPS:
+                self.finished[group] |= places(record)
+
+
+def places(record) -> set[tuple[int, int, int]]:
+    flat = record.ranges
+    return {
+        (record.queue, record.partition, offset)
+        for first, stop in zip(flat[::2], flat[1::2], strict=True)
+        for offset in range(first, stop)
+    }
+
+
+def stored(record: Record) -> Record:
+    """Through bytes and back."""
+    ((_, again),) = decode(memoryview(b"".join(part or b"" for part in encode(record))))
+    return again
+
+
+@pytest.mark.slow
+def test_a_snapshot_behind_every_record_leads_to_the_same_state():
+    history = History(seed=1)
+    history.run(10_000)
+    assert len(history.records) > 6_000
+    assert {type(record) for record, _ in history.records} >= {
+        records.Published, records.Leased, records.Acked, records.Retried, records.DeadLettered, records.Released,
+        records.Expired, records.Cancelled, records.Rescheduled, records.Extended, records.Trimmed,
+    }  # fmt: skip
+    live = Shard()
+    following: deque[Shard] = deque()
+    for number, (record, advanced_ms) in enumerate(history.records):
+        record = stored(record)
+        advance(live, advanced_ms)
+        apply(live, record)
+        for twin in following:
+            apply(twin, record)
+        if len(following) == CARRIED_ON:
+            twin = following.popleft()
+            advance(twin, advanced_ms)
+            assert snapshot.digest(twin) == snapshot.digest(live), f"the snapshot {CARRIED_ON} records before {number}"
+        written = msgspec.msgpack.encode(snapshot.dump(live))
+        following.append(snapshot.load(msgspec.msgpack.decode(written)))
+        assert msgspec.msgpack.encode(snapshot.dump(following[-1])) == written, f"the snapshot behind record {number}"
+    invariants.check(live)
+    advance(live, history.shard.advanced_ms)
+    assert snapshot.digest(live) == snapshot.digest(history.shard)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_not_finished_is_still_there(seed):
+    """Only for queues that keep nothing: there nobody but the groups decides what is over."""
+    history = History(seed)
+    history.run(1500)
+    shard = snapshot.load(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.dump(history.shard))))
+    for number in (1, 2):
+        queue = shard.queues[number]
+        for group in GROUPS:
+            if group not in queue.groups:
+                continue
+            for position, partition in enumerate(queue.partitions):
+                progress = partition.progress[queue.groups[group]]
+                left = {offset for offset in range(partition.end) if not progress.is_done(offset)}
+                expected = {
+                    offset
+                    for place, at, offset in history.published - history.finished[group]
+                    if (place, at) == (number, position)
+                }
+                begun = min(left | expected, default=0)
+                assert left == {offset for offset in expected if offset >= begun}

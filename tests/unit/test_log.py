@@ -1,0 +1,198 @@
+"""Where messages lie: whatever was stored is found again, by offset, by id and by time, hot or cold."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import limits
+from penstock.batch import Batch, build, layout
+from penstock.core.ranges import RangeSet
+from penstock.core.records import Published, QueueDeleted, QueuePurged
+from penstock.engines.memory import MemoryEngine
+from penstock.journal.codec import encode
+from penstock.journal.frame import HEADER, FrameWriter
+from penstock.journal.port import Damaged
+from penstock.runtime.log import MessageLog, PartitionIndex, StoredRun, cut_record
+
+START_MS = 1_760_000_000_000
+
+
+class Shelf:
+    """A log over a journal in memory, and a dictionary that says what is in it."""
+
+    def __init__(self, hot_bytes: int):
+        self.journal = asyncio.run(MemoryEngine().acquire(0, bytes(16)))
+        self.writer = FrameWriter(bytes(16), 1)
+        self.log = MessageLog(self.journal, hot_bytes)
+        self.stored: dict[tuple[int, int], list[tuple[int, int, bytes]]] = {}
+        """Place -> (id, time, payload) by offset."""
+        self.next_id = START_MS << 80
+        self.now_ms = START_MS
+
+    def commit(self, batches: list[tuple[tuple[int, int], list[bytes]]], *, wait_ms: int = 0) -> None:
+        """One frame with these batches."""
+        self.now_ms += wait_ms
+        self.next_id = max(self.next_id, self.now_ms << 80)
+        made = []
+        for place, payloads in batches:
+            known = self.stored.setdefault(place, [])
+            batch = Batch.open(build(payloads, kind=layout.KIND_BYTES))
+            made.append(Published(self.now_ms, *place, len(known), self.next_id, batch))
+            known += [(self.next_id + row, self.now_ms, payload) for row, payload in enumerate(payloads)]
+            self.next_id += len(payloads)
+        parts = [b"".join(part or b"" for part in encode(record)) for record in made]
+        index = self.writer.next_index
+        locator = asyncio.run(self.journal.append(index, [self.writer.seal(self.now_ms, parts), *parts]))
+        at = HEADER.size
+        for record, part in zip(made, parts, strict=True):
+            self.log.add(record, locator, at, len(part))
+            at += len(part)
+
+    def read(self, place: tuple[int, int], first: int, stop: int) -> list[tuple[int, int, bytes]]:
+        found, expected_at = [], None
+        for record, begin, end in self.log.runs(*place, first, stop):
+            assert expected_at is None or begin >= expected_at, "runs go forward"
+            expected_at = end
+            for offset in range(begin, end):
+                row = offset - record.offset
+                found.append((record.id + row, record.at, record.batch.payload(row)))
+        return found
+
+
+PLACES = [(1, 0), (1, 1), (7, 0)]
+commits = st.lists(
+    st.tuples(
+        st.lists(
+            st.tuples(st.sampled_from(PLACES), st.lists(st.binary(max_size=600), min_size=1, max_size=5)),
+            min_size=1,
+            max_size=6,
+        ),
+        st.sampled_from([0, 0, 1, 1000]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(commits, st.sampled_from([0, 700, 5000, 10**6]), st.data())
+def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes, data):
+    shelf = Shelf(hot_bytes)
+    for batches, wait_ms in history:
+        shelf.commit(batches, wait_ms=wait_ms)
+    for place, known in shelf.stored.items():
+        first = data.draw(st.integers(0, len(known)))
+        stop = data.draw(st.integers(first, len(known)))
+        assert shelf.read(place, first, stop) == known[first:stop]
+        assert shelf.read(place, 0, len(known)) == known
+        assert shelf.log.ends[place] == len(known)
+        offset = data.draw(st.integers(0, len(known) - 1))
+        record, found = shelf.log.find(*place, known[offset][0])
+        assert (found, record.batch.payload(found - record.offset)) == (offset, known[offset][2])
+        for moment in {time_ms for _, time_ms, _ in known} | {START_MS - 1, shelf.now_ms + 1}:
+            expected = next((at for at, (_, time_ms, _) in enumerate(known) if time_ms >= moment), None)
+            assert shelf.log.offset_at(*place, moment) == expected
+    assert shelf.log.find(1, 0, shelf.next_id + 5) is None
+    assert shelf.log.find(1, 0, 0) is None
+    assert shelf.log.find(99, 0, shelf.next_id) is None
+    assert list(shelf.log.runs(99, 0, 0, 10)) == []
+
+
+@given(commits, st.integers(1, 3000), st.data())
+def test_a_reply_is_cut_near_its_room_and_never_to_nothing(history, room, data):
+    shelf = Shelf(0)
+    for batches, _ in history:
+        shelf.commit(batches)
+    for place, known in shelf.stored.items():
+        first = data.draw(st.integers(0, len(known) - 1))
+        stop = data.draw(st.integers(first + 1, len(known)))
+        fits, used = shelf.log.fit(*place, first, stop, room)
+        assert first < fits <= stop
+        assert used <= max(room, 0)
+        assert fits == stop or used == room
+        assert fits - first == 1 or sum(len(payload) for _, _, payload in known[first:fits]) <= room + 3500
+
+
+@given(commits)
+def test_an_index_survives_its_bytes(history):
+    shelf = Shelf(0)
+    for batches, _ in history:
+        shelf.commit(batches)
+    for place, index in shelf.log.indexes.items():
+        shelf.log.indexes[place] = PartitionIndex.load(index.dump())
+    for place, known in shelf.stored.items():
+        assert shelf.read(place, 0, len(known)) == known
+
+
+def test_the_index_grows_with_bytes_not_with_messages():
+    shelf = Shelf(0)
+    shelf.commit([((1, 0), [b"x"]) for _ in range(1000)])
+    assert len(shelf.log.indexes[1, 0]) < 40
+
+
+def test_what_is_kept_in_memory_is_bounded():
+    shelf = Shelf(10_000)
+    for _ in range(100):
+        shelf.commit([((1, 0), [bytes(500)]), ((2, 0), [bytes(500)])])
+    hot = sum(len(record.batch.frame) for records in shelf.log._hot.values() for record in records.since(0))
+    assert hot <= 10_000
+
+
+def test_what_was_read_last_is_remembered_for_few_partitions_only(monkeypatch):
+    """One large piece of each of many queues would otherwise stay in memory for good."""
+    monkeypatch.setattr(limits, "LAST_READ_BYTES_MAX", 100_000)
+    shelf = Shelf(0)
+    places = [(queue, 0) for queue in range(1, 101)]
+    for place in places:
+        shelf.commit([(place, [bytes(10_000)])])
+    for place in places:
+        assert len(shelf.read(place, 0, 1)) == 1
+    remembered = sum(len(record.batch.frame) for _, _, records in shelf.log._last_piece.values() for record in records)
+    assert 0 < remembered <= 100_000
+
+
+def test_let_go_means_not_found():
+    shelf = Shelf(0)
+    shelf.commit([((1, 0), [b"a", b"b"]), ((1, 1), [b"c"]), ((7, 0), [b"d"])])
+    shelf.log.let_go(QueuePurged(0, 1, [2, 0]))
+    assert (shelf.read((1, 0), 0, 2), len(shelf.read((1, 1), 0, 1))) == ([], 1)
+    shelf.log.let_go(QueueDeleted(0, 1))
+    assert shelf.read((1, 1), 0, 1) == []
+    assert len(shelf.read((7, 0), 0, 1)) == 1
+
+
+def test_bytes_that_changed_are_not_served():
+    shelf = Shelf(0)
+    shelf.commit([((1, 0), [b"something"])])
+    frame = shelf.journal._store.frames[0]
+    for at in range(HEADER.size, len(frame)):
+        shelf.journal._store.frames[0] = frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
+        shelf.log._last_piece.clear()
+        with pytest.raises(Damaged, match="journal locator 1, offset"):
+            shelf.read((1, 0), 0, 1)
+
+
+def test_a_cut_of_a_record_is_a_record():
+    batch = Batch.open(build([b"a", b"b", b"c", b"d"], columns={layout.KEY: [b"1", b"2", b"3", b"4"]}))
+    record = Published(5, 1, 2, 100, 1000, batch, "producer", 3, [0, 4])
+    cut = cut_record(StoredRun(record, 101, 103))
+    assert (cut.at, cut.queue, cut.partition, cut.offset, cut.id) == (5, 1, 2, 101, 1001)
+    assert (cut.batch.payloads(), cut.batch.strings(layout.KEY)) == ([b"b", b"c"], [b"2", b"3"])
+    assert cut_record(StoredRun(record, 100, 104)) is record
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=6))
+def test_live_runs_are_what_is_wanted_of_a_piece(wanted):
+    shelf = Shelf(0)
+    shelf.commit([((1, 0), [b"%d" % number]) for number in range(12)])
+    live = RangeSet([(first, first + count) for first, count in wanted])
+    found = [
+        offset
+        for piece in range(len(shelf.log.indexes[1, 0]))
+        for _, first, stop in shelf.log.live_runs((1, 0), piece, live)
+        for offset in range(first, stop)
+    ]
+    assert found == [offset for offset in range(12) if offset in live]
