@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from history import Final, Place, Restarted, Terms, check
 from http_server import Server
-from load import Scene, cast, now_ms, payload_of
+from load import Producer, Scene, cast, now_ms, payload_of
 
 DRAINED_WITHIN_S = 60
 QUEUES = {"orders": Terms(("billing", "audit"), max_retries=100), "jobs": Terms(("workers", "audit"), max_retries=3)}
@@ -81,6 +81,9 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
                 # In between it may finish its work and leave a snapshot, so that recovery begins with one.
                 mortal.restart(orderly=True)
         scene.stopping.set()
+        for client in clients:
+            if isinstance(client, Producer):
+                client.join(60)
         drain(mortal.server)
         scene.end()
         for client in clients:
