@@ -9,6 +9,7 @@ import pytest
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
 from penstock.testing.check_engine import CHECKS
+from penstock.testing.files import SimFiles
 
 # Small files, so that every check rolls and trims several of them.
 SEGMENT_BYTES = 1000
@@ -23,7 +24,18 @@ def memory(_path):
     return lambda: engine
 
 
-ENGINES = {"memory": memory, **{f"local-{fsync}": local(fsync) for fsync in ("always", "interval", "batch", "never")}}
+def simulated(_path):
+    """The files of the simulator: a fake that is held to the same contract as what it stands for."""
+    files = SimFiles()
+    files.make_dir("/")
+    return lambda: LocalEngine("/data", files=files, segment_bytes=SEGMENT_BYTES)
+
+
+ENGINES = {
+    "memory": memory,
+    "local-simulated": simulated,
+    **{f"local-{fsync}": local(fsync) for fsync in ("always", "interval", "batch", "never")},
+}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -42,11 +42,13 @@ class History:
         self.claims: list[commands.Claim] = []
         self.published: set[tuple[int, int, int]] = set()
         self.finished: dict[str, set[tuple[int, int, int]]] = {group: set() for group in GROUPS}
+        self.begun: dict[int, list[str]] = {1: [], 2: [], 3: []}
+        """Groups of each queue."""
         for number, values in enumerate(
             (
-                {"lease_ms": 500, "max_retries": 2, "backoff": {"kind": "fixed", "base_ms": 100}},
-                {"partitions": 2, "ttl_ms": 4000, "lease_ms": 300, "backoff": {"kind": "none"}},
-                {"retention": {"mode": "keep"}, "delay_ms": 50, "max_retries": 0},
+                {"lease_ms": 500, "max_retries": 2, "dead_letter": False, "backoff": {"kind": "fixed", "base_ms": 100}},
+                {"partitions": 2, "ttl_ms": 4000, "lease_ms": 2000, "backoff": {"kind": "none"}},
+                {"retention": {"mode": "keep"}, "delay_ms": 50, "max_retries": 0, "dead_letter": False},
             ),
             1,
         ):
@@ -56,7 +58,7 @@ class History:
         for _ in range(steps):
             self.now += self.chance.choice((0, 0, 1, 5, 20, 120))
             step = self.chance.choices(
-                (self.publish, self.lease, self.settle, self.touch, self.trim), (25, 30, 38, 6, 1)
+                (self.publish, self.lease, self.settle, self.touch, self.trim), (22, 30, 40, 6, 2)
             )[0]
             step()
 
@@ -73,7 +75,7 @@ class History:
             columns[layout.KEY] = [b"%d" % self.chance.randint(0, 9) for _ in range(count)]
         batch = Batch.open(build([b"x"] * count, columns=columns))
         producer = self.chance.choice(("", "", "p"))
-        seq = self.chance.randint(0, 10_000) if producer else 0
+        seq = self.chance.randint(0, 300) if producer else 0
         self.submit(
             commands.Publish([commands.Part(self.queue(), batch)], self.chance.getrandbits(79), producer, 1, seq)
         )
@@ -87,7 +89,7 @@ class History:
     def settle(self) -> None:
         if not self.claims:
             return
-        claim = self.claims.pop(self.chance.randrange(len(self.claims)))
+        claim = self.claims.pop(self.chance.randrange(-min(8, len(self.claims)), 0))
         if self.chance.random() < 0.3:
             claim = claim._replace(stop=claim.first + 1)
         self.submit(
@@ -141,7 +143,17 @@ class History:
     def note(self, record: Record) -> None:
         """What is finished, and for whom, from the records alone."""
         if isinstance(record, records.Published):
-            self.published |= {(record.queue, record.partition, record.offset + row) for row in range(record.batch.count)}
+            self.published |= {
+                (record.queue, record.partition, record.offset + row) for row in range(record.batch.count)
+            }
+        elif isinstance(record, records.GroupCreated):
+            others = [self.finished[group] for group in self.begun[record.queue]]
+            self.finished[record.name] |= {
+                place
+                for place in self.published
+                if place[0] == record.queue and others and all(place in finished for finished in others)
+            }
+            self.begun[record.queue].append(record.name)
         elif isinstance(record, records.Acked | records.DeadLettered):
             group = self.shard.queues[record.queue].group_names[record.group]
             self.finished[group] |= places(record)
@@ -159,6 +171,11 @@ def places(record) -> set[tuple[int, int, int]]:
     }
 
 
+def as_bytes(shard: Shard) -> bytes:
+    """What a snapshot of it would hold; equal for equal states."""
+    return msgspec.msgpack.encode(snapshot.dump(shard))
+
+
 def stored(record: Record) -> Record:
     """Through bytes and back."""
     ((_, again),) = decode(memoryview(b"".join(part or b"" for part in encode(record))))
@@ -168,8 +185,8 @@ def stored(record: Record) -> Record:
 @pytest.mark.slow
 def test_a_snapshot_behind_every_record_leads_to_the_same_state():
     history = History(seed=1)
-    history.run(10_000)
-    assert len(history.records) > 6_000
+    history.run(3_000)
+    assert len(history.records) > 3_000
     assert {type(record) for record, _ in history.records} >= {
         records.Published, records.Leased, records.Acked, records.Retried, records.DeadLettered, records.Released,
         records.Expired, records.Cancelled, records.Rescheduled, records.Extended, records.Trimmed,
@@ -182,16 +199,16 @@ def test_a_snapshot_behind_every_record_leads_to_the_same_state():
         apply(live, record)
         for twin in following:
             apply(twin, record)
+        written = as_bytes(live)
         if len(following) == CARRIED_ON:
             twin = following.popleft()
             advance(twin, advanced_ms)
-            assert snapshot.digest(twin) == snapshot.digest(live), f"the snapshot {CARRIED_ON} records before {number}"
-        written = msgspec.msgpack.encode(snapshot.dump(live))
+            assert as_bytes(twin) == written, f"the snapshot {CARRIED_ON} records before {number}, carried on"
         following.append(snapshot.load(msgspec.msgpack.decode(written)))
-        assert msgspec.msgpack.encode(snapshot.dump(following[-1])) == written, f"the snapshot behind record {number}"
+        assert as_bytes(following[-1]) == written, f"the snapshot behind record {number}"
     invariants.check(live)
     advance(live, history.shard.advanced_ms)
-    assert snapshot.digest(live) == snapshot.digest(history.shard)
+    assert as_bytes(live) == as_bytes(history.shard)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -213,5 +230,4 @@ def test_what_is_not_finished_is_still_there(seed):
                     for place, at, offset in history.published - history.finished[group]
                     if (place, at) == (number, position)
                 }
-                begun = min(left | expected, default=0)
-                assert left == {offset for offset in expected if offset >= begun}
+                assert left == expected

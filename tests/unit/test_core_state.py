@@ -1,0 +1,133 @@
+"""Promises about the state that no single command shows: what never changes, and what does not grow."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.batch import Batch, build, layout
+from penstock.core import commands
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.config import parse_config
+from penstock.core.decide import decide
+from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State, diagram
+from penstock.core.publishing import partition_of
+from penstock.core.state import Shard
+
+START_MS = 1_760_000_000_000
+
+
+class Machine:
+    def __init__(self, **config):
+        self.shard = Shard()
+        self.now = START_MS
+        self.submit(commands.ConfigureQueue("a/b/c", parse_config(config)))
+        self.partition = self.shard.queues[1].partitions[0]
+
+    def submit(self, command):
+        advance(self.shard, self.now)
+        if self.shard.needs_tick():
+            self.submit(commands.Tick())
+        decision = decide(self.shard, command, self.now)
+        for record in decision.records:
+            apply(self.shard, record)
+        return decision.reply
+
+    def publish(self, count: int = 1, **columns):
+        named = {getattr(layout, name.upper()): values for name, values in columns.items()}
+        batch = Batch.open(build([b"x"] * count, columns=named))
+        return self.submit(commands.Publish([commands.Part(1, batch)], 0))
+
+    def lease(self, most: int = 1, group: str = "default"):
+        command = commands.Lease(1, group, most, 7)
+        reply = self.submit(command)
+        return self.submit(command) if reply is None else reply
+
+    def ack(self, runs) -> None:
+        self.submit(commands.Ack([commands.Claim(r.lease, r.nonce, r.first, r.first + r.count) for r in runs]))
+
+
+@pytest.mark.parametrize(
+    ("key", "by_partitions"),
+    [
+        (b"", {1: 0, 2: 0, 3: 0, 8: 0, 64: 0, 256: 0}),
+        (b"a", {1: 0, 2: 0, 3: 0, 8: 6, 64: 60, 256: 105}),
+        (b"user-42", {1: 0, 2: 0, 3: 0, 8: 4, 64: 31, 256: 31}),
+        ("ключ".encode(), {1: 0, 2: 1, 3: 1, 8: 4, 64: 4, 256: 4}),
+        (b"x" * 256, {1: 0, 2: 1, 3: 2, 8: 3, 64: 59, 256: 229}),
+    ],
+)
+def test_a_key_has_its_partition_forever(key, by_partitions):
+    """These numbers were written down with the first version. If one changes, every stored key is in a wrong place."""
+    assert {count: partition_of(key, count) for count in by_partitions} == by_partitions
+
+
+def test_a_partition_more_moves_only_the_keys_it_wins():
+    keys = [b"key-%d" % number for number in range(500)]
+    for count in (1, 2, 5, 16):
+        moved = [key for key in keys if partition_of(key, count) != partition_of(key, count + 1)]
+        assert all(partition_of(key, count + 1) == count for key in moved)
+        assert len(moved) < 2.0 * len(keys) / (count + 1)
+
+
+def test_a_backlog_is_a_cursor():
+    machine = Machine()
+    machine.lease()
+    for _ in range(100):
+        machine.publish(1000)
+    progress = machine.partition.progress[0]
+    assert (progress.cursor, machine.partition.end) == (0, 100_000)
+    assert not (progress.done or progress.skip or progress.ready or progress.retries or progress.leased)
+
+
+@pytest.mark.parametrize("mode", ["until_acked", "keep"])
+def test_nothing_is_left_of_what_is_finished(mode):
+    """Budgets, delays, retries, leases, acks out of order: all gone when the messages are."""
+    machine = Machine(retention={"mode": mode}, max_retries=9, backoff={"kind": "none"})
+    machine.lease()
+    for round_number in range(30):
+        machine.publish(
+            20, max_retries=[5] * 20, delay_ms=[row % 3 for row in range(20)], id=[b"%d" % round_number] * 20
+        )
+        machine.now += 5
+        runs = machine.lease(20)
+        machine.submit(commands.Nack([commands.Claim(r.lease, r.nonce, r.first, r.first + r.count) for r in runs[:1]]))
+        machine.ack(runs[1:])
+        machine.now += 1
+        machine.ack(machine.lease(20))
+    while runs := machine.lease(100):
+        machine.ack(runs)
+    if mode == "keep":
+        machine.submit(commands.TrimPartition(1, 0, machine.partition.end))
+    machine.now += 10
+    machine.submit(commands.Tick())
+    partition, progress = machine.partition, machine.partition.progress[0]
+    assert (partition.start, progress.floor, progress.cursor) == (partition.end,) * 3
+    leftovers = {
+        "max_retries": partition.max_retries, "moved": partition.moved, "gone": list(partition.gone),
+        "schedule": list(partition.schedule), "scheduled": partition.scheduled.count, "overdue": partition.overdue,
+        "done": list(progress.done), "skip": list(progress.skip), "retries": progress.retries,
+        "leases": machine.shard.leases, "waiting": progress.waiting,
+    }  # fmt: skip
+    assert not any(leftovers.values()), leftovers
+
+
+def test_a_run_that_begins_with_a_delayed_message_is_delivered_once():
+    machine = Machine()
+    machine.lease()
+    machine.publish(3, delay_ms=[50, 0, 0])
+    machine.now += 50
+    (run,) = machine.lease(10)
+    assert (run.first, run.count) == (0, 3)
+    assert machine.lease(10) == []
+
+
+def test_the_table_is_complete_and_the_picture_is_drawn_from_it():
+    for (before, fact), after in TRANSITIONS.items():
+        assert before not in FINAL, f"{fact} after the end"
+        assert f"    {before} --> {after}: {fact}" in diagram().splitlines()
+    reached = {State.SCHEDULED, State.READY}
+    for _ in State:
+        reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
+        reached |= {TIME[before] for before in reached & set(TIME)}
+    assert reached == set(State)
