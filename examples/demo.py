@@ -24,7 +24,7 @@ async def produce(client: Client) -> None:
 
 async def work(client: Client, name: str, done: Counter[str]) -> None:
     """One worker: fails one time in twenty, and every hundredth order always."""
-    chance = random.Random(name)  # noqa: S311  a demo, and the same one every time
+    chance = random.Random(name)
     async for message in client.queue("orders").consume(consumer=name, wait=3.0):
         try:
             async with message:
@@ -54,7 +54,7 @@ async def main(url: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
-        server = subprocess.Popen(  # noqa: S603  our own command
+        server = subprocess.Popen(
             [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

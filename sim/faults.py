@@ -13,6 +13,8 @@ from penstock.testing.files import Operation, SimFiles, Verdict
 from sim.loop import VirtualLoop, later
 from sim.plan import Plan
 
+CUT = "cut"
+OPERATIONS: tuple[Operation, ...] = ("create", "write", "sync", "truncate", "rename", "remove", "sync_dir")
 SOFT_FULL_BYTES = (0, 200, 4_000)
 """Room that a filling disk has left before it is full for the first time."""
 
@@ -27,32 +29,29 @@ class Victim(Protocol):
 
 
 class DiskFaults:
-    """Errors and deaths at exact operations of the disk; the plan is a countdown."""
+    """Errors and deaths at exact operations of the disk: a countdown each, over all operations or those of one kind."""
 
     def __init__(self) -> None:
-        self._countdown: dict[str, int] = {}
+        self._armed: dict[str, tuple[int, Operation | None]] = {}
 
-    def arm(self, what: str, operations: int) -> None:
-        self._countdown[what] = operations
+    def arm(self, what: str, count: int, only: Operation | None = None) -> None:
+        self._armed[what] = (count, only)
 
     def disarm(self) -> None:
-        self._countdown.clear()
+        self._armed.clear()
 
     def __call__(self, operation: Operation, path: str) -> Verdict:  # noqa: ARG002  every path is as good
-        if not self._countdown:
-            return None
         verdict: Verdict = None
-        for what in list(self._countdown):
-            if what == "eio_write" and operation != "write":
+        for what, (count, only) in list(self._armed.items()):
+            if only is not None and operation != only:
                 continue
-            if what == "eio_sync" and operation not in ("sync", "sync_dir"):
+            if count > 1:
+                self._armed[what] = (count - 1, only)
                 continue
-            self._countdown[what] -= 1
-            if self._countdown[what] <= 0:
-                del self._countdown[what]
-                if what.startswith("cut"):
-                    return "cut"
-                verdict = OSError(errno.EIO, "the disk has failed")
+            del self._armed[what]
+            if what == CUT:
+                return "cut"
+            verdict = OSError(errno.EIO, "the disk has failed")
         return verdict
 
 
@@ -81,8 +80,8 @@ class Faults:
             "kill": lambda _: victim.kill(power=False),
             "power": lambda _: victim.kill(power=True),
             "cuts": self._cut,
-            "eio_write": lambda rng: disk.arm("eio_write", rng.randint(1, 30)),
-            "eio_sync": lambda rng: disk.arm("eio_sync", rng.randint(1, 20)),
+            "eio_write": lambda rng: disk.arm("eio_write", rng.randint(1, 20), "write"),
+            "eio_sync": lambda rng: disk.arm("eio_sync", rng.randint(1, 12), rng.choice(("sync", "sync", "sync_dir"))),
             "full": self._full,
             "full_hard": self._full_hard,
             "slow": self._slow,
@@ -114,13 +113,16 @@ class Faults:
     def _cut(self, rng: Random) -> None:
         """The process or the machine dies at some operation soon: between a write and its sync, inside a rename..."""
         self.cut_is_power = self._plan.has("power") and rng.random() < 0.7
-        self._disk.arm("cut", rng.randint(1, rng.choice((8, 60))))
+        if rng.random() < 0.5:
+            self._disk.arm(CUT, rng.randint(1, rng.choice((8, 60))))
+        else:
+            self._disk.arm(CUT, rng.randint(1, 3), rng.choice(OPERATIONS))
 
     def aftershock(self) -> None:
         """Whoever died at an operation of the disk may die again soon: recovery has to survive its own crashes."""
         if self._rng.random() < 0.4 and not self._healed:
             self.cut_is_power = self._plan.has("power") and self._rng.random() < 0.8
-            self._disk.arm("cut", self._rng.randint(1, 50))
+            self._disk.arm(CUT, self._rng.randint(1, 50))
 
     def _full(self, rng: Random) -> None:
         self._files.capacity = self._files.used() + rng.choice(SOFT_FULL_BYTES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sim import planted
 from sim.__main__ import replay_line
 from sim.world import run
 

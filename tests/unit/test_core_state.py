@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
+from random import Random
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.batch import Batch, build, layout
-from penstock.core import commands
+from penstock.core import commands, snapshot
 from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State, diagram
 from penstock.core.publishing import partition_of
-from penstock.core.state import Shard
+from penstock.core.state import Held, Lease, Shard
 
 START_MS = 1_760_000_000_000
 
@@ -27,7 +34,10 @@ class Machine:
     def submit(self, command):
         advance(self.shard, self.now)
         if self.shard.needs_tick():
-            self.submit(commands.Tick())
+            self.decided(commands.Tick())
+        return self.decided(command)
+
+    def decided(self, command):
         decision = decide(self.shard, command, self.now)
         for record in decision.records:
             apply(self.shard, record)
@@ -110,6 +120,101 @@ def test_nothing_is_left_of_what_is_finished(mode):
         "leases": machine.shard.leases, "waiting": progress.waiting,
     }  # fmt: skip
     assert not any(leftovers.values()), leftovers
+
+
+held = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=6)
+cuts = st.lists(st.tuples(st.sampled_from(["release", "extend"]), st.integers(0, 40), st.integers(1, 9)), max_size=10)
+
+
+@given(held, cuts, st.integers(0, 40), st.integers(1, 30))
+def test_a_lease_is_a_dictionary_of_offsets(runs, changes, first, count):
+    at, made, model = 0, [], {}
+    for gap, length, attempt in runs:
+        at += gap
+        made.append(Held(at, at + length, attempt, 100))
+        model |= dict.fromkeys(range(at, at + length), (attempt, 100))
+        at += length
+    lease = Lease(1, 2, 1, 0, 0, "", 1000, 0, made)
+    for number, (change, start, length) in enumerate(changes):
+        if change == "release":
+            for part in lease.parts(start, start + length):
+                lease.release(part.first, part.stop)
+            model = {offset: told for offset, told in model.items() if not start <= offset < start + length}
+        else:
+            lease.extend(start, start + length, 200 + number)
+            model |= {o: (model[o][0], 200 + number) for o in range(start, start + length) if o in model}
+        assert {o: (r.attempt, r.deadline) for r in lease.held for o in range(r.first, r.stop)} == model
+        assert all(one.stop <= other.first for one, other in pairwise(lease.held)), "in order, none twice"
+    wanted = {offset: told for offset, told in model.items() if first <= offset < first + count}
+    parts = lease.parts(first, first + count)
+    assert {o: (r.attempt, r.deadline) for r in parts for o in range(r.first, r.stop)} == wanted
+
+
+def cpu_of(work) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def scattered(count: int) -> tuple[Machine, list]:
+    """A lease of so many messages, no two of them neighbours."""
+    machine = Machine()
+    machine.lease()
+    machine.publish(count, delay_ms=[row % 2 * 3_600_000 for row in range(count)])
+    return machine, machine.lease(count)
+
+
+def settled(count: int) -> float:
+    machine, runs = scattered(count)
+    assert len(runs) == count // 2
+    claims = [commands.Claim(r.lease, r.nonce, r.first, r.first + 1) for r in runs]
+
+    def work() -> None:
+        machine.submit(commands.Extend(claims, 60_000))
+        machine.submit(commands.Ack(claims))
+
+    return cpu_of(work)
+
+
+def begun(count: int) -> float:
+    """A group begins beside messages that are due in no order; and the same after a restart."""
+    machine = Machine()
+    chance = Random(1)
+    for _ in range(count // 1000):
+        machine.publish(1000, delay_ms=[chance.randint(1000, 86_400_000) for _ in range(1000)])
+    dumped = msgspec.msgpack.encode(snapshot.dump(machine.shard))
+
+    def work() -> None:
+        machine.lease()
+        snapshot.load(msgspec.msgpack.decode(dumped))
+
+    return cpu_of(work)
+
+
+def expired(count: int) -> float:
+    """Times to live that end in no order, all at once: the broker was away for a day."""
+    machine = Machine()
+    machine.lease()
+    chance = Random(1)
+    for _ in range(count // 1000):
+        machine.publish(1000, ttl_ms=[chance.randint(1000, 86_000_000) * (row % 2) for row in range(1000)])
+    machine.now += 86_400_000
+    dumped = msgspec.msgpack.encode(snapshot.dump(machine.shard))
+
+    def work() -> None:
+        machine.submit(commands.Tick())
+        snapshot.dump(snapshot.load(msgspec.msgpack.decode(dumped)))
+
+    return cpu_of(work)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("work", "count"), [(settled, 2_500), (begun, 20_000), (expired, 20_000)])
+def test_four_times_the_messages_are_about_four_times_the_work(work, count):
+    """Not sixteen times: what grows with the square of a batch or of a backlog stops the broker for everybody."""
+    small = min(work(count) for _ in range(3))
+    large = min(work(4 * count) for _ in range(2))
+    assert large < 9 * small
 
 
 def test_a_run_that_begins_with_a_delayed_message_is_delivered_once():

@@ -83,10 +83,14 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
             over += partition.finished(start, partition.end)
         for first, stop in over:
             progress.mark_done(first, stop)
-        for due, first, count in partition.schedule:
-            for offset in range(first, first + count):
-                if due > record.at and partition.is_scheduled(offset, due):
-                    progress.skip.add(offset, offset + 1)
+        # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
+        for offset in sorted(
+            offset
+            for due, first, count in partition.schedule
+            for offset in range(first, first + count)
+            if due > record.at and partition.is_scheduled(offset, due)
+        ):
+            progress.skip.add(offset, offset + 1)
         partition.progress[record.group] = progress
         _move_start(queue, partition)
 

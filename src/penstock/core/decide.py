@@ -464,7 +464,7 @@ def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
     What everybody has finished has nothing left to expire, unless it is kept for readers to come.
     """
     ended, later = RangeSet(), RangeSet()
-    for first, stop in partition.overdue:
+    for first, stop in sorted(partition.overdue):
         for inside, after in partition.gone.gaps(max(first, partition.start), stop):
             ended.add(inside, after)
     for progress in partition.progress.values():

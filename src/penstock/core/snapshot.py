@@ -67,9 +67,7 @@ def rebuild(shard: Shard) -> None:
     shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
     for queue in shard.queues.values():
         for number, partition in enumerate(queue.partitions):
-            scheduled = RangeSet()
-            for _, first, count in partition.schedule:
-                scheduled.add(first, first + count)
+            scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
             if partition.overdue:
                 upcoming.append(shard.now_ms)
@@ -191,10 +189,8 @@ def _merged(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 def _overdue(partition: Partition, now_ms: int, *, keeps: bool) -> list[tuple[int, int]]:
     """Past their time to live and not over yet; the rule of `decide._expire`."""
-    late = RangeSet(partition.overdue)
-    for due, first, count in partition.expiries:
-        if due <= now_ms:
-            late.add(first, first + count)
+    due = [(first, first + count) for at, first, count in partition.expiries if at <= now_ms]
+    late = RangeSet(sorted([*partition.overdue, *due]))
     late.remove_below(partition.start)
     for first, stop in partition.gone:
         late.remove(first, stop)

@@ -16,6 +16,7 @@ fast, rebuilt from the hard ones). Each class says which are which; `snapshot.py
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from heapq import heapify, heappush
 
 import msgspec
@@ -77,30 +78,42 @@ class Lease(msgspec.Struct):
 
     def parts(self, first: int, stop: int) -> list[Held]:
         """What of `[first, stop)` this lease still holds, run by run."""
+        low, high = self._overlapping(first, stop)
         return [
-            Held(max(first, run.first), min(stop, run.stop), run.attempt, run.deadline)
-            for run in self.held
-            if run.first < stop and first < run.stop
+            Held(max(first, run.first), min(stop, run.stop), run.attempt, run.deadline) for run in self.held[low:high]
         ]
 
     def release(self, first: int, stop: int) -> None:
-        """Let go of `[first, stop)`, all of which is held."""
-        held: list[Held] = []
-        for run in self.held:
-            if run.stop <= first or stop <= run.first:
-                held.append(run)
-                continue
-            if run.first < first:
-                held.append(Held(run.first, first, run.attempt, run.deadline))
-            if stop < run.stop:
-                held.append(Held(stop, run.stop, run.attempt, run.deadline))
-        self.held = held
+        """Let go of `[first, stop)`."""
+        self._put(first, stop, [])
 
     def extend(self, first: int, stop: int, deadline: int) -> None:
-        parts = self.parts(first, stop)
-        self.release(first, stop)
-        self.held += [Held(part.first, part.stop, part.attempt, deadline) for part in parts]
-        self.held.sort(key=lambda run: run.first)
+        self._put(
+            first, stop, [Held(part.first, part.stop, part.attempt, deadline) for part in self.parts(first, stop)]
+        )
+
+    def _put(self, first: int, stop: int, inside: list[Held]) -> None:
+        """These runs, and nothing else, in `[first, stop)`; what reaches over its ends stays."""
+        low, high = self._overlapping(first, stop)
+        if low < high:
+            left, right = self.held[low], self.held[high - 1]
+            if left.first < first:
+                inside = [Held(left.first, first, left.attempt, left.deadline), *inside]
+            if stop < right.stop:
+                inside = [*inside, Held(stop, right.stop, right.attempt, right.deadline)]
+            self.held[low:high] = inside
+
+    def _overlapping(self, first: int, stop: int) -> tuple[int, int]:
+        """Which of the runs, that are in order: a lease of thousands of scattered messages is settled one by one."""
+        return bisect_right(self.held, first, key=_stop_of), bisect_left(self.held, stop, key=_first_of)
+
+
+def _first_of(run: Held) -> int:
+    return run.first
+
+
+def _stop_of(run: Held) -> int:
+    return run.stop
 
 
 class Progress:

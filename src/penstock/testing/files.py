@@ -171,6 +171,9 @@ class SimFiles:
                 nodes[id(node)] = node
         for node in nodes.values():
             node.crash(rng)
+        if self.capacity:
+            # A file whose removal did not arrive is back, and was on the disk all the time.
+            self.capacity = max(self.capacity, self.used())
 
     def damage(self, path: str, at: int, mask: int) -> None:
         """Flip bits of a byte on the platter, and in the cache: what `crash` never does."""
