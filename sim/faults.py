@@ -70,7 +70,6 @@ class Faults:
         self._files = files
         self._disk = disk
         self._machine = machine
-        self._victim = victim
         self._rng = plan.rng("faults")
         self._latency_s = self._plan.latency_s
         self.cut_is_power = False

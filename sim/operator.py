@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Conflict, PenstockError
 from sim.network import NoAnswer
 from sim.plan import QueuePlan
+from sim.sent import KEYS
 
 if TYPE_CHECKING:
     from sim.workload import Workload
@@ -96,8 +97,6 @@ class Operator:
         await self._call("reschedule", self._queue().path, key=self._key(), delay_ms=self._rng.choice((0, 1_500)))
 
     def _key(self) -> str:
-        from sim.workload import KEYS
-
         return self._rng.choice(KEYS).decode()
 
     async def _read(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+KEYS = (b"ada", b"bob", b"cyd", b"dee", b"eve")
+
 
 class Sent:
     """One message as its producer means it. Sending it again sends the same object again."""

@@ -22,9 +22,7 @@ from sim.loop import VirtualLoop
 from sim.network import Network, NoAnswer
 from sim.operator import Operator
 from sim.plan import Plan
-from sim.sent import Sent
-
-KEYS = (b"ada", b"bob", b"cyd", b"dee", b"eve")
+from sim.sent import KEYS, Sent
 
 
 class Workload:

@@ -145,6 +145,8 @@ def run(seed: int, minutes: float) -> Result:
             # Coroutines of dead processes are never awaited, and complain about it when they are collected.
             warnings.simplefilter("ignore", RuntimeWarning)
             result = World(Plan(seed, minutes)).run()
+            # Twice: coroutines that are finalized in the first round let go of their world in the second.
+            gc.collect()
             gc.collect()
         return result
     finally:

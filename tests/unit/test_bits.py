@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,9 @@ def test_it_is_a_set_of_integers(base, operations, window):
     first, stop = base + window[0], base + window[1]
     assert list(subject.within(first, stop)) == sorted(model & set(range(first, stop)))
     assert list(subject.within(base, base + 5000)) == sorted(model)
+    free = [offset for start, after in subject.gaps(first, stop) for offset in range(start, after)]
+    assert free == [offset for offset in range(first, stop) if offset not in model]
+    assert all(after < start for (_, after), (start, _) in pairwise(subject.gaps(first, stop))), "gaps touch"
     assert subject.covers(first, stop) == (set(range(first, stop)) <= model)
     assert [offset in subject for offset in range(first, stop)] == [offset in model for offset in range(first, stop)]
 

@@ -192,7 +192,7 @@ def test_live_runs_are_what_is_wanted_of_a_piece(wanted):
     found = [
         offset
         for piece in range(len(shelf.log.indexes[1, 0]))
-        for _, first, stop in shelf.log.live_runs((1, 0), piece, live)
+        for _, first, stop in shelf.log.live_runs((1, 0), shelf.log.indexes[1, 0].stored(piece), live)
         for offset in range(first, stop)
     ]
     assert found == [offset for offset in range(12) if offset in live]

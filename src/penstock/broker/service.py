@@ -271,15 +271,13 @@ class Broker:
                 taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
             elif found.config.retention.mode == "until_acked":
                 taken += partition.finished(first, partition.end)
-            for start, stop in RangeSet(taken).gaps(first, self._stored_end(found, number)):
-                while start < stop and max > 0:
-                    step = min(stop, start + max)
-                    later = RangeSet([(offset, offset + 1) for offset in partition.scheduled.within(start, step)])
-                    if later.count < step - start:
-                        found_now = self._runs(found, number, start, step, later)
-                        runs += found_now
-                        max -= sum(run.count for run in found_now)
-                    start = step
+            for free, busy in RangeSet(taken).gaps(first, self._stored_end(found, number)):
+                for start, stop in partition.scheduled.gaps(free, busy):
+                    if max <= 0:
+                        return runs
+                    ready = self._runs(found, number, start, min(stop, start + max), RangeSet())
+                    runs += ready
+                    max -= sum(run.count for run in ready)
         return runs
 
     def _position(self, queue: Queue, partition: int, text: str) -> int:

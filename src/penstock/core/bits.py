@@ -52,6 +52,23 @@ class OffsetBits:
                 yield base + low.bit_length() - 1
                 bits ^= low
 
+    def gaps(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The stretches of `[first, stop)` without members, ascending. Pages without a gap cost nothing."""
+        begin = first
+        for page, mask in _masks(first, stop):
+            bits = self._pages.get(page, 0) & mask
+            page_first = max(first, page << _SHIFT)
+            if bits == mask:
+                members: Iterator[tuple[int, int]] = iter([(page_first, page_first + mask.bit_count())])
+            else:
+                members = ((offset, offset + 1) for offset in self.within(page_first, min(stop, (page + 1) << _SHIFT)))
+            for member, after in members if bits else ():
+                if begin < member:
+                    yield begin, member
+                begin = after
+        if begin < stop:
+            yield begin, stop
+
     def covers(self, first: int, stop: int) -> bool:
         return all(self._pages.get(page, 0) & mask == mask for page, mask in _masks(first, stop))
 

@@ -29,6 +29,16 @@ class StoredRun(NamedTuple):
     stop: int
 
 
+class StoredPiece(NamedTuple):
+    """Where a piece lies, whatever its place in the index is by now."""
+
+    locator: int
+    skip: int
+    length: int
+    end: int
+    """Behind its last offset."""
+
+
 class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
@@ -66,6 +76,9 @@ class PartitionIndex:
         """The piece that holds this offset, or the first one behind it."""
         piece = bisect_right(self.firsts, offset) - 1
         return piece if piece >= 0 and offset < self.ends[piece] else piece + 1
+
+    def stored(self, piece: int) -> StoredPiece:
+        return StoredPiece(self.locators[piece], self.skips[piece], self.lengths[piece], self.ends[piece])
 
     def keep(self, chosen: list[int]) -> None:
         """Only these pieces, ascending."""
@@ -260,11 +273,13 @@ class MessageLog:
             piece += 1
 
     def _piece(self, place: tuple[int, int], piece: int) -> list[Published]:
+        return self._read(place, self.indexes[place].stored(piece))
+
+    def _read(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
         """The records of one piece that belong to its partition; the last one read is remembered."""
-        index = self.indexes[place]
-        locator, skip, length = index.locators[piece], index.skips[piece], index.lengths[piece]
+        locator, skip, length, end = stored
         last = self._last_piece.get(place)
-        if last is not None and last[:2] == (locator, skip) and last[2] and last[2][-1].offset < index.ends[piece]:
+        if last is not None and last[:2] == (locator, skip) and last[2] and last[2][-1].offset < end:
             return last[2]
         if locator > 0:
             data = self._journal.read(locator, skip, length)
@@ -291,9 +306,9 @@ class MessageLog:
         if last is not None:
             self._last_room += _size(last[2])
 
-    def live_runs(self, place: tuple[int, int], piece: int, live: RangeSet) -> Iterator[StoredRun]:
+    def live_runs(self, place: tuple[int, int], stored: StoredPiece, live: RangeSet) -> Iterator[StoredRun]:
         """What of a piece is still wanted, as runs."""
-        for record in self._piece(place, piece):
+        for record in self._read(place, stored):
             for first, stop in live.within(record.offset, record.offset + record.batch.count):
                 yield StoredRun(record, first, stop)
 

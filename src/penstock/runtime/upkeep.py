@@ -198,8 +198,10 @@ class Upkeep:
         fresh = PartitionIndex()
         batch: list[tuple[int, int, int, bytes, bytes]] = []
         size = 0
-        gone = {(index.locators[piece], index.skips[piece]) for piece in moving}
-        for piece in moving:
+        # While this one pauses the index may change: a purge takes pieces away, and the numbers of the others shift.
+        pieces = [index.stored(piece) for piece in moving]
+        gone = {(piece.locator, piece.skip) for piece in pieces}
+        for piece in pieces:
             for run in self._loop.log.live_runs(place, piece, live):
                 head, attached = encode(cut_record(run))
                 record_id = run.record.id + run.first - run.record.offset
