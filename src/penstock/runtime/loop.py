@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock import limits
@@ -62,7 +62,7 @@ class Parked:
         """(record, position within this share, length)"""
         self.emptied: list[QueueDeleted | QueuePurged] = []
         self.leaving: list[commands.LeasedRun] = []
-        """Messages that are finished by being handed over."""
+        """Messages that are handed over with the reply."""
 
 
 class ShardLoop:
@@ -88,8 +88,7 @@ class ShardLoop:
         """Nothing new is taken in, and nobody waits; what is under way can still be finished."""
         self._shut = False
         """Nothing is taken at all."""
-        self.leaving: list[commands.LeasedRun] = []
-        """Finished, but still to be handed over: their bytes are wanted until the answer has left."""
+        self._leaving: dict[Parked, None] = {}
         self._without_room = False
         self._writer = writer
         self._clock = clock
@@ -298,9 +297,9 @@ class ShardLoop:
                 parked.parts.append(head)
                 if isinstance(record, QueueDeleted | QueuePurged):
                     parked.emptied.append(record)
-                elif isinstance(record, Leased) and record.settled:
+                elif isinstance(record, Leased):
                     parked.leaving = reply
-        self.leaving += parked.leaving
+                    self._leaving[parked] = None
         if not made and not self._pile and not self._in_flight:
             if future is not None:
                 future.set_result(reply)
@@ -364,11 +363,6 @@ class ShardLoop:
                 for reader in self._readers.pop((record.queue, record.partition), ()):
                     if not reader.done():
                         reader.set_result(None)
-            # Behind the answers that leave with this frame: they carry what nobody will ask for afterwards.
-            for emptied in parked.emptied:
-                asyncio.get_running_loop().call_soon(self.log.let_go, emptied)
-            if parked.leaving:
-                asyncio.get_running_loop().call_soon(self._left, parked.leaving)
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
@@ -377,14 +371,22 @@ class ShardLoop:
                     parked.future.set_result(parked.reply)
                 elif parked.future.cancelled():
                     self._give_back(parked.reply)
+            if parked.leaving or parked.emptied:
+                asyncio.get_running_loop().call_soon(self._left, parked)
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
 
-    def _left(self, runs: list[commands.LeasedRun]) -> None:
-        for run in runs:
-            if run in self.leaving:
-                self.leaving.remove(run)
+    def leaving(self) -> Iterator[commands.LeasedRun]:
+        """Leased, but still to be handed over. Whatever becomes of them meanwhile, the answer needs their bytes."""
+        for parked in self._leaving:
+            yield from parked.leaving
+
+    def _left(self, parked: Parked) -> None:
+        """The answers of this share have left, and those before it."""
+        self._leaving.pop(parked, None)
+        for emptied in parked.emptied:
+            self.log.let_go(emptied)
 
     def _give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
@@ -431,7 +433,7 @@ class ShardLoop:
     def _fail_parked(self, parked: list[Parked], error: PenstockError) -> None:
         self._pile.clear()
         self._pile_bytes = 0
-        self.leaving.clear()
+        self._leaving.clear()
         for one in parked:
             if one.future is not None and not one.future.done():
                 one.future.set_exception(error)

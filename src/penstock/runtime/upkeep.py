@@ -159,7 +159,7 @@ class Upkeep:
     def _live(self, queue: Queue, number: int, partition: Partition) -> RangeSet:
         """Offsets whose bytes somebody may still ask for."""
         live = partition.live(keeps=queue.config.retention.mode == "keep")
-        for run in self._loop.leaving:
+        for run in self._loop.leaving():
             if (run.queue, run.partition) == (queue.number, number):
                 live.add(run.first, run.first + run.count)
         return live
