@@ -35,8 +35,6 @@ class Ledger:
         self.settled: dict[tuple[int, int], Settlement] = {}
         """(lease, offset) -> how it ended."""
         self.extended: dict[tuple[int, int], list[int]] = {}
-        self.deleted: dict[str, int] = {}
-        """Path -> when a queue of this name was last deleted."""
         self.last_id = 0
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
@@ -101,7 +99,6 @@ class Ledger:
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
         queue = self.queues.pop(record.queue)
         del self.paths[queue.path]
-        self.deleted[queue.path] = record.at
         self._end_all(queue, "deleted")
 
     def _queue_purged(self, record: records.QueuePurged) -> None:
@@ -121,6 +118,7 @@ class Ledger:
                     for group, fate in message.fates.items():
                         if fate.lease:
                             self.leases[fate.lease].held.pop(message.offset, None)
+                            fate.lease = 0
                         self._finish(fate, group, how)
 
     def _group_created(self, record: records.GroupCreated) -> None:

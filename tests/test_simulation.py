@@ -13,6 +13,7 @@ CHUNKS = 10
 HUNT_SEEDS = 1000
 
 LAST_FINDERS = {
+    "answer_loses_its_bytes": 10,
     "b01_reply_before_fsync": 0,
     "b02_retry_failed_fsync": 4,
     "b03_no_directory_sync": 7,
