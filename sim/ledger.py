@@ -15,9 +15,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.core import records
-from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
+from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, Message, Settlement
 from sim.sent import Sent, token_of
 from sim.violation import Violation

@@ -25,10 +25,12 @@ from penstock.core import commands, invariants, snapshot
 from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import QueueConfig, parse_config
-from penstock.core.decide import LEASED_PAST_EXPIRY_RECHECK_MS, Fit, decide
+from penstock.core.decide import decide
+from penstock.core.leasing import Fit
 from penstock.core.lifecycle import State
 from penstock.core.records import Record
 from penstock.core.state import Shard
+from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.journal.codec import decode, encode
 

@@ -188,7 +188,7 @@ def _merged(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def _overdue(partition: Partition, now_ms: int, *, keeps: bool) -> list[tuple[int, int]]:
-    """Past their time to live and not over yet; the rule of `decide._expire`."""
+    """Past their time to live and not over yet; the rule of `waiting._expire`."""
     due = [(first, first + count) for at, first, count in partition.expiries if at <= now_ms]
     late = RangeSet(sorted([*partition.overdue, *due]))
     late.remove_below(partition.start)

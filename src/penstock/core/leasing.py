@@ -1,0 +1,134 @@
+"""Deciding a lease: who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop
+
+from penstock import limits
+from penstock.core import commands, records
+from penstock.core.decision import Decision, queue_of
+from penstock.core.records import Record
+from penstock.core.state import Partition, Progress, Queue, Shard
+from penstock.errors import Conflict
+
+Fit = Callable[[int, int, int, int, int], tuple[int, int]]
+"""(queue, partition, first, stop, room) -> (how far a reply of `room` bytes may go from `first`, bytes used)."""
+
+
+def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | None) -> Decision:
+    """Up to `max` messages, oldest offset first, from as many partitions as it takes: one lease per partition."""
+    queue = queue_of(shard, command.queue)
+    config = queue.config
+    made: list[Record] = []
+    group = queue.groups.get(command.group)
+    if group is None:
+        return _first_lease(queue, command, now_ms)
+    settled = config.delivery == "at_most_once"
+    lease_ms = command.lease_ms or config.lease_ms
+    wanted = command.max
+    lease_id = shard.next_lease
+    granted: list[commands.LeasedRun] = []
+    partitions = queue.partitions
+    turn = queue.turn
+    room = limits.LEASE_REPLY_BYTES_MAX
+    for step in range(len(partitions)):
+        number = (turn + step) % len(partitions)
+        partition = partitions[number]
+        runs = _select(partition, partition.progress[group], wanted, now_ms)
+        if runs and fit is not None:
+            runs, room = _cut_to_fit(partition.progress[group], runs, queue.number, number, fit, room)
+        if not runs:
+            continue
+        made.append(
+            records.Leased(
+                now_ms, queue.number, number, group, lease_id, command.nonce, lease_ms, runs, command.consumer, settled
+            )
+        )
+        for at in range(0, len(runs), 3):
+            first, count, attempt = runs[at : at + 3]
+            wanted -= count
+            granted.append(
+                commands.LeasedRun(
+                    queue.number, number, first, count, attempt, lease_id, command.nonce, now_ms + lease_ms, settled
+                )
+            )
+        lease_id += 1
+        queue.turn = number + 1
+        if wanted <= 0 or room <= 0:
+            break
+    return Decision(made, granted)
+
+
+def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision:
+    """A group begins with its first lease, at the beginning of what is retained. The caller asks again."""
+    if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
+        raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
+    number = max(queue.group_names, default=-1) + 1
+    starts = [partition.start for partition in queue.partitions]
+    return Decision([records.GroupCreated(now_ms, queue.number, number, command.group, starts)], None)
+
+
+def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) -> list[int]:
+    """Flat (first, count, attempt) triples of what to deliver next, in order of offset."""
+    runs: list[int] = []
+    cursor, end, ready = progress.cursor, partition.end, progress.ready
+    while wanted > 0:
+        if progress.skip or progress.done:
+            cursor = _past_exceptions(progress, cursor)
+        if ready and ready[0] < cursor:
+            offset = heappop(ready)
+            if not _still_ready(partition, progress, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
+                continue
+            retry = progress.retries.get(offset)
+            count, attempt = 1, retry.attempt + 1 if retry is not None else 1
+        elif cursor < end:
+            # The cursor's own path: everything up to the next exception is one run.
+            offset, attempt = cursor, 1
+            stop = min(progress.skip.next_start(cursor, end), progress.done.next_start(cursor, end))
+            count = min(wanted, stop - cursor)
+            cursor += count
+        else:
+            break
+        if runs and runs[-3] + runs[-2] == offset and runs[-1] == attempt:
+            runs[-2] += count
+        else:
+            runs += (offset, count, attempt)
+        wanted -= count
+    return runs
+
+
+def _past_exceptions(progress: Progress, cursor: int) -> int:
+    """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
+    while (past := progress.done.past(progress.skip.past(cursor))) != cursor:
+        cursor = past
+    return cursor
+
+
+def _still_ready(partition: Partition, progress: Progress, offset: int, now_ms: int) -> bool:
+    """Heap entries may be stale: settled, leased, moved to later, or gone since they were put in."""
+    if progress.is_done(offset) or offset in progress.leased or offset in partition.scheduled:
+        return False
+    retry = progress.retries.get(offset)
+    return retry is None or retry.due <= now_ms
+
+
+def _cut_to_fit(
+    progress: Progress, runs: list[int], queue: int, partition: int, fit: Fit, room: int
+) -> tuple[list[int], int]:
+    """Keep what fits into the reply; what does not goes back to where it was found. Also the room that is left."""
+    kept: list[int] = []
+    for at in range(0, len(runs), 3):
+        first, count, attempt = runs[at : at + 3]
+        inside = 0
+        if room > 0:
+            stop, used = fit(queue, partition, first, first + count, room)
+            inside = stop - first
+            kept += (first, inside, attempt)
+            room = room - used if inside == count else 0
+        for offset in range(first + inside, first + count):
+            if offset < progress.cursor or offset in progress.skip:
+                progress.ready.append(offset)
+    if room <= 0:
+        progress.ready.sort()
+    return kept, room

@@ -1,0 +1,45 @@
+"""Deciding about queues: made, changed, emptied, deleted; and how their logs end."""
+
+from __future__ import annotations
+
+from penstock import limits
+from penstock.core import commands, records
+from penstock.core.config import check_change
+from penstock.core.decision import Decision, queue_of
+from penstock.core.state import Shard
+from penstock.errors import Conflict
+
+
+def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> Decision:
+    number = shard.paths.get(command.path)
+    if number is not None:
+        existing = shard.queues[number]
+        if existing.config == command.config:
+            return Decision([], number)
+        check_change(existing.config, command.config)
+    elif len(shard.queues) >= limits.QUEUES_MAX:
+        raise Conflict(f"there are {limits.QUEUES_MAX} queues already, which is the limit")
+    number = number or shard.next_queue
+    return Decision([records.QueueConfigured(now_ms, number, command.path, command.config)], number)
+
+
+def delete(shard: Shard, command: commands.DeleteQueue, now_ms: int) -> Decision:
+    queue_of(shard, command.queue)
+    return Decision([records.QueueDeleted(now_ms, command.queue)], None)
+
+
+def purge(shard: Shard, command: commands.PurgeQueue, now_ms: int) -> Decision:
+    ends = [partition.end for partition in queue_of(shard, command.queue).partitions]
+    return Decision([records.QueuePurged(now_ms, command.queue, ends)], None)
+
+
+def trim(shard: Shard, command: commands.TrimPartition, now_ms: int) -> Decision:
+    partition = queue_of(shard, command.queue).partitions[command.partition]
+    start = min(command.start, partition.end)
+    if start <= partition.start:
+        return Decision([], partition.start)
+    return Decision([records.Trimmed(now_ms, command.queue, command.partition, start)], start)
+
+
+def open_shard(shard: Shard, command: commands.Open, now_ms: int) -> Decision:  # noqa: ARG001  one shape for all
+    return Decision([records.Opened(now_ms, command.term, command.node)], None)

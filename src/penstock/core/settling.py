@@ -1,0 +1,192 @@
+"""Deciding what becomes of leased messages: acked, to be tried again, given up, given back, held longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core import commands, records
+from penstock.core.commands import Claim, Outcome
+from penstock.core.decision import Decision
+from penstock.core.ranges import RangeSet
+from penstock.core.records import Record
+from penstock.core.retry import backoff_ms, exhausted
+from penstock.core.state import Held, Lease, Partition, Queue, Shard
+
+
+class _Settling:
+    """Walks the claims of one command against the leases, so that a message is settled once per command."""
+
+    def __init__(self, shard: Shard):
+        self._shard = shard
+        self._taken: dict[int, RangeSet] = {}
+        self.ranges: dict[int, list[int]] = {}
+
+    def held(self, claim: Claim) -> tuple[Lease | None, list[Held]]:
+        """The lease and what of the claim it holds; nothing if the receipt is stale, forged or shown twice."""
+        lease = self._shard.leases.get(claim.lease)
+        if lease is None or lease.nonce != claim.nonce:
+            return None, []
+        parts = lease.parts(claim.first, claim.stop)
+        taken = self._taken.get(claim.lease)
+        if taken is None:
+            taken = self._taken[claim.lease] = RangeSet()
+        elif taken.overlaps(claim.first, claim.stop):
+            parts = [
+                Held(first, stop, part.attempt, part.deadline)
+                for part in parts
+                for first, stop in taken.gaps(part.first, part.stop)
+            ]
+        for part in parts:
+            taken.add(part.first, part.stop)
+        return lease, parts
+
+
+def _outcomes(claim: Claim, parts: list[Outcome]) -> list[Outcome]:
+    """The parts of a claim in order, with everything between them stale."""
+    outcomes: list[Outcome] = []
+    at = claim.first
+    for part in parts:
+        if at < part.first:
+            outcomes.append(Outcome(at, part.first, "stale"))
+        if outcomes and outcomes[-1].stop == part.first and outcomes[-1][2:] == part[2:]:
+            outcomes[-1] = outcomes[-1]._replace(stop=part.stop)
+        else:
+            outcomes.append(part)
+        at = part.stop
+    if at < claim.stop:
+        outcomes.append(Outcome(at, claim.stop, "stale"))
+    return outcomes
+
+
+def ack(shard: Shard, command: commands.Ack, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: dict[int, records.Acked] = {}
+    replies: list[list[Outcome]] = []
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "acked") for part in parts]))
+        if lease is None or not parts:
+            continue
+        fact = made.get(lease.id)
+        if fact is None:
+            fact = made[lease.id] = records.Acked(now_ms, lease.queue, lease.partition, lease.group, lease.id, [])
+        for part in parts:
+            _append_range(fact.ranges, part.first, part.stop)
+    return Decision(list(made.values()), replies)
+
+
+def nack(shard: Shard, command: commands.Nack, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        replies.append(
+            _outcomes(claim, fail(shard, lease, parts, "nack", command.error, command.delay_ms, now_ms, made))
+            if lease is not None
+            else _outcomes(claim, [])
+        )
+    return Decision(made, replies)
+
+
+def reject(shard: Shard, command: commands.Reject, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        outcomes = []
+        for part in parts:
+            assert lease is not None
+            made.append(_give_up(shard, lease, part.first, part.stop, "rejected", command.error, now_ms))
+            outcomes.append(Outcome(part.first, part.stop, "dead_lettered"))
+        replies.append(_outcomes(claim, outcomes))
+    return Decision(made, replies)
+
+
+def release(shard: Shard, command: commands.Release, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        if lease is not None and parts:
+            ranges: list[int] = []
+            for part in parts:
+                _append_range(ranges, part.first, part.stop)
+            made.append(records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
+        replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "released") for part in parts]))
+    return Decision(made, replies)
+
+
+def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    deadline = now_ms + command.lease_ms
+    for claim in command.claims:
+        lease, parts = settling.held(claim)
+        if lease is not None and parts:
+            ranges: list[int] = []
+            for part in parts:
+                _append_range(ranges, part.first, part.stop)
+            made.append(records.Extended(now_ms, lease.id, ranges, command.lease_ms))
+        replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "extended", deadline) for part in parts]))
+    return Decision(made, replies)
+
+
+def fail(
+    shard: Shard, lease: Lease, parts: list[Held], reason: str, error: str, delay_ms: int | None, now_ms: int,
+    made: list[Record],
+) -> list[Outcome]:  # fmt: skip
+    """Another attempt for those that have one left, the dead letters for the others; by runs, not by message."""
+    queue = shard.queues[lease.queue]
+    partition = queue.partitions[lease.partition]
+    outcomes: list[Outcome] = []
+    for part in parts:
+        for first, stop, budget in _by_budget(partition, queue, part):
+            if exhausted(part.attempt, budget):
+                text = error or ("the lease ran out" if reason == "lease_expired" else "")
+                made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
+                outcomes.append(Outcome(first, stop, "dead_lettered"))
+                continue
+            wait = (
+                delay_ms if delay_ms is not None else backoff_ms(queue.config.backoff, part.attempt, lease.id + first)
+            )
+            due = now_ms + wait
+            made.append(
+                records.Retried(
+                    now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due,
+                    "lease_expired" if reason == "lease_expired" else "nack", error,
+                )
+            )  # fmt: skip
+            outcomes.append(Outcome(first, stop, "retrying", due))
+    return outcomes
+
+
+def _by_budget(partition: Partition, queue: Queue, part: Held) -> list[tuple[int, int, int]]:
+    general = queue.config.max_retries
+    if not partition.max_retries:
+        return [(part.first, part.stop, general)]
+    pieces: list[tuple[int, int, int]] = []
+    for offset in range(part.first, part.stop):
+        budget = partition.max_retries.get(offset, general)
+        if pieces and pieces[-1][2] == budget:
+            pieces[-1] = (pieces[-1][0], offset + 1, budget)
+        else:
+            pieces.append((offset, offset + 1, budget))
+    return pieces
+
+
+def _give_up(shard: Shard, lease: Lease, first: int, stop: int, reason: Any, error: str, now_ms: int) -> Record:
+    kept = shard.queues[lease.queue].config.dead_letter
+    return records.DeadLettered(
+        now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], reason, error, kept
+    )
+
+
+def _append_range(ranges: list[int], first: int, stop: int) -> None:
+    if ranges and ranges[-1] == first:
+        ranges[-1] = stop
+    else:
+        ranges += (first, stop)

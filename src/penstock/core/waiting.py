@@ -1,0 +1,98 @@
+"""Deciding about messages that nobody holds: cancelled, moved to another time, expired; and what a tick makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.core import commands, records
+from penstock.core.decision import Decision, queue_of
+from penstock.core.ranges import RangeSet
+from penstock.core.records import Record
+from penstock.core.settling import fail
+from penstock.core.state import Partition, Shard
+
+LEASED_PAST_EXPIRY_RECHECK_MS = 1_000
+"""A message whose time ran out in somebody's hands is looked at again this often until they let go."""
+
+
+def _untouchable(partition: Partition, offset: int) -> str | None:
+    """Why a message can be neither cancelled nor moved, or None if it can: nobody has it and nobody is done with it."""
+    if not partition.start <= offset < partition.end:
+        return "done" if offset < partition.start else "not_found"
+    if offset in partition.gone:
+        return "done"
+    for progress in partition.progress.values():
+        if offset in progress.leased:
+            return "in_flight"
+        if progress.is_done(offset):
+            return "done"
+    return None
+
+
+def cancel(shard: Shard, command: commands.Cancel, now_ms: int) -> Decision:
+    return _touch(shard, command, "cancelled", lambda number, ranges: records.Cancelled(
+        now_ms, command.queue, number, ranges
+    ))  # fmt: skip
+
+
+def reschedule(shard: Shard, command: commands.Reschedule, now_ms: int) -> Decision:
+    return _touch(shard, command, "rescheduled", lambda number, ranges: records.Rescheduled(
+        now_ms, command.queue, number, ranges, command.due
+    ))  # fmt: skip
+
+
+def _touch(
+    shard: Shard, command: commands.Cancel | commands.Reschedule, status: str, make: Callable[[int, list[int]], Record]
+) -> Decision:
+    queue = queue_of(shard, command.queue)
+    chosen: dict[int, RangeSet] = {}
+    statuses = []
+    for number, offset in command.messages:
+        refused = _untouchable(queue.partitions[number], offset)
+        statuses.append(refused or status)
+        if refused is None:
+            chosen.setdefault(number, RangeSet()).add(offset, offset + 1)
+    return Decision([make(number, ranges.flat()) for number, ranges in chosen.items()], statuses)
+
+
+def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noqa: ARG001  one shape for all
+    """End the leases and the messages whose time ran out. `advance` has listed them."""
+    made: list[Record] = []
+    for lease_id in dict.fromkeys(shard.overdue):
+        lease = shard.leases.get(lease_id)
+        if lease is not None:
+            late = [run for run in lease.held if run.deadline <= now_ms]
+            fail(shard, lease, late, "lease_expired", "", None, now_ms, made)
+    shard.overdue = []
+    for queue_number, number in shard.overdue_partitions:
+        if queue_number in shard.queues:
+            partition = shard.queues[queue_number].partitions[number]
+            ranges = _expire(partition, keeps=shard.queues[queue_number].config.retention.mode == "keep")
+            if ranges:
+                made.append(records.Expired(now_ms, queue_number, number, ranges.flat()))
+            if partition.overdue:
+                shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
+    shard.overdue_partitions = {}
+    return Decision(made, None)
+
+
+def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
+    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is settled.
+
+    What everybody has finished has nothing left to expire, unless it is kept for readers to come.
+    """
+    ended, later = RangeSet(), RangeSet()
+    for first, stop in sorted(partition.overdue):
+        for inside, after in partition.gone.gaps(max(first, partition.start), stop):
+            ended.add(inside, after)
+    for progress in partition.progress.values():
+        for first, stop in list(ended):
+            for inside, after in list(progress.leased.within(first, stop)):
+                later.add(inside, after)
+    for first, stop in later:
+        ended.remove(first, stop)
+    for first, stop in [] if keeps else list(ended):
+        for inside, after in partition.finished(first, stop):
+            ended.remove(inside, after)
+    partition.overdue = list(later)
+    return ended
