@@ -16,6 +16,7 @@ from penstock.core.agenda import Agenda
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
+from penstock.core.rebuild import rebuild
 from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
 
 VERSION = 1
@@ -61,27 +62,14 @@ def load(values: dict[str, Any]) -> Shard:
     return shard
 
 
-def rebuild(shard: Shard) -> None:
-    """Every soft field from the hard ones."""
-    shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
-    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
-    for queue in shard.queues.values():
-        for number, partition in enumerate(queue.partitions):
-            scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
-            upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
-            if partition.overdue:
-                upcoming.append(shard.now_ms)
-            if upcoming:
-                shard.arm(min(upcoming), queue.number, number)
-            for group, progress in partition.progress.items():
-                progress.rebuild(scheduled, partition.end)
-                if progress.waiting:
-                    shard.arm(progress.waiting[0][0], queue.number, number, group)
-
-
 def digest(shard: Shard) -> str:
     """Equal for equal hard states, whatever road led to them."""
-    return blake2b(msgspec.msgpack.encode(dump(shard)), digest_size=16).hexdigest()
+    values = dump(shard)
+    for (_, queue), queue_values in zip(sorted(shard.queues.items()), values["queues"], strict=True):
+        for partition, entry in zip(queue.partitions, queue_values["partitions"], strict=True):
+            # Pages of traits also hold what nobody wants any more, as long as they hold something that is wanted.
+            entry["traits"] = partition.traits.values(partition.live(keeps=queue.config.retention.mode == "keep"))
+    return blake2b(msgspec.msgpack.encode(values), digest_size=16).hexdigest()
 
 
 def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
@@ -90,6 +78,7 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
         "path": queue.path,
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "growths": list(queue.growths),
         "ids": [(client_id, at, *_dump_place(place)) for client_id, (at, place) in queue.dedup.ids.items()],
         "producers": [
             (
@@ -110,6 +99,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for number, name in entry["groups"]:
         queue.groups[name] = number
         queue.group_names[number] = name
+    queue.growths = entry.get("growths", [])
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))
@@ -118,7 +108,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         producer.remember(
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
-    queue.partitions = [_load_partition(values, shard.now_ms) for values in entry["partitions"]]
+    queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
     return queue
 
 
@@ -135,6 +125,7 @@ def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[s
         "start": partition.start,
         "end": partition.end,
         "gone": partition.gone.flat(),
+        "traits": partition.traits.dump(),
         "schedule": _dump_schedule(partition, now_ms),
         "expiries": _merged([entry for entry in partition.expiries if entry[0] > now_ms]),
         "overdue": _overdue(partition, now_ms, keeps=keeps),
@@ -144,8 +135,9 @@ def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[s
     }
 
 
-def _load_partition(values: dict[str, Any], now_ms: int) -> Partition:
-    partition = Partition()
+def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) -> Partition:
+    partition = Partition(config)
+    partition.traits.load(values.get("traits", {}))
     partition.start, partition.end = values["start"], values["end"]
     partition.gone = RangeSet.from_flat(values["gone"])
     _load_agenda(partition.schedule, values["schedule"], now_ms)

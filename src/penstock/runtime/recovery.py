@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.core import snapshot
 from penstock.core.apply import apply
+from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.core.state import Shard
 from penstock.journal.blobs import decode_snapshot
@@ -69,6 +70,10 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         _replay(shard, log, locator, frame.index, frame.body)
         replayed += 1
     await _check_segments(journal, log)
+    for queue in shard.queues.values():
+        if queue.config.indexed and replayed:
+            # Records say what happened, not what was looked at and left: dispatchers begin afresh.
+            rebuild_queue(shard, queue)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end

@@ -259,11 +259,12 @@ class Upkeep:
         self._changed = False
 
     def _drop_unwanted(self) -> None:
-        """Forget pieces in which nothing is wanted any more."""
+        """Forget pieces in which nothing is wanted any more, and traits of messages that nobody wants."""
         for queue, number, partition in self._partitions():
             index = self._loop.log.indexes.get((queue.number, number))
             if index is not None and len(index):
                 live = self._live(queue, number, partition)
+                partition.traits.keep(live)
                 index.keep(
                     [
                         piece
