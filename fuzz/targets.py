@@ -30,9 +30,9 @@ from penstock.journal.blobs import (
     SegmentDescription,
     decode_segment,
     decode_snapshot,
+    described,
     encode_snapshot,
     seal_blob,
-    segment_prefix,
 )
 from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
 from penstock.journal.frame import BadFrame, FrameWriter, find_frame, read_frame
@@ -230,7 +230,7 @@ def _snapshot_seed() -> bytes:
 
 
 def _segment_seed() -> bytes:
-    return segment_prefix(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
+    return described(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
 
 
 _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)

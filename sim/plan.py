@@ -52,6 +52,8 @@ class Plan:
         self.zero_ahead_bytes = rng.choice((0, 100, 4096))
         self.segments_kept = rng.randint(1, 3)
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
+        self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
+        """Delays far in the future that stay in memory, at most."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.

@@ -209,9 +209,9 @@ class Broker:
 
     def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
         for number in range(len(queue.partitions)):
-            found = self._loop.log.find(queue.number, number, message_id)
-            if found is not None:
-                return number, found[1]
+            offset = self._loop.log.find(queue.number, number, message_id)
+            if offset is not None:
+                return number, offset
         return None
 
     async def _with_key(self, queue: Queue, key: bytes) -> list[tuple[str, tuple[int, int]]]:

@@ -107,7 +107,8 @@ class Stats:
             if index is not None and first < partition.end:
                 piece = index.at(first)
                 if piece < len(index):
-                    oldest = min(oldest or index.times[piece], index.times[piece])
+                    time_ms = index.time_of(piece)
+                    oldest = time_ms if oldest is None else min(oldest, time_ms)
         return None if oldest is None else max(0, self._loop.now_ms() - oldest)
 
     def _rates(self, number: int) -> dict[str, float]:

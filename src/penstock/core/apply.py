@@ -10,9 +10,12 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import Any
 
+import msgspec
+
 from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
+from penstock.core.bits import OffsetBits
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.dispatch import open_desk
 from penstock.core.ranges import RangeSet, pairs
@@ -123,14 +126,15 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
 
 def _skip_scheduled(partition: Partition, progress: Progress, at_ms: int) -> None:
     """The cursor of a new group passes over what is scheduled, as those of the others do."""
+    # On a replay nobody has moved the schedule along: what came due before the group began is not delayed for it.
+    due_before = OffsetBits()
+    for due, first, stop in partition.schedule.due_by(at_ms):
+        for inside, after in partition.scheduled_in(due, first, stop):
+            due_before.add(inside, after)
     # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
-    for offset in sorted(
-        offset
-        for due, first, count in partition.schedule
-        for offset in range(first, first + count)
-        if due > at_ms and partition.is_scheduled(offset, due)
-    ):
-        progress.skip.add(offset, offset + 1)
+    for first, stop in partition.scheduled.stretches(progress.floor, partition.end):
+        for inside, after in due_before.gaps(first, stop):
+            progress.skip.add(inside, after)
 
 
 def _trimmed(shard: Shard, record: records.Trimmed) -> None:
@@ -200,10 +204,10 @@ def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
         if due > at:
             partition.schedule.add(due, first, stop - first, at)
             partition.scheduled.add(first, stop)
-            shard.arm(due, record.queue, record.partition)
             for progress in partition.progress.values():
                 if not queue.config.indexed:
                     progress.skip.add(first, stop)
+    shard.arm_agenda(partition.schedule, record.queue, record.partition)
 
 
 def _put_in_order(partition: Partition, record: records.Published) -> None:
@@ -222,10 +226,11 @@ def _note_expiries(shard: Shard, queue: Queue, record: records.Published) -> Non
     ttls = [queue.config.ttl_ms or 0] * batch.count
     if batch.has(layout.TTL_MS):
         ttls = [own or general for own, general in zip(batch.integers(layout.TTL_MS), ttls, strict=True)]
+    expiries = queue.partitions[record.partition].expiries
     for ttl, first, stop in _stretches(ttls, record.offset):
         if ttl:
-            queue.partitions[record.partition].expiries.add(at + ttl, first, stop - first, at)
-            shard.arm(at + ttl, record.queue, record.partition)
+            expiries.add(at + ttl, first, stop - first, at)
+    shard.arm_agenda(expiries, record.queue, record.partition)
 
 
 def _stretches(values: list[int], first: int) -> list[tuple[int, int, int]]:
@@ -382,14 +387,15 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
             for group, progress in partition.progress.items():
                 retry = progress.retries.get(offset)
                 if retry is not None:
-                    retry.due = record.due
+                    # Replaced, not changed: a snapshot that is being written may have the old one.
+                    progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
                 elif progress.desk is not None:
                     progress.desk.leave(offset, offset + 1)
                 elif offset >= progress.cursor:
                     progress.skip.add(offset, offset + 1)
-    shard.arm(record.due, record.queue, record.partition)
+    shard.arm_agenda(partition.schedule, record.queue, record.partition)
 
 
 def _move_start(queue: Queue, partition: Partition) -> None:

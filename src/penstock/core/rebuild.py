@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.core.dispatch import open_desks
-from penstock.core.ranges import RangeSet
 from penstock.core.state import NEVER_MS, Queue, Shard
 
 
@@ -19,7 +18,6 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
     """The soft fields of one queue. Its entries among the shard's timers may be there twice afterwards; no matter."""
     open_desks(queue)
     for number, partition in enumerate(queue.partitions):
-        scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
         partition.armed = NEVER_MS
         upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
         if partition.overdue:
@@ -27,6 +25,6 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
         if upcoming:
             shard.arm(min(upcoming), queue.number, number)
         for group, progress in partition.progress.items():
-            progress.rebuild(scheduled, partition.end)
+            progress.rebuild(partition.scheduled, partition.end)
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue.number, number, group)

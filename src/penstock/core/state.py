@@ -197,7 +197,7 @@ class Progress:
                     if (offset < self.cursor or offset in self.skip) and offset not in self.retries:
                         self.make_ready(offset, offset + 1)
 
-    def rebuild(self, scheduled: RangeSet, end: int) -> None:
+    def rebuild(self, scheduled: OffsetBits, end: int) -> None:
         """The soft fields from the hard ones. `scheduled` are the offsets whose delay is not over."""
         self.waiting = [(retry.due, offset) for offset, retry in self.retries.items() if offset not in self.leased]
         heapify(self.waiting)
@@ -232,6 +232,8 @@ class Partition:
         """Ended for every group, also those to come: expired, cancelled, purged."""
         self.schedule = Agenda()
         """Delays that are not over. Entries of messages that were moved or ended since are void."""
+        self.scheduled = OffsetBits()
+        """Offsets with a valid entry in the schedule."""
         self.moved: dict[int, int] = {}
         """Offset -> due time, where it is not what the schedule's first entry says."""
         self.expiries = Agenda()
@@ -240,15 +242,24 @@ class Partition:
         self.dead: dict[tuple[int, int], DeadLetter] = {}
         """(group, offset) -> why."""
         # Soft.
-        self.scheduled = OffsetBits()
-        """Offsets with a valid entry in the schedule."""
         self.overdue: list[tuple[int, int]] = []
         """Ranges past their time to live, to be expired at the next tick."""
         self.armed = NEVER_MS
 
-    def is_scheduled(self, offset: int, due: int) -> bool:
-        """True if an entry of the schedule with this due time still speaks for this message."""
-        return offset in self.scheduled and self.moved.get(offset, due) == due
+    def scheduled_in(self, due: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """What of `[first, stop)` an entry of the schedule with this due time still speaks for."""
+        if not self.moved:
+            return list(self.scheduled.stretches(first, stop))
+        return [
+            (offset, offset + 1) for offset in self.scheduled.within(first, stop) if self.moved.get(offset, due) == due
+        ]
+
+    def expiring_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
+        """What of `[first, stop)` can still expire: not what everybody has finished, unless it is kept for others."""
+        left = RangeSet(list(self.gone.gaps(max(first, self.start), stop)))
+        for inside, after in [] if keeps else [piece for run in left for piece in self.finished(*run)]:
+            left.remove(inside, after)
+        return left
 
     def finished(self, first: int, stop: int) -> list[tuple[int, int]]:
         """What of `[first, stop)` every group is done with; nothing as long as there is no group."""
@@ -266,17 +277,26 @@ class Partition:
 
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes somebody may still ask for: retained, undone in a group, or a dead letter."""
-        alive = RangeSet()
+        return self.live_in(min([self.start, *(p.floor for p in self.progress.values())]), self.end, keeps=keeps)
+
+    def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
+        """The same for `[first, stop)` alone; costs what lies there."""
+        alive: list[tuple[int, int]] = []
         if keeps or not self.progress:
-            alive.add(self.start, self.end)
+            alive += self.gone.gaps(max(first, self.start), min(stop, self.end))
         for progress in self.progress.values():
-            for first, stop in progress.done.gaps(progress.floor, self.end):
-                alive.add(first, stop)
-        for first, stop in self.gone:
-            alive.remove(first, stop)
-        for offset in {offset for _, offset in self.dead}:
-            alive.add(offset, offset + 1)
-        return alive
+            # What ended for everybody is done in every group.
+            alive += progress.done.gaps(max(first, progress.floor), min(stop, self.end))
+        if self.dead and len(self.dead) <= stop - first:
+            alive += [(offset, offset + 1) for _, offset in self.dead if first <= offset < stop]
+        elif self.dead:
+            groups = list(self.progress)
+            alive += [
+                (offset, offset + 1)
+                for offset in range(first, stop)
+                if any((group, offset) in self.dead for group in groups)
+            ]
+        return RangeSet(sorted(alive))
 
 
 class Queue:
@@ -373,6 +393,12 @@ class Shard:
         if due < owner.armed:
             owner.armed = due
             heappush(self.timers, (due, queue, partition, group))
+
+    def arm_agenda(self, agenda: Agenda, queue: int, partition: int) -> None:
+        """See to it that this agenda of a partition is looked at when it asks for it."""
+        due = agenda.next_ms()
+        if due is not None:
+            self.arm(due, queue, partition)
 
 
 def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:

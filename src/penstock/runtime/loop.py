@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from penstock import limits
@@ -31,6 +32,7 @@ from penstock.journal.codec import PREFIX, encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
+from penstock.runtime.far import read_chunk
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
@@ -94,6 +96,7 @@ class ShardLoop:
         self._clock = clock
         self._on_failure = on_failure
         self._reload = reload
+        self._read_far = partial(read_chunk, journal)
         self._waiters = Waiters()
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
@@ -215,7 +218,7 @@ class ShardLoop:
         woken: set[int] = set()
         # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
-            woken |= advance(self.shard, now_ms)
+            woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(), now_ms)
                 self._park(decision.records, None, None)
@@ -223,6 +226,14 @@ class ShardLoop:
             if self._waiters.has(queue):
                 self._waiters.serve(queue, self._grant)
         self._arm_timer()
+
+    def _advance_shard(self, now_ms: int) -> set[int]:
+        try:
+            return advance(self.shard, now_ms, self._read_far)
+        except (EngineError, OSError) as error:
+            # What is due now cannot be read. Whatever was answered in its place would be wrong.
+            self._fail(str(error) or repr(error))
+            raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def _arm_timer(self) -> None:
         """Sleep exactly until time has something to do."""
@@ -244,8 +255,9 @@ class ShardLoop:
         self._timer = None
         self._timer_ms = NEVER_MS
         if self.failed is None and not self._without_room:
-            self._advance(self._clock.now_ms())
-            self._arm_timer()
+            with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
+                self._advance(self._clock.now_ms())
+                self._arm_timer()
 
     # -- delivery -----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.records import Record
+from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
@@ -232,8 +233,8 @@ class Script:
     def _do_restart(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         before = snapshot.digest(self.shard)
         if words == ["snapshot"]:
-            dumped = msgspec.msgpack.encode(snapshot.dump(self.shard))
-            self.shard = snapshot.load(msgspec.msgpack.decode(dumped))
+            written = b"".join(encoded(snapshot.capture(self.shard)))
+            self.shard = snapshot.load(msgspec.msgpack.decode(written))
         elif words == ["journal"]:
             by_ms = self.shard.advanced_ms
             self.shard = Shard()
