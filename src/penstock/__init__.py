@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Schedules,
         StoredMessage,
     )
     from penstock.errors import (
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
-    "PublishedMessage", "Queue", "StoredMessage",
+    "PublishedMessage", "Queue", "Schedules", "StoredMessage",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -78,6 +79,7 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Schedules",
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",

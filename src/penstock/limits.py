@@ -72,6 +72,17 @@ PRODUCER_PUBLISHES_KEPT = 64
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 
+# -- schedules --------------------------------------------------------------------------------------------------
+
+SCHEDULES_MAX = 1_000
+SCHEDULE_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+SCHEDULE_BYTES_MAX = 64 * KIB
+"""A schedule as JSON, its message included: all of them are in every snapshot."""
+SCHEDULE_FIRES_MAX = 100
+"""Fire times that one decision makes messages of: a schedule that makes up for a night lets others have their turn."""
+SCHEDULE_NEXT_SHOWN = 5
+CRON_CHARS_MAX = 256
+
 # -- the shard --------------------------------------------------------------------------------------------------
 
 COMMIT_BYTES_MAX = 16 * MIB
@@ -116,6 +127,7 @@ METRIC_QUEUES_MAX = 500
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
 assert LEASE_REPLY_BYTES_MAX >= PAYLOAD_BYTES_MAX

@@ -17,6 +17,7 @@ from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes
 from penstock.broker.confirm import Confirmations
 from penstock.broker.receipts import Claims
+from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
     DeliveredRun,
@@ -53,6 +54,7 @@ class Broker:
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
+        self.schedules = Schedules(host.loop, self._queue_for_publish)
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +87,11 @@ class Broker:
         if path not in self._loop.shard.paths and self._auto_create:
             return DEFAULT
         return self._queue(path).config
+
+    def _queue_for_publish(self, path: QueuePath) -> int:
+        """The queue as a publish would find it; raises as a publish would."""
+        self._config_for_publish(path)
+        return self._number_for_publish(path)
 
     def _number_for_publish(self, path: QueuePath) -> int:
         number = self._loop.shard.paths.get(path)

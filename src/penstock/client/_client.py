@@ -21,6 +21,7 @@ from penstock.client._pool import Pool
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
+from penstock.client._schedules import Schedules
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue
@@ -56,6 +57,8 @@ class Client:
             connections_max=connections,
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
+        self.schedules = Schedules(self._carrier)
+        """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
         self._sessions: set[Session] = set()

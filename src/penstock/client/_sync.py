@@ -25,6 +25,7 @@ from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_pool import Pool
+from penstock.client._sync_schedules import Schedules
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue
@@ -51,6 +52,8 @@ class Client:
             Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
+        self.schedules = Schedules(self._carrier)
+        """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lock = threading.Lock()
         self._sequencers: dict[QueuePath, Sequencer] = {}

@@ -45,6 +45,11 @@ def advance(shard: Shard, now_ms: int) -> set[int]:
         if lease is not None and any(run.deadline <= now_ms for run in lease.held):
             shard.overdue.append(lease_id)
             woken.add(lease.queue)
+    while shard.alarms and shard.alarms[0][0] <= now_ms:
+        due, name = heappop(shard.alarms)
+        schedule = shard.schedules.get(name)
+        if schedule is not None and not schedule.paused and schedule.next is not None and schedule.wakes_at() == due:
+            shard.due_schedules[name] = None
     return woken
 
 

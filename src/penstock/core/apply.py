@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records
+from penstock.core import records, schedules
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -358,5 +358,10 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Expired: _ended,
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
+    records.ScheduleSet: schedules.apply_set,
+    records.SchedulePaused: schedules.apply_paused,
+    records.ScheduleRemoved: schedules.apply_removed,
+    records.ScheduleFired: schedules.apply_fired,
+    records.ScheduleRefused: schedules.apply_refused,
 }
 assert set(_APPLY) == set(records.KINDS)

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
+from penstock.core.records import ScheduleSpec
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +152,27 @@ class Reschedule(NamedTuple):
     due: int
 
 
+# -- schedules --------------------------------------------------------------------------------------------------
+
+
+class SetSchedule(NamedTuple):
+    """Create the schedule or change it."""
+
+    name: str
+    spec: ScheduleSpec
+
+
+class PauseSchedule(NamedTuple):
+    """Stop firing, or go on with it."""
+
+    name: str
+    paused: bool
+
+
+class RemoveSchedule(NamedTuple):
+    name: str
+
+
 # -- time -------------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +184,11 @@ class Open(NamedTuple):
 class Tick(NamedTuple):
     """Time has passed. What ended because of it becomes facts like any other."""
 
+    short_of_space: bool = False
+    """Nothing may be published now: what room is left is for finishing messages."""
+
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | Open | Tick
+    | Extend | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
 )  # fmt: skip

@@ -16,7 +16,8 @@ from penstock.core.agenda import Agenda
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
+from penstock.core.schedules import arm
+from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Schedule, Shard
 
 VERSION = 1
 
@@ -34,6 +35,7 @@ def dump(shard: Shard) -> dict[str, Any]:
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
+        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
     }
 
 
@@ -57,6 +59,9 @@ def load(values: dict[str, Any]) -> Shard:
         shard.leases[lease.id] = lease
         for run in lease.held:
             shard.queues[lease.queue].partitions[lease.partition].progress[lease.group].leased.add(run.first, run.stop)
+    for entry in values.get("schedules", ()):
+        schedule = msgspec.convert(entry, Schedule)
+        shard.schedules[schedule.name] = schedule
     rebuild(shard)
     return shard
 
@@ -65,6 +70,9 @@ def rebuild(shard: Shard) -> None:
     """Every soft field from the hard ones."""
     shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
     shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    shard.alarms, shard.due_schedules = [], {}
+    for schedule in shard.schedules.values():
+        arm(shard, schedule)
     for queue in shard.queues.values():
         for number, partition in enumerate(queue.partitions):
             scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))

@@ -26,6 +26,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup
 from penstock.core.ranges import RangeSet
+from penstock.core.records import ScheduleSpec
 
 NEVER_MS = 2**62
 
@@ -270,12 +271,45 @@ class Queue:
         return max(progress.undone(partition.end) for progress in partition.progress.values())
 
 
+class Schedule(msgspec.Struct):
+    """A calendar that publishes, and the fire time it is at. Hard, all of it."""
+
+    name: str
+    spec: ScheduleSpec
+    created_at: int
+    changed_at: int = 0
+    paused: bool = False
+    next: int | None = None
+    """Has no message yet; all before it have theirs, or were skipped. None: there is none to come."""
+    not_before: int = 0
+    """Not to be looked at sooner: it was refused, or has much to make up for."""
+    fired: int = 0
+    last_fire: int | None = None
+    skipped_from: int = 0
+    skipped_until: int = 0
+    """The latest stretch of fire times that have no message; the second is not part of it."""
+    refused_at: int = 0
+    """Since when it cannot publish; 0 if it can."""
+    refusals: int = 0
+    error_code: str = ""
+    error: str = ""
+
+    def wakes_at(self) -> int:
+        assert self.next is not None
+        return max(self.next, self.not_before)
+
+    def hopeful(self) -> None:
+        """Nothing is known to be in its way."""
+        self.not_before = self.refused_at = self.refusals = 0
+        self.error_code = self.error = ""
+
+
 class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
-        "overdue_partitions", "paths", "queues", "term", "timers",
+        "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
+        "now_ms", "overdue", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -289,7 +323,12 @@ class Shard:
         self.leases: dict[int, Lease] = {}
         self.next_lease = 1
         self.last_id = 0
+        self.schedules: dict[str, Schedule] = {}
         # Soft.
+        self.alarms: list[tuple[int, str]] = []
+        """Heap of (due, schedule); stale entries are dropped when they come up."""
+        self.due_schedules: dict[str, None] = {}
+        """Schedules whose fire time has come, to be fired at the next ticks."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []
@@ -308,11 +347,12 @@ class Shard:
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
             self.timers[0][0] if self.timers else NEVER_MS,
+            self.alarms[0][0] if self.alarms else NEVER_MS,
         )
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions)
+        return bool(self.overdue or self.overdue_partitions or self.due_schedules)
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""

@@ -24,7 +24,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record
+from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record, ScheduleRefused
 from penstock.core.state import NEVER_MS, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
@@ -195,8 +195,13 @@ class ShardLoop:
         if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) is commands.Publish):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
         if type(command) is commands.Publish and self.journal.short_of_space:
-            self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
+            self._check_space()
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
+
+    def _check_space(self) -> None:
+        """Somebody wanted to publish and could not: is there room again?"""
+        if self.journal.short_of_space and self._space_check is None:
+            self._space_check = asyncio.ensure_future(self._look_for_space())
 
     async def _look_for_space(self) -> None:
         try:
@@ -217,8 +222,12 @@ class ShardLoop:
         while self.shard.next_deadline_ms() <= now_ms:
             woken |= advance(self.shard, now_ms)
             if self.shard.needs_tick():
-                decision = decide(self.shard, commands.Tick(), now_ms)
+                decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
                 self._park(decision.records, None, None)
+                # A schedule may have fired.
+                woken.update(record.queue for record in decision.records if type(record) is Published)
+                if any(type(record) is ScheduleRefused for record in decision.records):
+                    self._check_space()
         for queue in woken:
             if self._waiters.has(queue):
                 self._waiters.serve(queue, self._grant)
