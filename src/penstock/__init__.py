@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PublishedMessage,
         Queue,
         Schedules,
+        Scope,
         StoredMessage,
     )
     from penstock.errors import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
-    "PublishedMessage", "Queue", "Schedules", "StoredMessage",
+    "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -80,6 +81,7 @@ __all__ = [
     "QueueNotFound",
     "RateLimited",
     "Schedules",
+    "Scope",
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",

@@ -44,6 +44,18 @@ def parse_queue(text: str) -> QueuePath:
     )
 
 
+def parse_scope(text: str) -> str:
+    """One or two segments: a namespace, or a namespace and a task."""
+    segments = text.split("/")
+    if len(segments) <= 2 and all(_SEGMENT.fullmatch(segment) for segment in segments):
+        return text
+    raise InvalidRequest(
+        f"scope {text[:200]!r} is not a scope: a namespace, or a namespace and a task joined by '/', each of "
+        "lower-case letters, digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        details={"field": "scope"},
+    )
+
+
 def check_group(text: str) -> str:
     if not _GROUP.fullmatch(text):
         raise InvalidRequest(

@@ -67,6 +67,8 @@ QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
+SCOPES_KEPT = 256
+"""Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX

@@ -6,6 +6,7 @@ from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._sync_schedules import Schedules
+from penstock.client._sync_scope import Scope
 
 __all__ = [
     "BatchConsumer",
@@ -18,5 +19,6 @@ __all__ = [
     "PublishedMessage",
     "Queue",
     "Schedules",
+    "Scope",
     "StoredMessage",
 ]

@@ -86,6 +86,9 @@ class FakeBroker:
         self.queues[queue] = []
         return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
 
+    async def lease_scope(self, scope, **options) -> LeaseReply:
+        return await self.lease(f"{scope}/default/any", **options)
+
     async def ack(self, receipts):
         self._note("ack", receipts)
         return [Settled(receipt, "acked") for receipt in receipts]

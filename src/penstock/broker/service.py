@@ -123,6 +123,25 @@ class Broker:
         results = claims.results(await acked) if acked is not None else []
         return LeaseReply([run for lease in leased for run in self._delivered(queue, lease)], results)
 
+    async def lease_scope(
+        self,
+        scope: str,
+        *,
+        group: str = "default",
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+        ack: Sequence[str] = (),
+    ) -> LeaseReply:
+        """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
+        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        results = claims.results(await acked) if acked is not None else []
+        return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
+
     def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
         receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
         deadline = None if lease.settled else lease.deadline

@@ -90,8 +90,9 @@ def _read_published(response: Response) -> PublishRunsReply:
 
 
 def lease(
-    queue: QueuePath,
+    source: str,
     *,
+    in_scope: bool = False,
     group: str,
     max: int,
     lease_ms: int,
@@ -99,7 +100,9 @@ def lease(
     consumer: str = "",
     ack: Sequence[str] = (),
 ) -> Call[Leased]:
-    body: dict[str, Any] = {"queue": queue, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
+    """From a queue, or from all queues of a scope."""
+    place = "scope" if in_scope else "queue"
+    body: dict[str, Any] = {place: source, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
     if consumer:
         body["consumer"] = consumer
     if ack:

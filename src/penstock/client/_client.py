@@ -22,9 +22,10 @@ from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._schedules import Schedules
+from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
-from penstock.ids import QueuePath, parse_queue
+from penstock.ids import QueuePath, parse_queue, parse_scope
 
 
 class Client:
@@ -69,6 +70,10 @@ class Client:
         if path not in self._lanes:
             self._lanes[path] = Lane(self._carrier, path, self._producer)
         return Queue(path, self._carrier, self._lanes[path], self._sessions)
+
+    def scope(self, name: str) -> Scope:
+        """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
+        return Scope(parse_scope(name), self._carrier, self._sessions)
 
     async def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""

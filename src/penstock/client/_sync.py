@@ -26,9 +26,10 @@ from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_pool import Pool
 from penstock.client._sync_schedules import Schedules
+from penstock.client._sync_scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
-from penstock.ids import QueuePath, parse_queue
+from penstock.ids import QueuePath, parse_queue, parse_scope
 from penstock.wire.replies import PublishRunsReply
 
 
@@ -65,6 +66,10 @@ class Client:
         with self._lock:
             sequencer = self._sequencers.setdefault(path, Sequencer(self._producer))
         return Queue(path, self._carrier, sequencer, self._sessions)
+
+    def scope(self, name: str) -> Scope:
+        """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
+        return Scope(parse_scope(name), self._carrier, self._sessions)
 
     def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""

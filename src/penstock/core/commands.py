@@ -81,6 +81,17 @@ class Lease(NamedTuple):
     consumer: str = ""
 
 
+class LeaseScope(NamedTuple):
+    """From the queues of a scope, `namespace` or `namespace/task`: as many leases as it takes."""
+
+    scope: str
+    group: str
+    max: int
+    nonce: int
+    lease_ms: int | None = None
+    consumer: str = ""
+
+
 class LeasedRun(msgspec.Struct, frozen=True):
     queue: int
     partition: int
@@ -91,6 +102,8 @@ class LeasedRun(msgspec.Struct, frozen=True):
     nonce: int
     deadline: int
     settled: bool
+    path: str = ""
+    """Of the queue, where the caller did not name it."""
 
 
 class Claim(NamedTuple):

@@ -247,6 +247,12 @@ class MessageLog:
             piece += 1
         return None
 
+    def published_at(self, queue: int, partition: int, offset: int) -> int | None:
+        """When this message was published; None if it is not stored."""
+        for run in self.runs(queue, partition, offset, offset + 1):
+            return run.record.at
+        return None
+
     def find(self, queue: int, partition: int, message_id: int) -> tuple[Published, int] | None:
         """The record and the offset of the message with this id, if it is still stored."""
         index = self.indexes.get((queue, partition))

@@ -129,7 +129,10 @@ def publish(
 
 @app.command()
 def consume(
-    queue: QueueArgument,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Like orders or email/high.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Instead of a QUEUE, all of a namespace (email) or a task of it (email/news).")
+    ] = None,
     group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
     max_messages: Annotated[
         int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
@@ -146,8 +149,11 @@ def consume(
 
     A message is acknowledged after it was printed; what was not printed stays in the queue.
     """
+    if (queue is None) == (scope is None):
+        raise typer.BadParameter("give a QUEUE, or a --scope")
     with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
-        messages = client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        source = client.scope(scope) if scope is not None else client.queue(queue or "")
+        messages = source.consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
         for printed, message in enumerate(messages, start=1):
             with message:
                 _print_message(message, output)

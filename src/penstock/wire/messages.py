@@ -24,6 +24,14 @@ QueueName: TypeAlias = Annotated[
         extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN}){{0,2}}$"},
     ),
 ]
+ScopeName: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="`namespace` or `namespace/task`: all queues in it, higher `queue_priority` first, then older.",
+        examples=["email", "email/notifications"],
+        extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN})?$"},
+    ),
+]
 GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
@@ -137,7 +145,7 @@ class PublishFrameQuery(Request):
 
 class LeaseRequest(Request):
     queue: QueueName | None = None
-    scope: QueueName | None = None
+    scope: ScopeName | None = None
     group: GroupName = "default"
     max: Annotated[int, Meta(ge=1, le=limits.LEASE_MESSAGES_MAX)] = 1
     wait_ms: WaitMs = 0
@@ -147,8 +155,6 @@ class LeaseRequest(Request):
 
     def __post_init__(self) -> None:
         _exactly_one(self, "queue", "scope")
-        if self.scope is not None:
-            raise InvalidRequest("scopes are not supported yet; name a queue", details={"field": "scope"})
 
 
 class AckRequest(Request):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.ids import check_group
+from penstock.ids import check_group, parse_scope
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
@@ -26,16 +27,18 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 async def lease(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
-    queue = parse_queue(cast(str, asked.queue))
+    if asked.scope is not None:
+        take = partial(edge.broker.lease_scope, parse_scope(asked.scope))
+    else:
+        take = partial(edge.broker.lease, parse_queue(cast(str, asked.queue)))
     group = check_group(asked.group)
     # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
-    reply = await edge.broker.lease(
-        queue, group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
+    reply = await take(
+        group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
     )
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
-        waiting = edge.broker.lease(
-            queue,
+        waiting = take(
             group=group,
             max=asked.max,
             wait_ms=asked.wait_ms,
