@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from penstock.core import windows
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
 
 
@@ -31,6 +32,9 @@ def advance(shard: Shard, now_ms: int) -> set[int]:
                 shard.overdue_partitions[queue, partition_number] = None
             partition.armed = NEVER_MS
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
+            if partition.window is not None or shard.queues[queue].config.window_ms:
+                opening = windows.opens_at(shard.queues[queue], now_ms)
+                upcoming += [] if opening is None else [opening]
             if upcoming:
                 shard.arm(min(upcoming), queue, partition_number)
         elif group in partition.progress:

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records, schedules
+from penstock.core import records, schedules, windows
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -44,13 +44,16 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         shard.paths[record.path] = record.queue
         shard.next_queue = record.queue + 1
         return
-    kept_nothing, queue.config = queue.config.retention.mode == "until_acked", record.config
+    before, queue.config = queue.config, record.config
+    kept_nothing = before.retention.mode == "until_acked"
     for partition in queue.partitions:
         if kept_nothing and record.config.retention.mode == "keep":
             # What every group had finished was let go; readers that begin later do not get it back.
             for first, stop in partition.finished(partition.start, partition.end):
                 partition.gone.add(first, stop)
         _move_start(queue, partition)
+    if before.window_ms or record.config.window_ms:
+        windows.configured(shard, queue, before, record.at)
 
 
 def _queue_deleted(shard: Shard, record: records.QueueDeleted) -> None:
@@ -127,6 +130,8 @@ def _published(shard: Shard, record: records.Published) -> None:
         _schedule(shard, queue, record)
     if columns & layout.TTL_MS or config.ttl_ms:
         _note_expiries(shard, queue, record)
+    if config.window_ms:
+        windows.note_published(shard, queue, partition, first, record.at)
     if columns & layout.MAX_RETRIES:
         for row, budget in enumerate(batch.integers(layout.MAX_RETRIES)):
             if budget >= 0:
@@ -208,6 +213,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
         else:
             progress.leased.add(first, stop)
             held.append(Held(first, stop, attempt, deadline))
+    if queue.config.window_ms:
+        windows.note_leased(shard, queue, record)
     if record.settled:
         _move_start(queue, partition)
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heappop
 
 from penstock import limits
-from penstock.core import commands, records
+from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.records import Record
 from penstock.core.state import Partition, Progress, Queue, Shard
@@ -24,6 +24,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     group = queue.groups.get(command.group)
     if group is None:
         return _first_lease(queue, command, now_ms)
+    if config.window_ms and not windows.is_open(queue, group, now_ms):
+        return Decision([], [])
     settled = config.delivery == "at_most_once"
     lease_ms = command.lease_ms or config.lease_ms
     wanted = command.max

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 from penstock import limits
 from penstock.core import records
-from penstock.core.ranges import RangeSet
+from penstock.core.pending import oldest_ready
 from penstock.core.records import Record
-from penstock.core.state import Partition, Progress, Queue, Shard
+from penstock.core.state import Shard
 
 PublishedAt: TypeAlias = Callable[[int, int, int], int | None]
 """(queue, partition, offset) -> when this message was published; None if it is still on its way to the disk."""
@@ -167,42 +167,3 @@ def scopes_over(path: str) -> tuple[str, str]:
     """The scopes that a queue is in: of its namespace and task, and of its namespace."""
     within = path.rpartition("/")[0]
     return within, within.partition("/")[0]
-
-
-def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: int) -> int | None:
-    """The lowest offset that could be delivered to this group now; None if there is none."""
-    progress = partition.progress.get(group) if group is not None else None
-    if progress is None:
-        return _oldest_for_newcomers(queue, partition)
-    cursor = _on_path(progress, progress.cursor)
-    offset = cursor if cursor < partition.end else None
-    ready = progress.ready
-    while ready and not _is_ready(partition, progress, ready[0], now_ms):
-        heappop(ready)
-    if ready and (offset is None or ready[0] < offset):
-        offset = ready[0]
-    return offset
-
-
-def _oldest_for_newcomers(queue: Queue, partition: Partition) -> int | None:
-    over = RangeSet(list(partition.gone))
-    if queue.config.retention.mode == "until_acked":
-        for first, stop in partition.finished(partition.start, partition.end):
-            over.add(first, stop)
-    for first, stop in over.gaps(partition.start, partition.end):
-        for free, _ in partition.scheduled.gaps(first, stop):
-            return free
-    return None
-
-
-def _on_path(progress: Progress, cursor: int) -> int:
-    while (past := progress.done.past(progress.skip.past(cursor))) != cursor:
-        cursor = past
-    return cursor
-
-
-def _is_ready(partition: Partition, progress: Progress, offset: int, now_ms: int) -> bool:
-    if progress.is_done(offset) or offset in progress.leased or offset in partition.scheduled:
-        return False
-    retry = progress.retries.get(offset)
-    return retry is None or retry.due <= now_ms

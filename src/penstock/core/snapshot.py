@@ -17,7 +17,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
 from penstock.core.schedules import arm
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Schedule, Shard
+from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Schedule, Shard, Window
 
 VERSION = 1
 
@@ -77,7 +77,7 @@ def rebuild(shard: Shard) -> None:
         for number, partition in enumerate(queue.partitions):
             scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
-            if partition.overdue:
+            if partition.overdue or partition.window is not None:
                 upcoming.append(shard.now_ms)
             if upcoming:
                 shard.arm(min(upcoming), queue.number, number)
@@ -148,6 +148,7 @@ def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[s
         "overdue": _overdue(partition, now_ms, keeps=keeps),
         "max_retries": sorted(partition.max_retries.items()),
         "dead": [(*place, letter) for place, letter in sorted(partition.dead.items())],
+        "window": partition.window,
         "progress": [(group, *_dump_progress(progress)) for group, progress in sorted(partition.progress.items())],
     }
 
@@ -163,6 +164,8 @@ def _load_partition(values: dict[str, Any], now_ms: int) -> Partition:
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
     partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
+    window = values.get("window")
+    partition.window = None if window is None else msgspec.convert(window, Window)
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
     return partition

@@ -180,12 +180,24 @@ class Progress:
                 self.push_ready(gap_first, gap_stop)
 
 
+class Window(msgspec.Struct):
+    """When messages of a queue with a window buffer were published; see `windows.py`. Hard, all of it."""
+
+    newest_at: int
+    mark_from: int
+    """Since when publishes share the latest mark."""
+    marks: list[tuple[int, int]]
+    """(first offset, time): from this offset up to the next mark, published at this time or a little earlier."""
+    flushed: dict[int, int] = {}
+    """Group -> offset: what is below may go, because the oldest of it had waited long enough."""
+
+
 class Partition:
     """One ordered part of a queue."""
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start",
+        "schedule", "scheduled", "start", "window",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -205,6 +217,7 @@ class Partition:
         """Messages with a retry budget of their own."""
         self.dead: dict[tuple[int, int], DeadLetter] = {}
         """(group, offset) -> why."""
+        self.window: Window | None = None
         # Soft.
         self.scheduled = OffsetBits()
         """Offsets with a valid entry in the schedule."""
