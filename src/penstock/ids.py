@@ -66,6 +66,16 @@ def check_group(text: str) -> str:
     return text
 
 
+def check_client_id(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise InvalidRequest(
+            f"client_id {text[:200]!r} is not a name for a reader: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "client_id"},
+        )
+    return text
+
+
 def check_schedule(text: str) -> str:
     if not _SCHEDULE.fullmatch(text):
         raise InvalidRequest(

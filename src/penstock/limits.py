@@ -69,6 +69,9 @@ QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
+READERS_PER_QUEUE_MAX = 10_000
+"""Names under which positions in one queue are kept."""
+READER_FORGOTTEN_MS = 30 * 86_400_000
 SCOPES_KEPT = 256
 """Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64

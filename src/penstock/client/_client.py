@@ -230,32 +230,53 @@ class Queue:
     # -- look without leasing ---------------------------------------------------------------------------------
 
     async def read(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 100, wait: float = 0.0
-    ) -> LogBatch:
-        """Messages of the log from `offset` on (a number, "earliest", "latest" or "at:<epoch ms>"); leases nothing.
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 100, wait: float = 0.0,
+        client_id: str | None = None,
+    ) -> LogBatch:  # fmt: skip
+        """Messages of the log from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
 
-        Waits up to `wait` seconds for the first one.
+        `offset` is a number, "earliest" (the default), "latest", "at:<epoch ms>", "id:<message id>" (from that message
+        on) or "after:<message id>"; with a `client_id` also "kept", which is the default then: where `keep_offsets` or
+        `follow` left off under that name, or the earliest.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
         return await self._carrier.request(
-            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
         )
 
     async def follow(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
-    ) -> AsyncIterator[LogBatch]:
-        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never."""
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 1000, wait: float | None = None,
+        client_id: str | None = None,
+    ) -> AsyncIterator[LogBatch]:  # fmt: skip
+        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
+
+        With a `client_id` the server keeps the position: a batch counts as read when the next one is asked for, and the
+        next `follow` under this name goes on behind it. After a crash the last batch may come again.
+        """
         loop = asyncio.get_running_loop()
         since = loop.time()
         while True:
             poll_s = calls.follow_poll_s(wait, loop.time() - since)
-            batch = await self.read(partition=partition, offset=offset, max=max, wait=poll_s)
+            batch = await self.read(partition=partition, offset=offset, max=max, wait=poll_s, client_id=client_id)
             offset = batch.next_offset
             if batch:
                 yield batch
+                if client_id is not None:
+                    await self.keep_offsets(client_id, {partition: batch.next_offset})
                 since = loop.time()
             elif wait is not None and loop.time() - since >= wait:
                 return
+
+    async def offsets(self, client_id: str) -> dict[int, int]:
+        """Where the reader of this name left off: partition -> offset. Empty if nothing is kept."""
+        return await self._carrier.request(calls.offsets(self.path, client_id))
+
+    async def keep_offsets(self, client_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Keep where this reader is; partitions that are not named keep theirs. Forgotten when unused for 30 days."""
+        return await self._carrier.request(calls.keep_offsets(self.path, client_id, offsets))
+
+    async def forget_offsets(self, client_id: str) -> dict[int, int]:
+        return await self._carrier.request(calls.forget_offsets(self.path, client_id))
 
     async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records, schedules, windows
+from penstock.core import readers, records, schedules, windows
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -365,6 +365,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Expired: _ended,
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
+    records.OffsetsKept: readers.apply_kept,
     records.ScheduleSet: schedules.apply_set,
     records.SchedulePaused: schedules.apply_paused,
     records.ScheduleRemoved: schedules.apply_removed,

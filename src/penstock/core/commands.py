@@ -165,6 +165,22 @@ class Reschedule(NamedTuple):
     due: int
 
 
+# -- readers ----------------------------------------------------------------------------------------------------
+
+
+class KeepOffsets(NamedTuple):
+    """Remember where a reader is; without offsets, only that it is still there."""
+
+    queue: int
+    client: str
+    offsets: dict[int, int]
+
+
+class ForgetOffsets(NamedTuple):
+    queue: int
+    client: str
+
+
 # -- schedules --------------------------------------------------------------------------------------------------
 
 
@@ -204,4 +220,5 @@ class Tick(NamedTuple):
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
     | Extend | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | KeepOffsets | ForgetOffsets
 )  # fmt: skip

@@ -147,6 +147,15 @@ class Rescheduled(Fact, frozen=True, tag="rescheduled"):
     due: int
 
 
+class OffsetsKept(Fact, frozen=True, tag="offsets"):
+    """Where a reader of the log has come to, in every partition it named; nothing: it is forgotten."""
+
+    queue: int
+    client: str
+    offsets: list[int]
+    """Flat pairs: partition, offset to read on from."""
+
+
 class Template(msgspec.Struct, frozen=True, omit_defaults=True):
     """The message that a schedule publishes."""
 
@@ -219,11 +228,11 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
     | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
-    | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused
+    | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
     Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
-    ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused,
+    ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
 )  # fmt: skip

@@ -17,7 +17,19 @@ from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
 from penstock.core.schedules import arm
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Schedule, Shard, Window
+from penstock.core.state import (
+    DeadLetter,
+    Held,
+    KeptOffsets,
+    Lease,
+    Partition,
+    Progress,
+    Queue,
+    Retry,
+    Schedule,
+    Shard,
+    Window,
+)
 
 VERSION = 1
 
@@ -106,6 +118,7 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
             )
             for name, entry in queue.dedup.producers.items()
         ],
+        "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "partitions": [
             _dump_partition(partition, now_ms, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
@@ -126,6 +139,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         producer.remember(
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
+    for client, offsets, used_at in entry.get("readers", ()):
+        queue.readers[client] = KeptOffsets(dict(offsets), used_at)
     queue.partitions = [_load_partition(values, shard.now_ms) for values in entry["partitions"]]
     return queue
 

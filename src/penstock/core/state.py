@@ -258,8 +258,15 @@ class Partition:
         return alive
 
 
+class KeptOffsets(msgspec.Struct):
+    """Where a reader of the log is: partition -> the offset to read on from. Hard, all of it."""
+
+    offsets: dict[int, int]
+    used_at: int
+
+
 class Queue:
-    __slots__ = ("config", "dedup", "group_names", "groups", "number", "partitions", "path", "turn")
+    __slots__ = ("config", "dedup", "group_names", "groups", "number", "partitions", "path", "readers", "turn")
 
     def __init__(self, number: int, path: str, config: QueueConfig):
         # Hard.
@@ -270,6 +277,8 @@ class Queue:
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
         self.dedup = Dedup()
+        self.readers: dict[str, KeptOffsets] = {}
+        """By the name they gave themselves, least recently used first."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""

@@ -13,6 +13,7 @@ comparison and regenerating is writing the result back.
     trim NAME PARTITION START                   purge NAME    delete NAME
     schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
     pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
+    keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
@@ -254,6 +255,15 @@ class Script:
         schedule = self.shard.schedules[words[0]]
         times = ", ".join(self._time(time) for time in upcoming(schedule, 3)) or "never again"
         self._out.append(f"next {times}" + (f", failing: {schedule.error}" if schedule.error else ""))
+
+    def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))
+        if kept is not None:
+            told = " ".join(f"{partition}:{offset}" for partition, offset in sorted(kept.offsets.items()))
+            self._out.append(f"{words[1]} is at {told or 'nothing'} since {self._time(kept.used_at)}")
+
+    def _do_forget(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.ForgetOffsets(self._queue(words[0]), words[1]))
 
     def _do_time(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self.now_ms += int(words[0])

@@ -33,6 +33,13 @@ ScopeName: TypeAlias = Annotated[
     ),
 ]
 GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
+ClientId: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="The name that a reader of the log gave itself.",
+        extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"},
+    ),
+]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
 ]
@@ -210,13 +217,19 @@ class ReadQuery(Request):
     offset: Annotated[
         str,
         Meta(
-            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
-            description="An offset, `earliest`, `latest`, or `at:<epoch milliseconds>`.",
+            pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+            description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
+            "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
             examples=["0", "earliest", "at:1760000000000"],
         ),
     ] = "earliest"
     max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
     wait_ms: WaitMs = 0
+    client_id: ClientId | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset == "kept" and self.client_id is None:
+            raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
 
 
 class PeekQuery(Request):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.ids import check_group, parse_scope
+from penstock.ids import check_client_id, check_group, parse_scope
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
@@ -61,7 +61,11 @@ async def lease(edge: Edge, request: Request) -> Answer:
 async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
     queue = parse_queue(query.queue)
-    reply = await edge.broker.read(queue, partition=query.partition, offset=query.offset, max=query.max)
+    client_id = None if query.client_id is None else check_client_id(query.client_id)
+    reply = await edge.broker.read(
+        queue, partition=query.partition, offset=query.offset, max=query.max, client_id=client_id
+    )
+    skipped = reply.skipped
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
         offset = str(reply.next_offset)
@@ -70,12 +74,12 @@ async def read(edge: Edge, request: Request) -> Answer:
         )
         reply = await _unless_gone(request, waiting)
     if request.wants_batch:
-        meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset)
+        meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
         return Answer(200, encode_delivery(meta, [run.batch.frame for run in reply.runs]), BATCH_TYPE)
     return Answer(
         200,
-        b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d}'
-        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset),
+        b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d,"skipped":%d}'
+        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset, skipped),
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import messages, replies, schedules
+from penstock.wire import messages, readers, replies, schedules
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -93,6 +93,24 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.ReadReply),),
         refusals=_DATA,
         gives_batch=True,
+    ),
+    "keep_offsets": Described(
+        "Remember where a reader of the log is.",
+        readers.KeepOffsetsRequest,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
+    ),
+    "get_offsets": Described(
+        "Where a reader of the log left off.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=(404,),
+    ),
+    "forget_offsets": Described(
+        "Forget where a reader of the log is.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
     ),
     "peek": Described(
         "The messages that would be delivered next, left where they are.",

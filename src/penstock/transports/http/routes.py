@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, publish, schedules, settle
+from penstock.transports.http import admin, consume, publish, readers, schedules, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -35,6 +35,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
     Operation("read", "GET", "/v1/read", consume.read),
+    Operation("keep_offsets", "POST", "/v1/offsets", readers.keep_offsets),
+    Operation("get_offsets", "GET", "/v1/offsets", readers.get_offsets),
+    Operation("forget_offsets", "DELETE", "/v1/offsets", readers.forget_offsets),
     Operation("peek", "GET", "/v1/peek", consume.peek),
     Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
     Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
