@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Schedules,
+        Scope,
         StoredMessage,
     )
     from penstock.errors import (
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
-    "PublishedMessage", "Queue", "StoredMessage",
+    "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -78,6 +80,8 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Schedules",
+    "Scope",
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",

@@ -58,6 +58,8 @@ DELAY_MS_MAX = 100 * 366 * 86_400_000
 TTL_MS_MAX = DELAY_MS_MAX
 TIME_MS_MAX = 2**52
 """Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
+WINDOW_MS_MAX = 24 * 3_600_000
+"""A queue that is not left alone for a day is not a buffer but a delay."""
 DEDUP_WINDOW_MS = 24 * 3_600_000
 
 # -- queues -----------------------------------------------------------------------------------------------------
@@ -73,10 +75,26 @@ TENANT_WEIGHTS_MAX = 1_000
 BLOCKED_KEYS_MAX = 100_000
 """Ordered keys of one group with messages that wait behind another one. Above it publishing waits: a key that is stuck
 costs memory for its messages' places, and a hundred thousand of them are a failure that somebody should look at."""
+READERS_PER_QUEUE_MAX = 10_000
+"""Names under which positions in one queue are kept."""
+READER_FORGOTTEN_MS = 30 * 86_400_000
+SCOPES_KEPT = 256
+"""Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
+
+# -- schedules --------------------------------------------------------------------------------------------------
+
+SCHEDULES_MAX = 1_000
+SCHEDULE_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+SCHEDULE_BYTES_MAX = 64 * KIB
+"""A schedule as JSON, its message included: all of them are in every snapshot."""
+SCHEDULE_FIRES_MAX = 100
+"""Fire times that one decision makes messages of: a schedule that makes up for a night lets others have their turn."""
+SCHEDULE_NEXT_SHOWN = 5
+CRON_CHARS_MAX = 256
 
 # -- the shard --------------------------------------------------------------------------------------------------
 
@@ -124,6 +142,7 @@ METRIC_QUEUES_MAX = 500
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
 assert LEASE_REPLY_BYTES_MAX >= PAYLOAD_BYTES_MAX

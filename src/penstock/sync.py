@@ -5,6 +5,8 @@ from penstock.client._published import Published, PublishedMessage
 from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch
+from penstock.client._sync_schedules import Schedules
+from penstock.client._sync_scope import Scope
 
 __all__ = [
     "BatchConsumer",
@@ -16,5 +18,7 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Schedules",
+    "Scope",
     "StoredMessage",
 ]

@@ -86,6 +86,9 @@ class FakeBroker:
         self.queues[queue] = []
         return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
 
+    async def lease_scope(self, scope, **options) -> LeaseReply:
+        return await self.lease(f"{scope}/default/any", **options)
+
     async def ack(self, receipts):
         self._note("ack", receipts)
         return [Settled(receipt, "acked") for receipt in receipts]
@@ -114,7 +117,7 @@ class FakeBroker:
         self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
         return 1, [Touched("x", "rescheduled")]
 
-    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0) -> ReadReply:
+    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
         runs = self._runs(queue, max, None)
         count = sum(run.count for run in runs)

@@ -254,7 +254,9 @@ def test_cancelling_and_rescheduling():
     [
         ("/v1/lease", {}, "queue"),
         ("/v1/lease", {"queue": "q", "scope": "q"}, "queue"),
-        ("/v1/lease", {"scope": "email"}, "scope"),
+        ("/v1/lease", {"scope": ""}, "scope"),
+        ("/v1/lease", {"scope": "email/news/high"}, "scope"),
+        ("/v1/lease", {"scope": "Email"}, "scope"),
         ("/v1/lease", {"queue": "q", "max": 0}, "max"),
         ("/v1/lease", {"queue": "q", "max": limits.LEASE_MESSAGES_MAX + 1}, "max"),
         ("/v1/lease", {"queue": "q", "wait_ms": limits.WAIT_MS_MAX + 1}, "wait_ms"),

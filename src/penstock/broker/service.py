@@ -17,7 +17,9 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.confirm import Confirmations
+from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
+from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
     DeliveredRun,
@@ -40,6 +42,7 @@ from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
+from penstock.wire.readers import OffsetsReply
 
 SCAN_STEP = 50
 """Pieces of the log looked through by key between two turns of the event loop."""
@@ -56,6 +59,8 @@ class Broker:
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
+        self._readers = Readers(host.loop)
+        self.schedules = Schedules(host.loop, self._queue_for_publish)
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -92,6 +97,11 @@ class Broker:
             return DEFAULT
         return self._queue(path).config
 
+    def _queue_for_publish(self, path: QueuePath) -> int:
+        """The queue as a publish would find it; raises as a publish would."""
+        self._config_for_publish(path)
+        return self._number_for_publish(path)
+
     def _number_for_publish(self, path: QueuePath) -> int:
         number = self._loop.shard.paths.get(path)
         if number is None:
@@ -121,6 +131,25 @@ class Broker:
         leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
         results = claims.results(await acked) if acked is not None else []
         return LeaseReply([run for lease in leased for run in self._delivered(queue, lease)], results)
+
+    async def lease_scope(
+        self,
+        scope: str,
+        *,
+        group: str = "default",
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+        ack: Sequence[str] = (),
+    ) -> LeaseReply:
+        """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
+        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        results = claims.results(await acked) if acked is not None else []
+        return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
     def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
         receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
@@ -243,25 +272,42 @@ class Broker:
         offset: str = "earliest",
         max: int = 100,
         wait_ms: int = 0,
+        client_id: str | None = None,
     ) -> ReadReply:
-        """Stored messages by position, whatever became of them in any group; at the end, wait for more."""
+        """Stored messages by position, whatever became of them in any group; at the end, wait for more.
+
+        Reading under a `client_id` counts as a use of what is kept under it.
+        """
         found = self._queue(queue)
         if not 0 <= partition < len(found.partitions):
             raise InvalidRequest(
                 f"queue {queue} has partitions 0 to {len(found.partitions) - 1}, not {partition}",
                 details={"field": "partition"},
             )
-        first = self._position(found, partition, offset)
-        part = found.partitions[partition]
-        if wait_ms and first >= self._stored_end(found, partition):
+        if client_id is not None:
+            await self._readers.used(found, client_id)
+        first = self._readers.position(found, partition, offset, client_id)
+        if wait_ms and first >= self._readers.stored_end(found, partition):
             await self._loop.grown(found.number, partition, wait_ms)
-        first = first if first >= part.start else part.start
-        end = self._stored_end(found, partition)
+        part = found.partitions[partition]
+        skipped = part.start - first if first < part.start else 0
+        first += skipped
+        end = self._readers.stored_end(found, partition)
         stop, _ = self._loop.log.fit(
             found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
         )
         runs = self._runs(found, partition, first, stop, part.gone)
-        return ReadReply(runs, stop if stop > first else first, end, part.start)
+        return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
+
+    async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
+        """Remember where this reader is in these partitions."""
+        return await self._readers.keep(self._queue(queue), client_id, offsets)
+
+    def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return self._readers.get(self._queue(queue), client_id)
+
+    async def forget_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return await self._readers.forget(self._queue(queue), client_id)
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
         """What the group would be given next, without giving it."""
@@ -282,7 +328,7 @@ class Broker:
                 taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
             elif found.config.retention.mode == "until_acked":
                 taken += partition.finished(first, partition.end)
-            for free, busy in RangeSet(taken).gaps(first, self._stored_end(found, number)):
+            for free, busy in RangeSet(taken).gaps(first, self._readers.stored_end(found, number)):
                 for start, stop in partition.scheduled.gaps(free, busy):
                     if max <= 0:
                         return runs
@@ -290,27 +336,6 @@ class Broker:
                     runs += ready
                     max -= sum(run.count for run in ready)
         return runs
-
-    def _position(self, queue: Queue, partition: int, text: str) -> int:
-        part = queue.partitions[partition]
-        if text == "earliest":
-            return part.start
-        if text == "latest":
-            return self._stored_end(queue, partition)
-        kind, _, value = text.rpartition(":")
-        if value.isascii() and value.isdigit() and len(value) <= 18:
-            if kind == "at":
-                at = self._loop.log.offset_at(queue.number, partition, int(value))
-                return self._stored_end(queue, partition) if at is None else at
-            if not kind:
-                return int(value)
-        raise InvalidRequest(
-            f"offset {text[:64]!r} is neither a number, 'earliest', 'latest' nor 'at:<ms>'", details={"field": "offset"}
-        )
-
-    def _stored_end(self, queue: Queue, partition: int) -> int:
-        """End of what is durable: a decided publish may still be on its way to the disk."""
-        return max(self._loop.log.ends.get((queue.number, partition), 0), queue.partitions[partition].start)
 
     def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
         runs = []

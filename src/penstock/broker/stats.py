@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
 from penstock.runtime.loop import ShardLoop
 
@@ -42,6 +43,7 @@ class Stats:
             "waiting_for_retry": sum(group["waiting_for_retry"] for group in groups),
             "dead": sum(entry["dead"] for entry in partitions),
             "oldest_age_ms": self._oldest_age_ms(queue),
+            "window_opens_at_ms": windows.opens_at(queue, self._loop.now_ms()) if queue.config.window_ms else None,
             "totals": self._loop.counters.of(queue.number).as_dict(),
             "rates": self._rates(queue.number),
             "partitions": partitions,

@@ -67,6 +67,8 @@ class ReadReply(NamedTuple):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: int = 0
+    """Offsets that were asked for and are below the start: retention has removed them."""
 
 
 class Touched(NamedTuple):

@@ -8,9 +8,9 @@ Without I/O:
     _terms      what a consumer asks for                         _numbers    sequence numbers
     _retry      when to try again                                _http1      requests and responses
 With asyncio:
-    _pool, _carrier, _producer, _consumer, _message, _client
+    _pool, _carrier, _producer, _consumer, _message, _scope, _schedules, _client
 Blocking:
-    _sync_pool, _sync_carrier, _sync_consumer, _sync_message, _sync
+    _sync_pool, _sync_carrier, _sync_consumer, _sync_message, _sync_scope, _sync_schedules, _sync
 """
 
 from penstock.client._calls import ProducerSeq
@@ -19,6 +19,8 @@ from penstock.client._consumer import BatchConsumer, Consumer
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._message import Message, MessageBatch
 from penstock.client._published import Published, PublishedMessage
+from penstock.client._schedules import Schedules
+from penstock.client._scope import Scope
 
 __all__ = [
     "BatchConsumer",
@@ -31,5 +33,7 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Schedules",
+    "Scope",
     "StoredMessage",
 ]

@@ -11,7 +11,7 @@ from penstock.client._frames import milliseconds
 from penstock.client._leases import Span, stale_spans
 from penstock.client._retry import Retry
 from penstock.errors import InvalidRequest
-from penstock.ids import QueuePath, check_group
+from penstock.ids import check_group
 from penstock.wire.delivery import Settled
 
 POLL_S = 20.0
@@ -25,7 +25,8 @@ assert POLL_S * 1000 <= limits.WAIT_MS_MAX
 
 
 class Terms(NamedTuple):
-    queue: QueuePath
+    queue: str
+    """Or the scope."""
     group: str
     size: int
     """Most messages to hold unhandled."""
@@ -33,11 +34,13 @@ class Terms(NamedTuple):
     wait_s: float | None
     """End after this long without a message; None: never."""
     consumer: str
+    in_scope: bool = False
 
     def lease(self, held: int, wait_ms: int, ack: Sequence[str]) -> calls.Call[calls.Leased]:
         """The call for more, with `held` messages still at hand."""
         return calls.lease(
             self.queue,
+            in_scope=self.in_scope,
             group=self.group,
             max=self.size - held,
             lease_ms=self.lease_ms,
@@ -55,7 +58,14 @@ class Terms(NamedTuple):
 
 
 def make_terms(
-    queue: QueuePath, *, group: str, size: tuple[str, int], lease: float, wait: float | None, consumer: str
+    queue: str,
+    *,
+    group: str,
+    size: tuple[str, int],
+    lease: float,
+    wait: float | None,
+    consumer: str,
+    in_scope: bool = False,
 ) -> Terms:
     """`size` comes with the name that the caller knows it by. Raises InvalidRequest for what no server would take."""
     name, most = size
@@ -68,7 +78,7 @@ def make_terms(
     if wait is not None:
         milliseconds("wait", wait, limits.DELAY_MS_MAX)
     lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
-    return Terms(queue, check_group(group), most, lease_ms, wait, consumer)
+    return Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope)
 
 
 def receipts_of(spans: Sequence[Span]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop
 
+from penstock.core import windows
 from penstock.core.agenda import Read, unread
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
 
@@ -34,6 +35,10 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
                 shard.overdue_partitions[queue, partition_number] = None
             partition.armed = NEVER_MS
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
+            if partition.window is not None or shard.queues[queue].config.window_ms:
+                woken.add(queue)
+                opening = windows.opens_at(shard.queues[queue], now_ms)
+                upcoming += [] if opening is None else [opening]
             if upcoming:
                 shard.arm(min(upcoming), queue, partition_number)
         elif group in partition.progress:
@@ -49,6 +54,11 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
         if lease is not None and any(run.deadline <= now_ms for run in lease.held):
             shard.overdue.append(lease_id)
             woken.add(lease.queue)
+    while shard.alarms and shard.alarms[0][0] <= now_ms:
+        due, name = heappop(shard.alarms)
+        schedule = shard.schedules.get(name)
+        if schedule is not None and not schedule.paused and schedule.next is not None and schedule.wakes_at() == due:
+            shard.due_schedules[name] = None
     return woken
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records
+from penstock.core import readers, records, schedules, windows
 from penstock.core.bits import OffsetBits
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.dispatch import open_desk
@@ -62,6 +62,8 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         _grow(queue)
     if before.indexed or queue.config.indexed:
         _change_order(shard, queue)
+    if before.window_ms or record.config.window_ms:
+        windows.configured(shard, queue, before, record.at)
 
 
 def _grow(queue: Queue) -> None:
@@ -172,6 +174,8 @@ def _published(shard: Shard, record: records.Published) -> None:
         _note_expiries(shard, queue, record)
     if config.indexed:
         _put_in_order(partition, record)
+    if config.window_ms:
+        windows.note_published(shard, queue, partition, first, record.at)
     if columns & layout.MAX_RETRIES:
         for row, budget in enumerate(batch.integers(layout.MAX_RETRIES)):
             if budget >= 0:
@@ -268,6 +272,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
             held.append(Held(first, stop, attempt, deadline))
             if progress.desk is not None:
                 progress.desk.leased(first, stop)
+    if queue.config.window_ms:
+        windows.note_leased(shard, queue, record)
     if record.settled:
         _move_start(queue, partition)
         return
@@ -427,5 +433,11 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Expired: _ended,
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
+    records.OffsetsKept: readers.apply_kept,
+    records.ScheduleSet: schedules.apply_set,
+    records.SchedulePaused: schedules.apply_paused,
+    records.ScheduleRemoved: schedules.apply_removed,
+    records.ScheduleFired: schedules.apply_fired,
+    records.ScheduleRefused: schedules.apply_refused,
 }
 assert set(_APPLY) == set(records.KINDS)

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
+from penstock.core.records import ScheduleSpec
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -80,6 +81,17 @@ class Lease(NamedTuple):
     consumer: str = ""
 
 
+class LeaseScope(NamedTuple):
+    """From the queues of a scope, `namespace` or `namespace/task`: as many leases as it takes."""
+
+    scope: str
+    group: str
+    max: int
+    nonce: int
+    lease_ms: int | None = None
+    consumer: str = ""
+
+
 class LeasedRun(msgspec.Struct, frozen=True):
     queue: int
     partition: int
@@ -90,6 +102,8 @@ class LeasedRun(msgspec.Struct, frozen=True):
     nonce: int
     deadline: int
     settled: bool
+    path: str = ""
+    """Of the queue, where the caller did not name it."""
 
 
 class Claim(NamedTuple):
@@ -151,6 +165,43 @@ class Reschedule(NamedTuple):
     due: int
 
 
+# -- readers ----------------------------------------------------------------------------------------------------
+
+
+class KeepOffsets(NamedTuple):
+    """Remember where a reader is; without offsets, only that it is still there."""
+
+    queue: int
+    client: str
+    offsets: dict[int, int]
+
+
+class ForgetOffsets(NamedTuple):
+    queue: int
+    client: str
+
+
+# -- schedules --------------------------------------------------------------------------------------------------
+
+
+class SetSchedule(NamedTuple):
+    """Create the schedule or change it."""
+
+    name: str
+    spec: ScheduleSpec
+
+
+class PauseSchedule(NamedTuple):
+    """Stop firing, or go on with it."""
+
+    name: str
+    paused: bool
+
+
+class RemoveSchedule(NamedTuple):
+    name: str
+
+
 # -- time -------------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +213,12 @@ class Open(NamedTuple):
 class Tick(NamedTuple):
     """Time has passed. What ended because of it becomes facts like any other."""
 
+    short_of_space: bool = False
+    """Nothing may be published now: what room is left is for finishing messages."""
+
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | Open | Tick
+    | Extend | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | KeepOffsets | ForgetOffsets
 )  # fmt: skip

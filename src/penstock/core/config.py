@@ -74,7 +74,8 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
     ("lease_ms", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     ("max_retries", 0, limits.RETRIES_MAX),
     ("delay_ms", 0, limits.DELAY_MS_MAX),
-    ("window_ms", 0, 0),
+    ("window_ms", 0, limits.WINDOW_MS_MAX),
+    ("window_max_wait_ms", 0, limits.DELAY_MS_MAX),
     ("ttl_ms", 1, limits.TTL_MS_MAX),
     ("max_messages", 1, 2**53),
     ("max_payload_bytes", 1, limits.PAYLOAD_BYTES_MAX),
@@ -95,8 +96,6 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise _refused(name, f"{value} is outside {low} to {high}")
-    if config.window_max_wait_ms is not None:
-        raise _refused("window_max_wait_ms", "window buffers are not supported yet")
     _check_order(config)
     backoff, retention = config.backoff, config.retention
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, settling, waiting
+from penstock.core import commands, queues, readers, schedules, settling, waiting
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -40,4 +40,9 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
     commands.Tick: waiting.tick,
+    commands.KeepOffsets: readers.keep,
+    commands.ForgetOffsets: readers.forget,
+    commands.SetSchedule: schedules.set_schedule,
+    commands.PauseSchedule: schedules.pause,
+    commands.RemoveSchedule: schedules.remove,
 }

@@ -8,7 +8,7 @@ from heapq import heappop
 import msgspec
 
 from penstock import limits
-from penstock.core import commands, records
+from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.line import PARTITION_BITS, PARTITION_MASK
 from penstock.core.records import Record
@@ -27,6 +27,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     group = queue.groups.get(command.group)
     if group is None:
         return _first_lease(queue, command, now_ms)
+    if config.window_ms and not windows.is_open(queue, group, now_ms):
+        return Decision([], [])
     if config.indexed:
         return _lease_in_order(shard, queue, group, command, now_ms, fit)
     settled = config.delivery == "at_most_once"
@@ -76,7 +78,7 @@ def _may_begin(queue: Queue, group: int, number: int) -> bool:
         if number >= len(ends):
             for older, end in enumerate(ends):
                 progress = queue.partitions[older].progress[group]
-                if _past_exceptions(progress, progress.cursor) < end:
+                if progress.on_path(progress.cursor) < end:
                     return False
     return True
 
@@ -137,7 +139,7 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
     cursor, end, ready = progress.cursor, partition.end, progress.ready
     while wanted > 0:
         if progress.skip or progress.done:
-            cursor = _past_exceptions(progress, cursor)
+            cursor = progress.on_path(cursor)
         if ready and ready[0] < cursor:
             offset = heappop(ready)
             if not progress.may_deliver(partition, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
@@ -158,13 +160,6 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
             runs += (offset, count, attempt)
         wanted -= count
     return runs
-
-
-def _past_exceptions(progress: Progress, cursor: int) -> int:
-    """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
-    while (past := progress.done.past(progress.skip.past(cursor))) != cursor:
-        cursor = past
-    return cursor
 
 
 def _cut_to_fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.dispatch import open_desks
+from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
 
 
@@ -10,6 +11,9 @@ def rebuild(shard: Shard) -> None:
     """Every soft field of the shard."""
     shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
     shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    shard.alarms, shard.due_schedules = [], {}
+    for schedule in shard.schedules.values():
+        arm(shard, schedule)
     for queue in shard.queues.values():
         rebuild_queue(shard, queue)
 
@@ -20,7 +24,7 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
     for number, partition in enumerate(queue.partitions):
         partition.armed = NEVER_MS
         upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
-        if partition.overdue:
+        if partition.overdue or partition.window is not None:
             upcoming.append(shard.now_ms)
         if upcoming:
             shard.arm(min(upcoming), queue.number, number)

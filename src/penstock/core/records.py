@@ -147,6 +147,76 @@ class Rescheduled(Fact, frozen=True, tag="rescheduled"):
     due: int
 
 
+class OffsetsKept(Fact, frozen=True, tag="offsets"):
+    """Where a reader of the log has come to, in every partition it named; nothing: it is forgotten."""
+
+    queue: int
+    client: str
+    offsets: list[int]
+    """Flat pairs: partition, offset to read on from."""
+
+
+class Template(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The message that a schedule publishes."""
+
+    payload: bytes
+    is_json: bool = False
+    key: str = ""
+    priority: int = 0
+    headers: dict[str, str] = {}
+    ttl_ms: int | None = None
+    max_retries: int | None = None
+    tenant: str = ""
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a schedule publishes, where and when, as its owner wants it."""
+
+    queue: str
+    cron: str
+    message: Template
+    timezone: str = "UTC"
+    catch_up: Literal["latest", "all", "none"] = "latest"
+    starts_at: int | None = None
+    ends_at: int | None = None
+
+
+class ScheduleSet(Fact, frozen=True, tag="schedule"):
+    """A schedule was created or changed. `next` is the fire time it is at now; None: it has ended."""
+
+    name: str
+    spec: ScheduleSpec
+    next: int | None = None
+
+
+class SchedulePaused(Fact, frozen=True, tag="schedule_paused"):
+    name: str
+    paused: bool
+
+
+class ScheduleRemoved(Fact, frozen=True, tag="schedule_removed"):
+    name: str
+
+
+class ScheduleFired(Fact, frozen=True, tag="schedule_fired"):
+    """These fire times have their messages, which are published in the same decision; the schedule is at `next`."""
+
+    name: str
+    times: list[int]
+    next: int | None = None
+    skipped_from: int = 0
+    """Fire times from here up to the first of `times` (or to `next`, if there is none) were missed and have none."""
+
+
+class ScheduleRefused(Fact, frozen=True, tag="schedule_refused"):
+    """The message of the fire time it is at could not be published. Nothing is lost; it is tried again."""
+
+    name: str
+    code: str
+    error: str
+    retry_at: int
+
+
 class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
@@ -158,9 +228,11 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
     | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+    | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
     Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+    ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
 )  # fmt: skip

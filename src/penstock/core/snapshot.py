@@ -24,7 +24,19 @@ from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.slices import Later, Rows, encoded, plain
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
+from penstock.core.state import (
+    DeadLetter,
+    Held,
+    KeptOffsets,
+    Lease,
+    Partition,
+    Progress,
+    Queue,
+    Retry,
+    Schedule,
+    Shard,
+    Window,
+)
 
 COMPARABLE = 1
 """Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
@@ -64,6 +76,7 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
+        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
     }
 
 
@@ -87,6 +100,9 @@ def load(values: dict[str, Any]) -> Shard:
         shard.leases[lease.id] = lease
         for run in lease.held:
             shard.queues[lease.queue].partitions[lease.partition].progress[lease.group].leased.add(run.first, run.stop)
+    for entry in values.get("schedules", ()):
+        schedule = msgspec.convert(entry, Schedule)
+        shard.schedules[schedule.name] = schedule
     rebuild(shard)
     return shard
 
@@ -101,6 +117,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "growths": list(queue.growths),
         "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
         "producers": [_dump_producer(name, entry) for name, entry in queue.dedup.producers.items()],
+        "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "partitions": [
             _dump_partition(partition, now_ms, form, read, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
@@ -122,6 +139,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         producer.remember(
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
+    for client, offsets, used_at in entry.get("readers", ()):
+        queue.readers[client] = KeptOffsets(dict(offsets), used_at)
     queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
     return queue
 
@@ -162,6 +181,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         **agendas,
         "max_retries": _items(partition.max_retries, form),
         "dead": _items(partition.dead, form, lambda place, letter: (*place, letter)),
+        "window": partition.window,
         "progress": [
             (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
         ],
@@ -190,6 +210,8 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
     partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
+    window = values.get("window")
+    partition.window = None if window is None else msgspec.convert(window, Window)
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
     return partition

@@ -30,6 +30,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup
 from penstock.core.ranges import RangeSet
+from penstock.core.records import ScheduleSpec
 from penstock.core.traits import Traits
 
 if TYPE_CHECKING:
@@ -170,6 +171,12 @@ class Progress:
         for offset in range(first, stop):
             heappush(self.ready, offset)
 
+    def on_path(self, cursor: int) -> int:
+        """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
+        while (past := self.done.past(self.skip.past(cursor))) != cursor:
+            cursor = past
+        return cursor
+
     def may_deliver(self, partition: Partition, offset: int, now_ms: int | None) -> bool:
         """False for entries that were settled, leased, moved to later or taken away since they were reported ready.
 
@@ -213,12 +220,24 @@ class Progress:
                 self.push_ready(gap_first, gap_stop)
 
 
+class Window(msgspec.Struct):
+    """When messages of a queue with a window buffer were published; see `windows.py`. Hard, all of it."""
+
+    newest_at: int
+    mark_from: int
+    """Since when publishes share the latest mark."""
+    marks: list[tuple[int, int]]
+    """(first offset, time): from this offset up to the next mark, published at this time or a little earlier."""
+    flushed: dict[int, int] = {}
+    """Group -> offset: what is below may go, because the oldest of it had waited long enough."""
+
+
 class Partition:
     """One ordered part of a queue."""
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start", "traits",
+        "schedule", "scheduled", "start", "traits", "window",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig) -> None:
@@ -241,6 +260,7 @@ class Partition:
         """Messages with a retry budget of their own."""
         self.dead: dict[tuple[int, int], DeadLetter] = {}
         """(group, offset) -> why."""
+        self.window: Window | None = None
         # Soft.
         self.overdue: list[tuple[int, int]] = []
         """Ranges past their time to live, to be expired at the next tick."""
@@ -299,9 +319,17 @@ class Partition:
         return RangeSet(sorted(alive))
 
 
+class KeptOffsets(msgspec.Struct):
+    """Where a reader of the log is: partition -> the offset to read on from. Hard, all of it."""
+
+    offsets: dict[int, int]
+    used_at: int
+
+
 class Queue:
     __slots__ = (
-        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "number", "partitions", "path", "turn",
+        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "number", "partitions", "path", "readers",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
@@ -315,6 +343,8 @@ class Queue:
         self.dedup = Dedup()
         self.growths: list[list[int]] = []
         """Where the partitions ended each time that more were added: keys have moved from there to the new ones."""
+        self.readers: dict[str, KeptOffsets] = {}
+        """By the name they gave themselves, least recently used first."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""
@@ -341,12 +371,45 @@ class Queue:
         return max(progress.undone(partition.end) for progress in partition.progress.values())
 
 
+class Schedule(msgspec.Struct):
+    """A calendar that publishes, and the fire time it is at. Hard, all of it."""
+
+    name: str
+    spec: ScheduleSpec
+    created_at: int
+    changed_at: int = 0
+    paused: bool = False
+    next: int | None = None
+    """Has no message yet; all before it have theirs, or were skipped. None: there is none to come."""
+    not_before: int = 0
+    """Not to be looked at sooner: it was refused, or has much to make up for."""
+    fired: int = 0
+    last_fire: int | None = None
+    skipped_from: int = 0
+    skipped_until: int = 0
+    """The latest stretch of fire times that have no message; the second is not part of it."""
+    refused_at: int = 0
+    """Since when it cannot publish; 0 if it can."""
+    refusals: int = 0
+    error_code: str = ""
+    error: str = ""
+
+    def wakes_at(self) -> int:
+        assert self.next is not None
+        return max(self.next, self.not_before)
+
+    def hopeful(self) -> None:
+        """Nothing is known to be in its way."""
+        self.not_before = self.refused_at = self.refusals = 0
+        self.error_code = self.error = ""
+
+
 class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
-        "overdue_partitions", "paths", "queues", "term", "timers",
+        "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
+        "now_ms", "overdue", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -360,7 +423,12 @@ class Shard:
         self.leases: dict[int, Lease] = {}
         self.next_lease = 1
         self.last_id = 0
+        self.schedules: dict[str, Schedule] = {}
         # Soft.
+        self.alarms: list[tuple[int, str]] = []
+        """Heap of (due, schedule); stale entries are dropped when they come up."""
+        self.due_schedules: dict[str, None] = {}
+        """Schedules whose fire time has come, to be fired at the next ticks."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []
@@ -379,11 +447,12 @@ class Shard:
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
             self.timers[0][0] if self.timers else NEVER_MS,
+            self.alarms[0][0] if self.alarms else NEVER_MS,
         )
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions)
+        return bool(self.overdue or self.overdue_partitions or self.due_schedules)
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""

@@ -295,6 +295,25 @@ class MessageLog:
             piece += 1
         return None
 
+    def offset_from_id(self, queue: int, partition: int, message_id: int) -> int | None:
+        """The first stored offset whose message has this id or a later one; None if there is none."""
+        index = self.indexes.get((queue, partition))
+        if index is None:
+            return None
+        piece = max(0, index.with_id(message_id))
+        while piece < len(index):
+            for record in self._piece((queue, partition), piece):
+                if record.id + record.batch.count > message_id:
+                    return record.offset + max(0, message_id - record.id)
+            piece += 1
+        return None
+
+    def published_at(self, queue: int, partition: int, offset: int) -> int | None:
+        """When this message was published; None if it is not stored."""
+        for run in self.runs(queue, partition, offset, offset + 1):
+            return run.record.at
+        return None
+
     def find(self, queue: int, partition: int, message_id: int) -> int | None:
         """The offset of the message with this id, if it is still stored. Reads at most one piece, and mostly none."""
         index = self.indexes.get((queue, partition))

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from penstock import limits
 from penstock.clock import Clock
 from penstock.core import commands
@@ -25,7 +27,10 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record
+from penstock.core.decision import Decision
+from penstock.core.leasing import Fit
+from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record, ScheduleRefused
+from penstock.core.scopes import Scopes, scopes_over
 from penstock.core.state import NEVER_MS, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
@@ -98,6 +103,7 @@ class ShardLoop:
         self._reload = reload
         self._read_far = partial(read_chunk, journal)
         self._waiters = Waiters()
+        self._scopes = Scopes(shard, log.published_at)
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self._pile: deque[Parked] = deque()
@@ -135,7 +141,7 @@ class ShardLoop:
             self._arm_timer()
         return future
 
-    def lease(self, command: commands.Lease, wait_ms: int) -> asyncio.Future[Any]:
+    def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
         """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
         self._advance(self._clock.now_ms())
@@ -186,7 +192,7 @@ class ShardLoop:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def _admit(self, command: Command) -> None:
+    def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
         if self._shut or (self.closing and type(command) is commands.Publish):
@@ -198,8 +204,13 @@ class ShardLoop:
         if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) is commands.Publish):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
         if type(command) is commands.Publish and self.journal.short_of_space:
-            self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
+            self._check_space()
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
+
+    def _check_space(self) -> None:
+        """Somebody wanted to publish and could not: is there room again?"""
+        if self.journal.short_of_space and self._space_check is None:
+            self._space_check = asyncio.ensure_future(self._look_for_space())
 
     async def _look_for_space(self) -> None:
         try:
@@ -220,11 +231,16 @@ class ShardLoop:
         while self.shard.next_deadline_ms() <= now_ms:
             woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
-                decision = decide(self.shard, commands.Tick(), now_ms)
+                decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
                 self._park(decision.records, None, None)
+                # A schedule may have fired.
+                woken.update(record.queue for record in decision.records if type(record) is Published)
+                if any(type(record) is ScheduleRefused for record in decision.records):
+                    self._check_space()
         for queue in woken:
-            if self._waiters.has(queue):
-                self._waiters.serve(queue, self._grant)
+            if self._scopes:
+                self._scopes.stir(queue)
+            self._offer(queue)
         self._arm_timer()
 
     def _advance_shard(self, now_ms: int) -> set[int]:
@@ -261,15 +277,12 @@ class ShardLoop:
 
     # -- delivery -----------------------------------------------------------------------------------------------------
 
-    def _grant(self, command: commands.Lease, future: asyncio.Future[Any]) -> bool:
+    def _grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
         """Try to lease for this caller; False if there is nothing for them now."""
+        if isinstance(command, commands.LeaseScope):
+            return self._grant_scope(command, future)
         try:
-            now_ms = self._clock.now_ms()
-            decision = decide(self.shard, command, now_ms, self.log.fit)
-            if decision.reply is None:
-                # The group began with this call; ask again, now that it exists.
-                self._park(decision.records, None, None)
-                decision = decide(self.shard, command, now_ms, self.log.fit)
+            decision = self._decide_lease(command, self._clock.now_ms(), self.log.fit)
         except PenstockError as error:
             future.set_exception(error)
             return True
@@ -279,14 +292,70 @@ class ShardLoop:
         self._arm_timer()
         return True
 
+    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit) -> Decision:
+        decision = decide(self.shard, command, now_ms, fit)
+        if decision.reply is None:
+            # The group began with this call; ask again, now that it exists.
+            self._park(decision.records, None, None)
+            decision = decide(self.shard, command, now_ms, fit)
+        return decision
+
+    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+        """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
+        now_ms = self._clock.now_ms()
+        granted: list[commands.LeasedRun] = []
+        wanted, room = command.max, limits.LEASE_REPLY_BYTES_MAX
+
+        def fit(queue: int, partition: int, first: int, stop: int, most: int) -> tuple[int, int]:
+            nonlocal room
+            inside, used = self.log.fit(queue, partition, first, stop, min(most, room))
+            room -= used
+            return inside, used
+
+        while wanted > 0 and room > 0:
+            queue = self._scopes.next_queue(command.scope, command.group, now_ms)
+            if queue is None:
+                break
+            lease = commands.Lease(
+                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer
+            )  # fmt: skip
+            try:
+                decision = self._decide_lease(lease, now_ms, fit)
+            except PenstockError as error:
+                if granted:
+                    break
+                future.set_exception(error)
+                return True
+            if not decision.reply:
+                self._scopes.exhausted(command.scope, command.group, queue)
+                continue
+            path = self.shard.queues[queue].path
+            runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
+            self._park(decision.records, runs, None)
+            granted += runs
+            wanted -= sum(run.count for run in runs)
+        if granted:
+            self._park_answer(granted, future)
+            self._arm_timer()
+        return bool(granted)
+
     def _serve_waiters(self, made: list[Record]) -> None:
         for record in made:
             queue = getattr(record, "queue", None)
-            if queue is not None and self._waiters.has(queue):
+            if queue is not None:
                 if isinstance(record, QueueDeleted):
                     self._waiters.dismiss(queue)
                 else:
-                    self._waiters.serve(queue, self._grant)
+                    self._offer(queue)
+
+    def _offer(self, queue: int) -> None:
+        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked."""
+        if self._waiters.has(queue):
+            self._waiters.serve(queue, self._grant)
+        if self._waiters.in_scopes and queue in self.shard.queues:
+            for scope in scopes_over(self.shard.queues[queue].path):
+                if self._waiters.has(scope):
+                    self._waiters.serve(scope, self._grant)
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -295,6 +364,8 @@ class ShardLoop:
         for record in made:
             apply(self.shard, record)
             self.counters.note(record)
+            if self._scopes:
+                self._scopes.note(record)
             head, attached = encode(record)
             at = parked.size
             parked.size += len(head)
@@ -318,6 +389,15 @@ class ShardLoop:
             return
         self._pile.append(parked)
         self._pile_bytes += parked.size
+        self._idle.clear()
+        self._work.set()
+
+    def _park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
+        """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
+        parked = Parked(granted, future)
+        parked.leaving = granted
+        self._leaving[parked] = None
+        self._pile.append(parked)
         self._idle.clear()
         self._work.set()
 
@@ -428,6 +508,7 @@ class ShardLoop:
             return
         try:
             self.shard, self.log, self._writer = await self._reload()
+            self._scopes = Scopes(self.shard, self.log.published_at)
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return

@@ -12,27 +12,29 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
-from penstock.core.commands import Lease
+from penstock.core.commands import Lease, LeaseScope
 from penstock.errors import Unavailable
 
 
 class Waiter:
     __slots__ = ("command", "future", "timer")
 
-    def __init__(self, command: Lease, future: asyncio.Future[Any]):
+    def __init__(self, command: Lease | LeaseScope, future: asyncio.Future[Any]):
         self.command = command
         self.future = future
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Waiters:
-    """Parked leases of one shard, by queue and group."""
+    """Parked leases of one shard, by queue or scope, and by group."""
 
     def __init__(self) -> None:
-        self._parked: dict[int, dict[str, deque[Waiter]]] = {}
+        self._parked: dict[int | str, dict[str, deque[Waiter]]] = {}
         self.count = 0
+        self.in_scopes = 0
+        """How many of them wait for any queue of a scope."""
 
-    def park(self, command: Lease, wait_ms: int) -> asyncio.Future[Any]:
+    def park(self, command: Lease | LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
         """A future that gets a lease, or an empty answer when the wait is over."""
         if self.count >= limits.WAITERS_MAX:
             raise Unavailable(
@@ -41,14 +43,15 @@ class Waiters:
         loop = asyncio.get_running_loop()
         waiter = Waiter(command, loop.create_future())
         waiter.timer = loop.call_later(wait_ms / 1000, _give_up, waiter)
-        self._parked.setdefault(command.queue, {}).setdefault(command.group, deque()).append(waiter)
+        self._parked.setdefault(_place(command), {}).setdefault(command.group, deque()).append(waiter)
         self.count += 1
+        self.in_scopes += type(command) is LeaseScope
         waiter.future.add_done_callback(lambda _: self._left(waiter))
         return waiter.future
 
-    def serve(self, queue: int, grant: Callable[[Lease, asyncio.Future[Any]], bool]) -> None:
-        """Offer what is ready in this queue; `grant` says whether the waiter got something."""
-        for waiting in list(self._parked.get(queue, {}).values()):
+    def serve(self, place: int | str, grant: Callable[[Lease | LeaseScope, asyncio.Future[Any]], bool]) -> None:
+        """Offer what is ready in this queue or scope; `grant` says whether the waiter got something."""
+        for waiting in list(self._parked.get(place, {}).values()):
             while waiting:
                 waiter = waiting[0]
                 if waiter.future.done():
@@ -59,8 +62,8 @@ class Waiters:
                 waiting.popleft()
                 self._settled(waiter)
 
-    def has(self, queue: int) -> bool:
-        return queue in self._parked
+    def has(self, place: int | str) -> bool:
+        return place in self._parked
 
     def dismiss(self, queue: int | None = None, error: Exception | None = None) -> None:
         """Answer everyone (or everyone of one queue): empty, or with an error."""
@@ -80,9 +83,11 @@ class Waiters:
             waiter.timer.cancel()
             waiter.timer = None
             self.count -= 1
+            self.in_scopes -= type(waiter.command) is LeaseScope
 
     def _left(self, waiter: Waiter) -> None:
-        groups = self._parked.get(waiter.command.queue)
+        place = _place(waiter.command)
+        groups = self._parked.get(place)
         waiting = groups.get(waiter.command.group) if groups else None
         if waiter.timer is not None:
             self._settled(waiter)
@@ -92,7 +97,11 @@ class Waiters:
         if groups is not None and waiting is not None and not waiting:
             del groups[waiter.command.group]
             if not groups:
-                del self._parked[waiter.command.queue]
+                del self._parked[place]
+
+
+def _place(command: Lease | LeaseScope) -> int | str:
+    return command.queue if type(command) is Lease else command.scope  # type: ignore[union-attr]
 
 
 def _give_up(waiter: Waiter) -> None:

@@ -11,6 +11,9 @@ comparison and regenerating is writing the result back.
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
+    schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
+    pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
+    keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
@@ -31,7 +34,8 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.records import Record
+from penstock.core.records import Record, ScheduleSpec, Template
+from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
 from penstock.errors import PenstockError
@@ -44,7 +48,7 @@ _INTEGERS = {
     "max_retries": layout.MAX_RETRIES,
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
-_TIMES = frozenset({"at", "due"})
+_TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from"})
 _LISTS = frozenset({"seqs"})
 
 
@@ -225,6 +229,43 @@ class Script:
     def _do_delete(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.DeleteQueue(self._queue(words[0])))
 
+    def _do_schedule(self, words: list[str], options: dict[str, str]) -> None:
+        name, queue, payload = words
+        spec = ScheduleSpec(
+            parse_queue(queue),
+            options["cron"],
+            Template(payload.encode()),
+            options.get("timezone", "UTC"),
+            options.get("catch_up", "latest"),  # type: ignore[arg-type]
+            self.now_ms + int(options["starts_in"]) if "starts_in" in options else None,
+            self.now_ms + int(options["ends_in"]) if "ends_in" in options else None,
+        )
+        self._submit(commands.SetSchedule(name, spec))
+
+    def _do_pause(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.PauseSchedule(words[0], True))
+
+    def _do_resume(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.PauseSchedule(words[0], False))
+        self._let_time_work()
+
+    def _do_unschedule(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.RemoveSchedule(words[0]))
+
+    def _do_next(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        schedule = self.shard.schedules[words[0]]
+        times = ", ".join(self._time(time) for time in upcoming(schedule, 3)) or "never again"
+        self._out.append(f"next {times}" + (f", failing: {schedule.error}" if schedule.error else ""))
+
+    def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))
+        if kept is not None:
+            told = " ".join(f"{partition}:{offset}" for partition, offset in sorted(kept.offsets.items()))
+            self._out.append(f"{words[1]} is at {told or 'nothing'} since {self._time(kept.used_at)}")
+
+    def _do_forget(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.ForgetOffsets(self._queue(words[0]), words[1]))
+
     def _do_time(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self.now_ms += int(words[0])
         self._let_time_work()
@@ -318,6 +359,10 @@ class Script:
                 told.append(f"payloads={','.join(payload.decode() for payload in value.payloads())}")
             elif name in _TIMES:
                 told.append(f"{name}={value - START_MS:+d}")
+            elif name == "times":
+                told.append(f"times={','.join(f'{time - START_MS:+d}' for time in value)}")
+            elif isinstance(value, ScheduleSpec):
+                told.append(f"queue={value.queue} cron={value.cron!r} catch_up={value.catch_up}")
             elif name == "config":
                 given, general = _flat(msgspec.to_builtins(value)), _flat(msgspec.to_builtins(type(value)()))
                 told += [f"{key}={given[key]}" for key in given if given[key] != general[key]]

@@ -44,6 +44,7 @@ class ReadMeta(msgspec.Struct):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: int = 0
 
 
 _encoder = msgspec.json.Encoder()

@@ -24,7 +24,22 @@ QueueName: TypeAlias = Annotated[
         extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN}){{0,2}}$"},
     ),
 ]
+ScopeName: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="`namespace` or `namespace/task`: all queues in it, higher `queue_priority` first, then older.",
+        examples=["email", "email/notifications"],
+        extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN})?$"},
+    ),
+]
 GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
+ClientId: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="The name that a reader of the log gave itself.",
+        extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"},
+    ),
+]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
 ]
@@ -148,7 +163,7 @@ class PublishFrameQuery(Request):
 
 class LeaseRequest(Request):
     queue: QueueName | None = None
-    scope: QueueName | None = None
+    scope: ScopeName | None = None
     group: GroupName = "default"
     max: Annotated[int, Meta(ge=1, le=limits.LEASE_MESSAGES_MAX)] = 1
     wait_ms: WaitMs = 0
@@ -158,8 +173,6 @@ class LeaseRequest(Request):
 
     def __post_init__(self) -> None:
         _exactly_one(self, "queue", "scope")
-        if self.scope is not None:
-            raise InvalidRequest("scopes are not supported yet; name a queue", details={"field": "scope"})
 
 
 class AckRequest(Request):
@@ -215,13 +228,19 @@ class ReadQuery(Request):
     offset: Annotated[
         str,
         Meta(
-            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
-            description="An offset, `earliest`, `latest`, or `at:<epoch milliseconds>`.",
+            pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+            description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
+            "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
             examples=["0", "earliest", "at:1760000000000"],
         ),
     ] = "earliest"
     max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
     wait_ms: WaitMs = 0
+    client_id: ClientId | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset == "kept" and self.client_id is None:
+            raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
 
 
 class PeekQuery(Request):

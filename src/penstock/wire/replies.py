@@ -132,6 +132,7 @@ class ReadReply(msgspec.Struct):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: Annotated[int, Meta(description="Offsets that were asked for and that retention has removed.")]
 
 
 class SettleReply(msgspec.Struct):

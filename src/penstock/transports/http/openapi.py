@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import messages, replies
+from penstock.wire import messages, readers, replies, schedules
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -93,6 +94,24 @@ OPERATIONS: dict[str, Described] = {
         refusals=_DATA,
         gives_batch=True,
     ),
+    "keep_offsets": Described(
+        "Remember where a reader of the log is.",
+        readers.KeepOffsetsRequest,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
+    ),
+    "get_offsets": Described(
+        "Where a reader of the log left off.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=(404,),
+    ),
+    "forget_offsets": Described(
+        "Forget where a reader of the log is.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
+    ),
     "peek": Described(
         "The messages that would be delivered next, left where they are.",
         query=messages.PeekQuery,
@@ -120,6 +139,31 @@ OPERATIONS: dict[str, Described] = {
         "Remove the messages of a queue, with a confirmation.",
         query=messages.ConfirmQuery,
         answers=((200, replies.DestroyedReply),),
+        refusals=_DATA,
+    ),
+    "list_schedules": Described(
+        "Schedules by name.", query=schedules.SchedulesQuery, answers=((200, schedules.SchedulesReply),)
+    ),
+    "get_schedule": Described(
+        "A schedule and its next fire times.", answers=((200, schedules.ScheduleReply),), refusals=(404,)
+    ),
+    "put_schedule": Described(
+        "Create a schedule, or change it.",
+        schedules.ScheduleRequest,
+        answers=((200, schedules.ScheduleReply), (201, schedules.ScheduleReply)),
+        refusals=_DATA,
+    ),
+    "delete_schedule": Described(
+        "Remove a schedule. What it has published stays.",
+        answers=((200, schedules.ScheduleRemovedReply),),
+        refusals=_DATA,
+    ),
+    "pause_schedule": Described(
+        "Stop firing until it is resumed.", answers=((200, schedules.ScheduleReply),), refusals=_DATA
+    ),
+    "resume_schedule": Described(
+        "Go on firing; what was missed is made up for as `catch_up` says.",
+        answers=((200, schedules.ScheduleReply),),
         refusals=_DATA,
     ),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
@@ -165,6 +209,11 @@ def _operation(name: str, path: str, described: Described, references: dict[type
         parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
     if "{path}" in path:
         parameters.insert(0, _path_parameter())
+    if "{name}" in path:
+        pattern = f"^{limits.SCHEDULE_NAME_PATTERN}$"
+        parameters.insert(
+            0, {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
+        )
     if parameters:
         operation["parameters"] = parameters
     if described.body is not None:

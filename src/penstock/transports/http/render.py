@@ -136,8 +136,10 @@ def lease_meta(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) 
     return LeaseMeta(wire_runs(runs), None if results is None else list(results))
 
 
-def read_meta(runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, start_offset: int) -> ReadMeta:
-    return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset)
+def read_meta(
+    runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, start_offset: int, skipped: int
+) -> ReadMeta:
+    return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset, skipped)
 
 
 def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, publish, settle
+from penstock.transports.http import admin, consume, publish, readers, schedules, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -35,6 +35,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
     Operation("read", "GET", "/v1/read", consume.read),
+    Operation("keep_offsets", "POST", "/v1/offsets", readers.keep_offsets),
+    Operation("get_offsets", "GET", "/v1/offsets", readers.get_offsets),
+    Operation("forget_offsets", "DELETE", "/v1/offsets", readers.forget_offsets),
     Operation("peek", "GET", "/v1/peek", consume.peek),
     Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
     Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
@@ -42,6 +45,12 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("patch_queue", "PATCH", "/v1/queues/{path}", admin.patch_queue),
     Operation("delete_queue", "DELETE", "/v1/queues/{path}", admin.delete_queue),
     Operation("purge_queue", "POST", "/v1/queues/{path}/purge", admin.purge_queue),
+    Operation("list_schedules", "GET", "/v1/schedules", schedules.list_schedules),
+    Operation("get_schedule", "GET", "/v1/schedules/{name}", schedules.get_schedule),
+    Operation("put_schedule", "PUT", "/v1/schedules/{name}", schedules.put_schedule),
+    Operation("delete_schedule", "DELETE", "/v1/schedules/{name}", schedules.delete_schedule),
+    Operation("pause_schedule", "POST", "/v1/schedules/{name}/pause", schedules.pause_schedule),
+    Operation("resume_schedule", "POST", "/v1/schedules/{name}/resume", schedules.resume_schedule),
     Operation("stats", "GET", "/v1/stats", admin.stats),
     Operation("summary", "GET", "/v1/stats/summary", admin.summary),
     Operation("groups", "GET", "/v1/groups", admin.groups),
@@ -75,11 +84,18 @@ _QUEUE = _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}")
 # `…/purge` is a queue's name as well as an end of a path: what is posted to it purges, anything else means the queue.
 _QUEUE_OR_PURGE = _QUEUE | _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}" + admin.PURGE_SUFFIX)
 
+_SCHEDULE = {
+    suffix: _BY_PATH.pop(schedules.SCHEDULES_PREFIX + "{name}" + suffix)
+    for suffix in (schedules.PAUSE_SUFFIX, schedules.RESUME_SUFFIX, "")
+}
+
 
 def _methods_of(path: str) -> dict[str, Operation]:
     methods = _BY_PATH.get(path)
     if methods is not None:
         return methods
+    if path.startswith(schedules.SCHEDULES_PREFIX):
+        return next(methods for suffix, methods in _SCHEDULE.items() if path.endswith(suffix))
     if path.startswith(admin.QUEUES_PREFIX):
         return _QUEUE_OR_PURGE if path.endswith(admin.PURGE_SUFFIX) else _QUEUE
     raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")
