@@ -21,6 +21,7 @@ MessageId = NewType("MessageId", int)
 
 _SEGMENT = re.compile(limits.NAME_PATTERN)
 _GROUP = re.compile(limits.GROUP_PATTERN)
+_MEMBER = re.compile(limits.MEMBER_PATTERN)
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
@@ -49,6 +50,16 @@ def check_group(text: str) -> str:
             f"group {text[:200]!r} is not a group name: 1 to 128 letters, digits, '.', '_', ':' or '-', "
             "starting with a letter or digit",
             details={"field": "group"},
+        )
+    return text
+
+
+def check_member(text: str) -> str:
+    if not _MEMBER.fullmatch(text):
+        raise InvalidRequest(
+            f"member {text[:200]!r} is not a name for a member: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "member"},
         )
     return text
 

@@ -15,6 +15,7 @@ NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
 
 GROUP_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 CONSUMER_CHARS_MAX = 128
+MEMBER_PATTERN = GROUP_PATTERN
 
 # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -59,12 +60,21 @@ TTL_MS_MAX = DELAY_MS_MAX
 TIME_MS_MAX = 2**52
 """Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
 DEDUP_WINDOW_MS = 24 * 3_600_000
+SESSION_MS_MIN = 500
+SESSION_MS_MAX = 3_600_000
+"""A member of a group that is not heard for its session has left. Below half a second a busy machine would do that."""
+DRAIN_MS_MAX = LEASE_MS_MAX
+"""How long a member may take to finish what it holds of a partition that moves on."""
+HEARTBEATS_PER_SESSION = 4
+"""How often members are asked to be heard: one lost heartbeat, even two, costs nobody their partitions."""
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
+MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
+"""More members than partitions would have nothing to do."""
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
 PRODUCER_PUBLISHES_KEPT = 64

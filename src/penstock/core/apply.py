@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records
+from penstock.core import rebalancing, records
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -35,6 +35,7 @@ def _opened(shard: Shard, record: records.Opened) -> None:
             # Never sooner than promised: the last extension's duration may have been meant for other messages.
             run.deadline = max(run.deadline, deadline)
         heappush(shard.deadlines, (deadline, lease.id))
+    rebalancing.start_over(shard, record.at)
 
 
 def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
@@ -347,6 +348,9 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.QueueDeleted: _queue_deleted,
     records.QueuePurged: _queue_purged,
     records.GroupCreated: _group_created,
+    records.MemberJoined: rebalancing.apply_joined,
+    records.MembersLeft: rebalancing.apply_left,
+    records.HandedOver: rebalancing.apply_handed_over,
     records.Trimmed: _trimmed,
     records.Published: _published,
     records.Leased: _leased,

@@ -78,6 +78,9 @@ class Lease(NamedTuple):
     nonce: int
     lease_ms: int | None = None
     consumer: str = ""
+    member: str = ""
+    generation: int = 0
+    """The generation of the group that the member goes by."""
 
 
 class LeasedRun(msgspec.Struct, frozen=True):
@@ -136,6 +139,34 @@ class Extend(NamedTuple):
     lease_ms: int
 
 
+# -- members of groups ------------------------------------------------------------------------------------------
+
+
+class Join(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    session_ms: int
+    drain_ms: int
+
+
+class Heartbeat(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int
+    released: list[int]
+    """Partitions that it was told to give up and is done with, whatever it still holds there."""
+
+
+class Leave(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int | None = None
+    """None: whoever bears the name now."""
+
+
 # -- messages that wait -----------------------------------------------------------------------------------------
 
 
@@ -165,5 +196,5 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | Open | Tick
+    | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | Open | Tick
 )  # fmt: skip

@@ -15,7 +15,9 @@ import msgspec
 from penstock.core.agenda import Agenda
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
+from penstock.core.rebalancing import arm
 from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
 
 VERSION = 1
@@ -64,8 +66,11 @@ def load(values: dict[str, Any]) -> Shard:
 def rebuild(shard: Shard) -> None:
     """Every soft field from the hard ones."""
     shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
-    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    shard.timers, shard.overdue, shard.overdue_partitions, shard.overdue_groups = [], [], {}, {}
     for queue in shard.queues.values():
+        for group, membership in queue.memberships.items():
+            membership.armed = None
+            arm(shard, queue.number, group)
         for number, partition in enumerate(queue.partitions):
             scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
@@ -90,6 +95,7 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
         "path": queue.path,
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "memberships": [(group, *members.dump()) for group, members in sorted(queue.memberships.items())],
         "ids": [(client_id, at, *_dump_place(place)) for client_id, (at, place) in queue.dedup.ids.items()],
         "producers": [
             (
@@ -110,6 +116,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for number, name in entry["groups"]:
         queue.groups[name] = number
         queue.group_names[number] = name
+    for group, *membership in entry.get("memberships", ()):
+        queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))

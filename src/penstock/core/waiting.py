@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.core import commands, records
 from penstock.core.decision import Decision, queue_of
 from penstock.core.ranges import RangeSet
+from penstock.core.rebalancing import tick as tick_groups
 from penstock.core.records import Record
 from penstock.core.settling import fail
 from penstock.core.state import Partition, Shard
@@ -73,6 +74,9 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noqa
             if partition.overdue:
                 shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
     shard.overdue_partitions = {}
+    if shard.overdue_groups and not made:
+        # Otherwise at the next tick, which follows at once: by then the leases above have ended.
+        tick_groups(shard, now_ms, made)
     return Decision(made, None)
 
 

@@ -24,7 +24,8 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record
+from penstock.core.rebalancing import has_changed, renew_sessions
+from penstock.core.records import Leased, MemberJoined, MembersLeft, Published, QueueDeleted, QueuePurged, Record
 from penstock.core.state import NEVER_MS, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
@@ -219,6 +220,8 @@ class ShardLoop:
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(), now_ms)
                 self._park(decision.records, None, None)
+                for record in decision.records:
+                    self._recall(record)
         for queue in woken:
             if self._waiters.has(queue):
                 self._waiters.serve(queue, self._grant)
@@ -274,7 +277,21 @@ class ShardLoop:
                 if isinstance(record, QueueDeleted):
                     self._waiters.dismiss(queue)
                 else:
-                    self._waiters.serve(queue, self._grant)
+                    self._recall(record)
+                    self._waiters.serve(queue, self._grant, self._owners(record))
+
+    def _owners(self, record: Record) -> set[tuple[str, str]] | None:
+        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
+        queue = self.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
+        number: int | None = getattr(record, "partition", None)
+        if number is None or not queue.memberships:
+            return None
+        return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
+
+    def _recall(self, record: Record) -> None:
+        """Members whose partitions changed hear of it at once: their parked leases are answered."""
+        if isinstance(record, MemberJoined | MembersLeft):
+            self._waiters.recall(record.queue, lambda command: has_changed(self.shard, command))
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -419,6 +436,7 @@ class ShardLoop:
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
+        renew_sessions(self.shard, self._clock.now_ms())
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock import limits
@@ -26,10 +26,10 @@ class Waiter:
 
 
 class Waiters:
-    """Parked leases of one shard, by queue and group."""
+    """Parked leases of one shard, by queue, and by group and member: what is for one member is not for another."""
 
     def __init__(self) -> None:
-        self._parked: dict[int, dict[str, deque[Waiter]]] = {}
+        self._parked: dict[int, dict[tuple[str, str], deque[Waiter]]] = {}
         self.count = 0
 
     def park(self, command: Lease, wait_ms: int) -> asyncio.Future[Any]:
@@ -41,14 +41,24 @@ class Waiters:
         loop = asyncio.get_running_loop()
         waiter = Waiter(command, loop.create_future())
         waiter.timer = loop.call_later(wait_ms / 1000, _give_up, waiter)
-        self._parked.setdefault(command.queue, {}).setdefault(command.group, deque()).append(waiter)
+        self._parked.setdefault(command.queue, {}).setdefault(_place(command), deque()).append(waiter)
         self.count += 1
         waiter.future.add_done_callback(lambda _: self._left(waiter))
         return waiter.future
 
-    def serve(self, queue: int, grant: Callable[[Lease, asyncio.Future[Any]], bool]) -> None:
-        """Offer what is ready in this queue; `grant` says whether the waiter got something."""
-        for waiting in list(self._parked.get(queue, {}).values()):
+    def serve(
+        self,
+        queue: int,
+        grant: Callable[[Lease, asyncio.Future[Any]], bool],
+        members: Collection[tuple[str, str]] | None = None,
+    ) -> None:
+        """Offer what is ready in this queue; `grant` says whether the waiter got something.
+
+        Of those who wait as members of a group, only `members` (group and member) are asked; None: all of them.
+        """
+        for place, waiting in list(self._parked.get(queue, {}).items()):
+            if members is not None and place[1] and place not in members:
+                continue
             while waiting:
                 waiter = waiting[0]
                 if waiter.future.done():
@@ -58,6 +68,13 @@ class Waiters:
                     break
                 waiting.popleft()
                 self._settled(waiter)
+
+    def recall(self, queue: int, should: Callable[[Lease], bool]) -> None:
+        """Give an empty answer to those who had better ask again."""
+        for waiting in list(self._parked.get(queue, {}).values()):
+            for waiter in list(waiting):
+                if not waiter.future.done() and should(waiter.command):
+                    waiter.future.set_result([])
 
     def has(self, queue: int) -> bool:
         return queue in self._parked
@@ -83,16 +100,21 @@ class Waiters:
 
     def _left(self, waiter: Waiter) -> None:
         groups = self._parked.get(waiter.command.queue)
-        waiting = groups.get(waiter.command.group) if groups else None
+        place = _place(waiter.command)
+        waiting = groups.get(place) if groups else None
         if waiter.timer is not None:
             self._settled(waiter)
             # Whoever gave up is mostly the one who waited longest, so the search is short.
             if waiting is not None and waiter in waiting:
                 waiting.remove(waiter)
         if groups is not None and waiting is not None and not waiting:
-            del groups[waiter.command.group]
+            del groups[place]
             if not groups:
                 del self._parked[waiter.command.queue]
+
+
+def _place(command: Lease) -> tuple[str, str]:
+    return command.group, command.member
 
 
 def _give_up(waiter: Waiter) -> None:

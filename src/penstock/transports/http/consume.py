@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.ids import check_group
+from penstock.ids import check_group, check_member
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
@@ -28,10 +28,13 @@ async def lease(edge: Edge, request: Request) -> Answer:
     asked = parse_json(_lease_decoder, await request.json_body())
     queue = parse_queue(cast(str, asked.queue))
     group = check_group(asked.group)
+    member = "" if asked.member is None else check_member(asked.member)
+    generation = asked.generation or 0
     # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
     reply = await edge.broker.lease(
-        queue, group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
-    )
+        queue, group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, member=member,
+        generation=generation, ack=asked.ack or (),
+    )  # fmt: skip
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
         waiting = edge.broker.lease(
@@ -41,6 +44,8 @@ async def lease(edge: Edge, request: Request) -> Answer:
             wait_ms=asked.wait_ms,
             lease_ms=asked.lease_ms,
             consumer=asked.consumer,
+            member=member,
+            generation=generation,
         )
         try:
             reply = await _unless_gone(request, waiting)
@@ -51,8 +56,8 @@ async def lease(edge: Edge, request: Request) -> Answer:
     edge.metrics.delivered(reply.runs, edge.clock.now_ms())
     if request.wants_batch:
         frames = [run.batch.frame for run in reply.runs]
-        return Answer(200, encode_delivery(lease_meta(reply.runs, results), frames), BATCH_TYPE)
-    return Answer(200, lease_answer(reply.runs, results))
+        return Answer(200, encode_delivery(lease_meta(reply.runs, results, reply.generation), frames), BATCH_TYPE)
+    return Answer(200, lease_answer(reply.runs, results, reply.generation))
 
 
 async def read(edge: Edge, request: Request) -> Answer:
