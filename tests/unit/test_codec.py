@@ -127,7 +127,7 @@ def test_a_field_that_is_missing_is_refused(missing):
 
 
 def test_a_published_record_whose_attachment_is_no_batch_is_refused():
-    head, attached = encode(ALL[6])
+    head, attached = encode(EXAMPLES[records.Published][0])
     assert attached is not None
     meta = head[PREFIX.size :]
     with pytest.raises(UnknownRecord):

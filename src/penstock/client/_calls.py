@@ -23,7 +23,7 @@ from penstock.client._leased import LeasedRun
 from penstock.errors import Internal, InvalidRequest, PenstockError, RateLimited, Unavailable
 from penstock.ids import QueuePath
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, decode_delivery
-from penstock.wire.replies import ErrorReply, PublishRunsReply, SettleReply
+from penstock.wire.replies import ErrorReply, LeftReply, PublishRunsReply, SettleReply, ShareReply
 from penstock.wire.status import STATUS, error_from_code
 
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +34,8 @@ BATCH = "application/vnd.penstock.batch"
 _encode = msgspec.json.Encoder().encode
 _decode_publish_reply = msgspec.json.Decoder(PublishRunsReply).decode
 _decode_settled = msgspec.json.Decoder(SettleReply).decode
+_decode_share = msgspec.json.Decoder(ShareReply).decode
+_decode_left = msgspec.json.Decoder(LeftReply).decode
 _decode_error = msgspec.json.Decoder(ErrorReply).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -72,6 +74,8 @@ class Leased(NamedTuple):
     runs: list[LeasedRun]
     results: list[Settled]
     """The outcome of the acks that went along."""
+    generation: int | None = None
+    """Of the group, if a member asked."""
 
 
 # -- publish ----------------------------------------------------------------------------------------------------
@@ -98,18 +102,23 @@ def lease(
     wait_ms: int = 0,
     consumer: str = "",
     ack: Sequence[str] = (),
+    member: str = "",
+    generation: int = 0,
 ) -> Call[Leased]:
     body: dict[str, Any] = {"queue": queue, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
     if consumer:
         body["consumer"] = consumer
     if ack:
         body["ack"] = ack
+    if member:
+        body |= {"member": member, "generation": generation}
     return Call("POST", "/v1/lease", _read_leased, _encode(body), accept=BATCH, wait_ms=wait_ms)
 
 
 def _read_leased(response: Response) -> Leased:
     meta, batches = decode_delivery(response.body, LeaseMeta)
-    return Leased([LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)], meta.results or [])
+    runs = [LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)]
+    return Leased(runs, meta.results or [], meta.generation)
 
 
 def ack(receipts: Sequence[str]) -> Call[list[Settled]]:
@@ -139,6 +148,34 @@ def _settle(verb: str, receipts: Sequence[str], more: dict[str, Any]) -> Call[li
 
 def _read_results(response: Response) -> list[Settled]:
     return _decode_settled(response.body).results
+
+
+# -- members of groups -------------------------------------------------------------------------------------------
+
+
+def join_group(queue: QueuePath, *, group: str, member: str | None, session_ms: int, drain_ms: int) -> Call[ShareReply]:
+    body: dict[str, Any] = {"queue": queue, "group": group, "session_ms": session_ms, "drain_ms": drain_ms}
+    if member is not None:
+        body["member"] = member
+    return Call("POST", "/v1/groups/join", _read_share, _encode(body))
+
+
+def heartbeat(
+    queue: QueuePath, *, group: str, member: str, generation: int, released: Sequence[int] = ()
+) -> Call[ShareReply]:
+    body: dict[str, Any] = {"queue": queue, "group": group, "member": member, "generation": generation}
+    if released:
+        body["released"] = released
+    return Call("POST", "/v1/groups/heartbeat", _read_share, _encode(body))
+
+
+def leave_group(queue: QueuePath, *, group: str, member: str, generation: int | None) -> Call[LeftReply]:
+    body = {"queue": queue, "group": group, "member": member, "generation": generation}
+    return Call("POST", "/v1/groups/leave", lambda response: _decode_left(response.body), _encode(body))
+
+
+def _read_share(response: Response) -> ShareReply:
+    return _decode_share(response.body)
 
 
 # -- look into the log ------------------------------------------------------------------------------------------
