@@ -65,8 +65,9 @@ SESSION_MS_MAX = 3_600_000
 """A member of a group that is not heard for its session has left. Below half a second a busy machine would do that."""
 DRAIN_MS_MAX = LEASE_MS_MAX
 """How long a member may take to finish what it holds of a partition that moves on."""
-HEARTBEATS_PER_SESSION = 4
-"""How often members are asked to be heard: one lost heartbeat, even two, costs nobody their partitions."""
+HEARTBEATS_PER_SESSION = 10
+"""How often members are asked to be heard. Heartbeats cost no disk, and a member busy with what it has hears by them
+what it is to give up; and a few that are lost cost nobody their partitions."""
 
 # -- queues -----------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def test_members_share_the_partitions_and_lease_only_their_own(server, name):
     ada = join(server, name, group="g", member="ada", session_ms=5_000)
     assert ada == {
         "member": "ada", "generation": 1, "assigned": [0, 1, 2, 3], "awaited": [], "giving_up": [],
-        "session_ms": 5_000, "heartbeat_ms": 1_250,
+        "session_ms": 5_000, "heartbeat_ms": 500,
     }  # fmt: skip
     held = server.lease(name, group="g", member="ada", generation=1)
     assert {message["partition"] for message in held} == {0, 1, 2, 3}

@@ -140,7 +140,7 @@ class ShardLoop:
         future = asyncio.get_running_loop().create_future()
         if self._grant(command, future):
             return future
-        if wait_ms and not self.closing:
+        if wait_ms and not self.closing and not (command.member and has_changed(self.shard, command)):
             return self._waiters.park(command, wait_ms)
         self._park([], [], future)
         return future
