@@ -254,7 +254,11 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
                     lease.consumer,
                 )  # fmt: skip
-                heappush(progress.waiting, (record.due, offset))
+                if record.due <= record.at:
+                    # At once means before anything that is asked for at the same moment.
+                    heappush(progress.ready, offset)
+                else:
+                    heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
