@@ -66,7 +66,7 @@ class Attendant:
         """Some adopt what they hear at once, some later; some fall silent for a while, or for good."""
         rng = self._rng
         while not seat.lost:
-            await asyncio.sleep(rng.choice((0.3, 0.3, 1.0, 1.0, 3.0, 9.0)))
+            await asyncio.sleep(rng.choice((0.5, 1.0, 2.0, 2.0, 4.0, 9.0)))
             await self._heartbeat(seat, adopts=rng.random() < 0.7)
 
     async def _heartbeat(self, seat: Seat, *, adopts: bool) -> None:
@@ -110,7 +110,7 @@ class Attendant:
             if reply.runs or not wait_ms:
                 await asyncio.sleep(rng.expovariate(1 / ((2 if reply.runs else 6) * workload.plan.pace)))
             elif not reply.runs:
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(rng.random() * 2)
             if receipts:
                 acks = await workload.handle(receipts, rng)
 

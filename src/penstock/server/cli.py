@@ -21,7 +21,7 @@ from penstock._version import __version__
 from penstock.errors import PenstockError
 from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.remote import Remote, Unreachable
-from penstock.server.tables import Listing, print_listing, print_object
+from penstock.server.tables import Listing, print_group, print_listing, print_object
 
 if TYPE_CHECKING:
     from penstock.sync import Client, Message
@@ -48,6 +48,8 @@ class Output(StrEnum):
 QUEUES = Listing(
     "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
 )
+MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
+PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
@@ -164,6 +166,9 @@ def consume(
     wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
     ] = None,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", help="Join the group as a member, with a share of the partitions.")
+    ] = False,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")
     ] = Output.table,
@@ -174,7 +179,9 @@ def consume(
     A message is acknowledged after it was printed; what was not printed stays in the queue.
     """
     with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
-        messages = client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        messages = client.queue(queue).consume(
+            group=group, wait=wait, prefetch=1 if max_messages else 100, assigned=assigned
+        )
         for printed, message in enumerate(messages, start=1):
             with message:
                 _print_message(message, output)
@@ -273,6 +280,19 @@ def stats(
     with errors_in_one_line():
         remote = Remote(url)
         _show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+
+
+@app.command()
+def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """The groups that read a queue: how far they are, their members, and who has which partition."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/groups", queue=queue)
+        if output is Output.json:
+            _show(answer, output)
+        for group in answer["groups"] if output is Output.table else ():
+            print_group(group, MEMBERS, PROGRESS)
+        if output is Output.table and not answer["groups"]:
+            typer.echo("no groups")
 
 
 @app.command()
