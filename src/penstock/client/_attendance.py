@@ -74,7 +74,7 @@ class Attendance:
         """The end. If the server cannot be told, the session runs out."""
         self.stop()
         async with self._lock:
-            if self.seat.joined:
+            if self.seat.may_be_member:
                 with contextlib.suppress(PenstockError):
                     await self._carrier.request(
                         self.seat.leave(), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)

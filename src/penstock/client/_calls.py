@@ -153,10 +153,10 @@ def _read_results(response: Response) -> list[Settled]:
 # -- members of groups -------------------------------------------------------------------------------------------
 
 
-def join_group(queue: QueuePath, *, group: str, member: str | None, session_ms: int, drain_ms: int) -> Call[ShareReply]:
-    body: dict[str, Any] = {"queue": queue, "group": group, "session_ms": session_ms, "drain_ms": drain_ms}
-    if member is not None:
-        body["member"] = member
+def join_group(
+    queue: QueuePath, *, group: str, member: str, session_ms: int, drain_ms: int
+) -> Call[ShareReply]:  # fmt: skip
+    body = {"queue": queue, "group": group, "member": member, "session_ms": session_ms, "drain_ms": drain_ms}
     return Call("POST", "/v1/groups/join", _read_share, _encode(body))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ class Assigned(msgspec.Struct, frozen=True, kw_only=True):
     `drain`        seconds that it may take to finish what it holds of a partition that moves to another member
     `on_assigned`  called with partitions that are to be this member's, before the first message of them
     `on_revoked`   called with partitions that no longer are. What was handed out may still be finished and settled
+
+    Hooks must not close their own consumer.
     """
 
     member: str | None = None
@@ -52,6 +55,8 @@ class Seat:
         )  # fmt: skip
         self._drain_ms = milliseconds("drain", options.drain, limits.DRAIN_MS_MAX)
         self._name = None if options.member is None else check_member(options.member)
+        self._asked = ""
+        """The name of the join that is under way or succeeded. Repeating it is then the same member, not another."""
         self.member = ""
         """Empty while it has not joined."""
         self.generation = 0
@@ -63,9 +68,15 @@ class Seat:
     def joined(self) -> bool:
         return bool(self.member)
 
+    @property
+    def may_be_member(self) -> bool:
+        """True also if nobody knows: a join was sent and its answer never came."""
+        return bool(self._asked)
+
     def join(self) -> calls.Call[ShareReply]:
+        self._asked = self._asked or self._name or f"member-{secrets.token_hex(8)}"
         return calls.join_group(
-            self._queue, group=self._group, member=self._name, session_ms=self._session_ms, drain_ms=self._drain_ms
+            self._queue, group=self._group, member=self._asked, session_ms=self._session_ms, drain_ms=self._drain_ms
         )
 
     def heartbeat(self) -> calls.Call[ShareReply]:
@@ -73,7 +84,7 @@ class Seat:
 
     def leave(self) -> calls.Call[LeftReply]:
         """Only as who it is: who has replaced it stays."""
-        return calls.leave_group(self._queue, group=self._group, member=self.member, generation=self.generation)
+        return calls.leave_group(self._queue, group=self._group, member=self._asked, generation=self.generation or None)
 
     def adopt(self, share: ShareReply) -> Change:
         """Go by this from now on."""
@@ -85,7 +96,8 @@ class Seat:
 
     def lose(self) -> Change:
         """It is not a member any more."""
-        revoked, self.partitions, self.member, self.generation = self.partitions, [], "", 0
+        revoked, self.partitions = self.partitions, []
+        self.member, self._asked, self.generation = "", "", 0
         return Change([], revoked)
 
     def is_behind(self, generation: int | None) -> bool:

@@ -73,7 +73,7 @@ class Attendance:
     def leave(self) -> None:
         """The end. If the server cannot be told, the session runs out."""
         with self._lock:
-            if self.seat.joined:
+            if self.seat.may_be_member:
                 with contextlib.suppress(PenstockError):
                     self._carrier.request(self.seat.leave(), self._carrier.new_retry(within_s=RELEASE_WITHIN_S))
                 self._take_over(self.seat.lose())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop
 
 from penstock import limits
@@ -35,8 +35,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     granted: list[commands.LeasedRun] = []
     partitions = queue.partitions
     room = limits.LEASE_REPLY_BYTES_MAX
-    turn = queue.turn
-    numbers: Iterable[int] = (number % len(partitions) for number in range(turn, turn + len(partitions)))
+    turn, parts = queue.turn, len(partitions)
+    numbers = [number % parts for number in range(turn, turn + parts)]
     member = None
     if queue.memberships or command.member:
         member, reach, made = seat_of(queue, group, command, now_ms)
