@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.broker.types import (
+    DeliveredRun,
+    LeaseReply,
+    PublishedRun,
+    PublishReply,
+    ReadReply,
+    ShareReply,
+    Touched,
+)  # fmt: skip
 from penstock.core.state import Shard
 from penstock.errors import (
     Conflict,
@@ -18,7 +26,9 @@ from penstock.errors import (
     PenstockError,
     QueueFull,
     QueueNotFound,
+    StaleGeneration,
     Unavailable,
+    UnknownMember,
 )  # fmt: skip
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
@@ -59,6 +69,8 @@ class Checkers:
             "reschedule": self._reschedule,
             "read": self._read,
             "peek": self._peek,
+            "join_group": self._share,
+            "heartbeat": self._heartbeat,
         }
 
     def answer(self, call: Call, reply: Any) -> None:
@@ -77,6 +89,8 @@ class Checkers:
             or (isinstance(error, QueueNotFound) and has("deletes"))
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
+            or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
+            or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.
             or (type(error) is Conflict and call.method == "publish" and any(s.stored for p in call.about for s in p))
         )
@@ -116,6 +130,7 @@ class Checkers:
 
     def _lease(self, call: Call, reply: LeaseReply) -> None:
         self._check_settled(call.options.get("ack", ()), reply.results, "ack")
+        self._check_seat(call, reply)
         count = 0
         for run in reply.runs:
             count += run.count
@@ -168,6 +183,53 @@ class Checkers:
         if len(found) != run.count:
             raise Violation("I1", f"a run of {run.count} messages carries {len(found)}")
         return found
+
+    # -- members of groups --------------------------------------------------------------------------------------------
+
+    def _is_assigned(self, call: Call) -> bool:
+        """A plain lease in a group that has members."""
+        return "member" not in call.options and (call.arguments[0], call.options["group"]) in self._plan.assigned
+
+    def _is_out(self, call: Call) -> bool:
+        """Only who is gone, was replaced, or goes back behind what it has confirmed is refused; not who is behind."""
+        path, name = call.arguments[0], (call.options["group"], call.options.get("member", ""))
+        shard = self.live_state()
+        queue = shard.queues.get(shard.paths.get(path, 0))
+        group = queue.groups.get(name[0]) if queue is not None else None
+        membership = queue.memberships.get(group) if queue is not None and group is not None else None
+        member = membership.members.get(name[1]) if membership is not None else None
+        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0)) if member is not None else 0
+        return member is None or call.options["generation"] < oldest
+
+    def _place(self, call: Call) -> tuple[int, int] | None:
+        queue = self._ledger.paths.get(call.arguments[0])
+        numbers = [number for number, name in queue.groups.items() if name == call.options["group"]] if queue else []
+        return (queue.number, numbers[0]) if queue is not None and numbers else None
+
+    def _share(self, call: Call, reply: ShareReply) -> None:
+        """What a member is told of its partitions is what it had in that generation."""
+        place = self._place(call)
+        if place is None:
+            return  # the queue was deleted meanwhile
+        had = self._ledger.seats.had(place, reply.member, reply.generation)
+        if reply.assigned != had or not set(reply.awaited) <= set(had) or set(reply.giving_up) & set(had):
+            raise Violation("I13", f"{reply} in a generation in which {reply.member} had {had}")
+
+    def _heartbeat(self, call: Call, reply: ShareReply) -> None:
+        self._share(call, reply)
+        place = self._place(call)
+        if place is not None:
+            heard, key = self._ledger.seats.heard, (*place, reply.member)
+            heard[key] = max(heard.get(key, 0), call.about)
+
+    def _check_seat(self, call: Call, reply: LeaseReply) -> None:
+        """A member is given messages of what it had in the generation it goes by."""
+        place, options = self._place(call), call.options
+        if place is not None and options.get("member"):
+            had = self._ledger.seats.had(place, options["member"], options["generation"])
+            for run in reply.runs:
+                if run.partition not in had:
+                    raise Violation("I13", f"{options['member']} goes by {had} and was given partition {run.partition}")
 
     # -- settle -------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from penstock.core.ranges import pairs
 from penstock.core.records import Record
 from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, Message, Settlement
+from sim.seats import Seats
 from sim.sent import Sent, token_of
 from sim.violation import Violation
 
@@ -36,6 +37,7 @@ class Ledger:
         """(lease, offset) -> how it ended."""
         self.extended: dict[tuple[int, int], list[int]] = {}
         self.last_id = 0
+        self.seats = Seats(self.leases)
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -43,6 +45,9 @@ class Ledger:
             records.QueueDeleted: self._queue_deleted,
             records.QueuePurged: self._queue_purged,
             records.GroupCreated: self._group_created,
+            records.MemberJoined: lambda record: self.seats.joined(record, self.queues[record.queue]),
+            records.MembersLeft: lambda record: self.seats.left(record, self.queues[record.queue]),
+            records.HandedOver: lambda record: self.seats.handed_over(record, self.queues[record.queue]),
             records.Trimmed: self._trimmed,
             records.Published: self._published,
             records.Leased: self._leased,
@@ -70,6 +75,7 @@ class Ledger:
             if type(record) is records.Published:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
+        self.seats.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
@@ -81,6 +87,7 @@ class Ledger:
         for lease in self.leases.values():
             for fate in lease.held.values():
                 fate.deadline = max(fate.deadline, record.at + lease.lease_ms)
+        self.seats.opened(record.at)
 
     def _configured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
@@ -198,6 +205,7 @@ class Ledger:
         queue = self.queues[record.queue]
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
+        self.seats.leased(record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
@@ -271,6 +279,8 @@ class Ledger:
             self._finish(fate, record.group, "acked")
 
     def _retried(self, record: records.Retried) -> None:
+        if record.reason == "session_expired":
+            self.seats.buried(record, self.leases[record.lease])
         for fate in self._release(record, Settlement("retrying", record.due)):
             if record.reason == "lease_expired" and record.at < fate.deadline:
                 raise Violation("I3", f"{fate.message}: its lease ended {fate.deadline - record.at} ms early")

@@ -15,8 +15,8 @@ from penstock.engines.local.journal import Fsync
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
-    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "pipelining", "purges", "ranges",
-    "reads", "rejects", "releases", "reschedules", "sequences", "ttl",
+    "late_groups", "max_messages", "members", "nacks", "partitions", "parts", "patches", "pipelining", "purges",
+    "ranges", "reads", "rejects", "releases", "reschedules", "sequences", "ttl",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 
@@ -66,6 +66,13 @@ class Plan:
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)
         """Per queue and group."""
+        self.assigned = {
+            (queue.path, group)
+            for queue in self.queues
+            for group in self.groups
+            if self.has("members") and rng.random() < 0.7
+        }
+        """Groups whose consumers are members with assigned partitions."""
         crowd = len(self.queues) * len(self.groups) * self.consumers
         self.pace = rng.choice((0.7, 1, 1, 2)) * max(1.0, crowd / 2) ** 0.7
         """Clients think this much longer than usual; in a crowd each one does less."""

@@ -16,6 +16,7 @@ from penstock.batch.codec import build
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart, PublishReply
 from penstock.errors import Conflict, FencedProducer, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, ulid_text
+from sim.attending import Attendant
 from sim.drain import Drain
 from sim.ledger import Ledger
 from sim.loop import VirtualLoop
@@ -49,9 +50,13 @@ class Workload:
             self.spawn(self._produce(f"producer-{number}", plan.rng(f"producer-{number}")))
         for queue in plan.queues:
             for group in plan.groups:
-                for number in range(plan.consumers):
+                assigned = (queue.path, group) in plan.assigned
+                for number in range(plan.consumers + assigned):
                     name = f"{queue.path[-1]}-{group}-{number}"
-                    self.spawn(self.consume(queue.path, group, name, until_s))
+                    if assigned:
+                        self.spawn(Attendant(self, queue.path, group, name).live(until_s))
+                    else:
+                        self.spawn(self.consume(queue.path, group, name, until_s))
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:
@@ -61,7 +66,10 @@ class Workload:
         """No new messages, and consumers that ack whatever they get."""
         for task in self._tasks:
             task.cancel()
-        self._drain = Drain(self._loop, self.network, self.ledger)
+        self._drain = Drain(self._loop, self.network, self.ledger, self.plan.assigned)
+
+    def now_s(self) -> float:
+        return self._loop.time()
 
     def working(self) -> bool:
         return self._loop.time() < self.until_s
@@ -170,13 +178,13 @@ class Workload:
                 await asyncio.sleep(3 * rng.random() + (2 if isinstance(error, QueueNotFound) else 0.2))
                 continue
             acks = []
-            receipts = self._receipts(reply, rng)
+            receipts = self.receipts(reply, rng)
             if reply.runs or not wait_ms:
                 await asyncio.sleep(rng.expovariate(1 / ((2 if reply.runs else 6) * plan.pace)))
             if receipts:
-                acks = await self._handle(receipts, rng)
+                acks = await self.handle(receipts, rng)
 
-    def _receipts(self, reply: LeaseReply, rng: Random) -> list[str]:
+    def receipts(self, reply: LeaseReply, rng: Random) -> list[str]:
         receipts: list[str] = []
         for run in reply.runs:
             if run.receipt is None:
@@ -187,7 +195,7 @@ class Workload:
                 receipts += [f"{run.receipt}{run.offset + position}" for position in range(run.count)]
         return receipts
 
-    async def _handle(self, receipts: list[str], rng: Random) -> list[str]:
+    async def handle(self, receipts: list[str], rng: Random) -> list[str]:
         """Do with them what this consumer does; returns what is to be acked with the next lease."""
         plan = self.plan
         if rng.random() < 0.3:

@@ -22,6 +22,7 @@ MessageId = NewType("MessageId", int)
 _SEGMENT = re.compile(limits.NAME_PATTERN)
 _GROUP = re.compile(limits.GROUP_PATTERN)
 _SCHEDULE = re.compile(limits.SCHEDULE_NAME_PATTERN)
+_MEMBER = re.compile(limits.MEMBER_PATTERN)
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
@@ -82,6 +83,16 @@ def check_schedule(text: str) -> str:
             f"schedule {text[:200]!r} is not a name for one: 1 to 128 letters, digits, '.', '_' or '-', "
             "starting with a letter or digit",
             details={"field": "name"},
+        )
+    return text
+
+
+def check_member(text: str) -> str:
+    if not _MEMBER.fullmatch(text):
+        raise InvalidRequest(
+            f"member {text[:200]!r} is not a name for a member: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "member"},
         )
     return text
 

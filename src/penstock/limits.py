@@ -15,6 +15,7 @@ NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
 
 GROUP_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 CONSUMER_CHARS_MAX = 128
+MEMBER_PATTERN = GROUP_PATTERN
 
 # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -61,12 +62,22 @@ TIME_MS_MAX = 2**52
 WINDOW_MS_MAX = 24 * 3_600_000
 """A queue that is not left alone for a day is not a buffer but a delay."""
 DEDUP_WINDOW_MS = 24 * 3_600_000
+SESSION_MS_MIN = 500
+SESSION_MS_MAX = 3_600_000
+"""A member of a group that is not heard for its session has left. Below half a second a busy machine would do that."""
+DRAIN_MS_MAX = LEASE_MS_MAX
+"""How long a member may take to finish what it holds of a partition that moves on."""
+HEARTBEATS_PER_SESSION = 10
+"""How often members are asked to be heard. Heartbeats cost no disk, and a member busy with what it has hears by them
+what it is to give up; and a few that are lost cost nobody their partitions."""
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
+MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
+"""More members than partitions would have nothing to do."""
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
 TOP_K_MAX = 1_000

@@ -1,6 +1,7 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._members import Assigned
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
@@ -9,6 +10,7 @@ from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
 
 __all__ = [
+    "Assigned",
     "BatchConsumer",
     "Client",
     "Consumer",

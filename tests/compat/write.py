@@ -5,7 +5,7 @@ What a released version wrote must be readable forever, so fixtures are written 
 - when a format got a new version (docs/formats/): raise VERSION here; the next journal goes into a directory of its own
   and every older one stays;
 - when a frame got a new column or a journal a new kind of record: add it below. New batch frames are added beside the
-  old ones. A journal that lacks a kind is joined by another one: raise VERSION.
+  old ones. A journal that lacks a kind is joined by another one: add it to STORIES.
 
 Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
 fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes
@@ -22,7 +22,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_del
 from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
+Story = Callable[[Path], Coroutine[Any, Any, None]]
 VERSION = 1
 SEGMENT_BYTES = 3_000
 """Of a journal file: small, so that there are several."""
@@ -48,6 +49,7 @@ ZEROS_KEPT = 512
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+JOBS = parse_queue("jobs")
 
 
 def main() -> None:
@@ -58,9 +60,10 @@ def main() -> None:
             renew(directory)
         return
     write_batches(HERE / "batch")
-    journal = HERE / f"journal-v{VERSION}"
-    if not journal.exists():
-        write_journal(journal)
+    for name, story in STORIES.items():
+        journal = HERE / f"journal-v{VERSION}{name}"
+        if not journal.exists():
+            write_journal(journal, story)
 
 
 # -- batches ------------------------------------------------------------------------------------------------------
@@ -128,11 +131,11 @@ def deliveries() -> Iterator[tuple[str, bytes]]:
 # -- the journal --------------------------------------------------------------------------------------------------
 
 
-def write_journal(directory: Path) -> None:
+def write_journal(directory: Path, story: Story) -> None:
     """A data directory, and beside it what it holds."""
     directory.mkdir()
     data = directory / "data"
-    asyncio.run(tell(data))
+    asyncio.run(story(data))
     for name in ("lock", "reserve"):
         (data / name).unlink()
     for file in sorted((data / "shard-0/journal").glob("*.log"))[-1:]:
@@ -172,6 +175,40 @@ async def tell(root: Path) -> None:
     await _second_chapter(host, broker, clock)
     await host.close(final_snapshot=False)
     await engine.close()
+
+
+async def tell_of_members(root: Path) -> None:
+    """The same, and then a group whose partitions are assigned, with one on its way, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(3)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(JOBS, {"partitions": 3})
+    await broker.publish([PublishPart(JOBS, _keyed(9))])
+    await broker.join_group(JOBS, member="ada", session_ms=20_000, drain_ms=5_000)
+    held = await broker.lease(JOBS, member="ada", generation=1, max=9)
+    await broker.join_group(JOBS, member="bob", session_ms=90_000)
+    await broker.ack(
+        [receipt for run in held.runs if run.partition == 2 for receipt in receipts(LeaseReply([run], []))]
+    )
+    await broker.heartbeat(JOBS, member="ada", generation=1)
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.join_group(JOBS, member="cyd", session_ms=120_000)
+    await broker.heartbeat(JOBS, member="bob", generation=2)
+    clock.advance(20_000)
+    await broker.heartbeat(JOBS, member="cyd", generation=3)
+    await broker.leave_group(JOBS, member="cyd")
+    bob = await broker.heartbeat(JOBS, member="bob", generation=2)
+    await broker.lease(JOBS, member="bob", generation=bob.generation, max=9, lease_ms=600_000)
+    await broker.join_group(JOBS, member="dee", session_ms=90_000)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+STORIES: dict[str, Story] = {"": tell, "-members": tell_of_members}
+"""What the name of the journal's directory ends with -> what is in it."""
 
 
 async def _open(root: Path, clock: ManualClock, dice: random.Random) -> tuple[LocalEngine, ShardHost, Broker]:

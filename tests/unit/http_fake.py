@@ -70,7 +70,7 @@ class FakeBroker:
         return runs
 
     async def lease(
-        self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=()
+        self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=(), member="", generation=0
     ) -> LeaseReply:
         self._note("lease", queue, group, max, wait_ms, lease_ms, consumer, tuple(ack))
         if wait_ms and not self.queues.get(queue):

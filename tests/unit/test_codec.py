@@ -26,6 +26,12 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.QueueDeleted: [records.QueueDeleted(1, 2)],
     records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
     records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
+    records.MemberJoined: [records.MemberJoined(1, 2, 3, "ada", 4, 30_000, 500, [0, 2], ["ada", "bob"])],
+    records.MembersLeft: [
+        records.MembersLeft(1, 2, 3, ["ada"], 5, "left", [0], ["bob"]),
+        records.MembersLeft(1, 2, 3, ["ada", "bob"], 5, "session_expired", [0, 1], ["", ""]),
+    ],
+    records.HandedOver: [records.HandedOver(1, 2, 3, [0, 7])],
     records.Published: [
         records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
         records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),
@@ -39,6 +45,7 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Retried: [
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "nack", "it broke: ☠"),
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "lease_expired"),
+        records.Retried(1, 2, 3, 4, 5, RANGES, 99, "session_expired"),
     ],
     records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
     records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
@@ -120,7 +127,7 @@ def test_a_field_that_is_missing_is_refused(missing):
 
 
 def test_a_published_record_whose_attachment_is_no_batch_is_refused():
-    head, attached = encode(ALL[6])
+    head, attached = encode(EXAMPLES[records.Published][0])
     assert attached is not None
     meta = head[PREFIX.size :]
     with pytest.raises(UnknownRecord):

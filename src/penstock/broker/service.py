@@ -17,6 +17,7 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.confirm import Confirmations
+from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.schedules import Schedules
@@ -29,6 +30,7 @@ from penstock.broker.types import (
     PublishPart,
     PublishReply,
     ReadReply,
+    ShareReply,
     Touched,
 )
 from penstock.core import commands
@@ -59,6 +61,7 @@ class Broker:
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
+        self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
 
@@ -121,16 +124,36 @@ class Broker:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
+        member: str = "",
+        generation: int = 0,
         ack: Sequence[str] = (),
     ) -> LeaseReply:
-        """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case."""
+        """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
+
+        A `member` of a group is given messages of its partitions only, and of those that it had in this generation.
+        """
         number = self._queue(queue).number
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
-        command = commands.Lease(number, group, max, self._entropy(64), lease_ms, consumer)
-        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        command = commands.Lease(
+            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation
+        )  # fmt: skip
+        leased: list[commands.LeasedRun] = []
+        try:
+            leased = await self._loop.lease(command, wait_ms)
+        except PenstockError:
+            # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
+            # the lease is told to the next one, that settles nothing.
+            if acked is None:
+                raise
         results = claims.results(await acked) if acked is not None else []
-        return LeaseReply([run for lease in leased for run in self._delivered(queue, lease)], results)
+        runs = [run for lease in leased for run in self._delivered(queue, lease)]
+        return LeaseReply(runs, results, self._generation(number, group) if member else None)
+
+    def _generation(self, number: int, group: str) -> int:
+        queue = self._loop.shard.queues.get(number)
+        membership = membership_of(queue, group) if queue is not None else None
+        return membership.generation if membership is not None else 0
 
     async def lease_scope(
         self,
@@ -191,6 +214,32 @@ class Broker:
     async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+
+    # -- members of groups --------------------------------------------------------------------------------------------
+
+    async def join_group(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        member: str | None = None,
+        session_ms: int = 30_000,
+        drain_ms: int = 30_000,
+    ) -> ShareReply:
+        """Become a member, which makes the group an assigned one: partitions are shared out among its members."""
+        return await self._members.join(self._queue(queue), group, member, session_ms, drain_ms)
+
+    async def heartbeat(
+        self, queue: QueuePath, *, group: str = "default", member: str, generation: int, released: Sequence[int] = ()
+    ) -> ShareReply:
+        """Stay a member, and hear what has changed. What is `released` ends there, if it was to be given up."""
+        return await self._members.heartbeat(self._queue(queue), group, member, generation, released)
+
+    async def leave_group(
+        self, queue: QueuePath, *, group: str = "default", member: str, generation: int | None = None
+    ) -> bool:
+        """False if it was not a member. What it holds may still be settled, for as long as it said when it joined."""
+        return await self._members.leave(self._queue(queue), group, member, generation)
 
     # -- messages that wait -------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.broker.members import describe, owner_of
 from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
 from penstock.runtime.loop import ShardLoop
@@ -62,6 +63,7 @@ class Stats:
             entries.append(
                 {
                     "group": name,
+                    **describe(queue, number, now_ms),
                     "lag": lag,
                     "ready": lag - leased - waiting - scheduled,
                     "scheduled": scheduled,
@@ -71,11 +73,13 @@ class Stats:
                     "partitions": [
                         {
                             "partition": place,
+                            "owner": owner_of(queue, number, place),
+                            "lag": progress.undone(partition.end),
                             "next_offset": progress.cursor,
                             "floor": progress.floor,
                             "acked_ranges": list(progress.done)[:100],
                         }
-                        for place, (_, progress) in enumerate(parts)
+                        for place, (partition, progress) in enumerate(parts)
                     ],
                 }
             )

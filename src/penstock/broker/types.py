@@ -60,6 +60,24 @@ class DeliveredRun(msgspec.Struct, frozen=True):
 class LeaseReply(NamedTuple):
     runs: list[DeliveredRun]
     results: list[Settled]
+    generation: int | None = None
+    """Of the group, where a member asked: if it is newer than the member's, a heartbeat tells what has changed."""
+
+
+class ShareReply(NamedTuple):
+    """What a member of a group is told about its partitions."""
+
+    member: str
+    generation: int
+    assigned: list[int]
+    """What it shall have."""
+    awaited: list[int]
+    """Of those, what somebody else still has to let go of."""
+    giving_up: list[int]
+    """What it has lost and still holds messages of."""
+    session_ms: int
+    heartbeat_ms: int
+    """How often it should be heard."""
 
 
 class ReadReply(NamedTuple):

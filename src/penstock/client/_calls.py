@@ -24,7 +24,7 @@ from penstock.errors import Internal, InvalidRequest, PenstockError, RateLimited
 from penstock.ids import QueuePath, check_client_id
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, decode_delivery
 from penstock.wire.readers import OffsetsReply
-from penstock.wire.replies import ErrorReply, PublishRunsReply, SettleReply
+from penstock.wire.replies import ErrorReply, LeftReply, PublishRunsReply, SettleReply, ShareReply
 from penstock.wire.status import STATUS, error_from_code
 
 T_co = TypeVar("T_co", covariant=True)
@@ -36,6 +36,8 @@ _encode = msgspec.json.Encoder().encode
 _decode_publish_reply = msgspec.json.Decoder(PublishRunsReply).decode
 _decode_settled = msgspec.json.Decoder(SettleReply).decode
 _decode_offsets = msgspec.json.Decoder(OffsetsReply).decode
+_decode_share = msgspec.json.Decoder(ShareReply).decode
+_decode_left = msgspec.json.Decoder(LeftReply).decode
 _decode_error = msgspec.json.Decoder(ErrorReply).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -74,6 +76,8 @@ class Leased(NamedTuple):
     runs: list[LeasedRun]
     results: list[Settled]
     """The outcome of the acks that went along."""
+    generation: int | None = None
+    """Of the group, if a member asked."""
 
 
 # -- publish ----------------------------------------------------------------------------------------------------
@@ -101,6 +105,8 @@ def lease(
     wait_ms: int = 0,
     consumer: str = "",
     ack: Sequence[str] = (),
+    member: str = "",
+    generation: int = 0,
 ) -> Call[Leased]:
     """From a queue, or from all queues of a scope."""
     place = "scope" if in_scope else "queue"
@@ -109,12 +115,15 @@ def lease(
         body["consumer"] = consumer
     if ack:
         body["ack"] = ack
+    if member:
+        body |= {"member": member, "generation": generation}
     return Call("POST", "/v1/lease", _read_leased, _encode(body), accept=BATCH, wait_ms=wait_ms)
 
 
 def _read_leased(response: Response) -> Leased:
     meta, batches = decode_delivery(response.body, LeaseMeta)
-    return Leased([LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)], meta.results or [])
+    runs = [LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)]
+    return Leased(runs, meta.results or [], meta.generation)
 
 
 def ack(receipts: Sequence[str]) -> Call[list[Settled]]:
@@ -144,6 +153,34 @@ def _settle(verb: str, receipts: Sequence[str], more: dict[str, Any]) -> Call[li
 
 def _read_results(response: Response) -> list[Settled]:
     return _decode_settled(response.body).results
+
+
+# -- members of groups -------------------------------------------------------------------------------------------
+
+
+def join_group(
+    queue: QueuePath, *, group: str, member: str, session_ms: int, drain_ms: int
+) -> Call[ShareReply]:  # fmt: skip
+    body = {"queue": queue, "group": group, "member": member, "session_ms": session_ms, "drain_ms": drain_ms}
+    return Call("POST", "/v1/groups/join", _read_share, _encode(body))
+
+
+def heartbeat(
+    queue: QueuePath, *, group: str, member: str, generation: int, released: Sequence[int] = ()
+) -> Call[ShareReply]:
+    body: dict[str, Any] = {"queue": queue, "group": group, "member": member, "generation": generation}
+    if released:
+        body["released"] = released
+    return Call("POST", "/v1/groups/heartbeat", _read_share, _encode(body))
+
+
+def leave_group(queue: QueuePath, *, group: str, member: str, generation: int | None) -> Call[LeftReply]:
+    body = {"queue": queue, "group": group, "member": member, "generation": generation}
+    return Call("POST", "/v1/groups/leave", lambda response: _decode_left(response.body), _encode(body))
+
+
+def _read_share(response: Response) -> ShareReply:
+    return _decode_share(response.body)
 
 
 # -- look into the log ------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
+from penstock.client._members import Assigned
 from penstock.client._numbers import new_producer
 from penstock.client._pool import Pool
 from penstock.client._producer import Lane
@@ -205,7 +206,7 @@ class Queue:
 
     def consume(
         self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled; see `Message`.
 
@@ -213,17 +214,25 @@ class Queue:
         nothing is leased before you ask for it. `lease` is how long the server waits for a consumer that died; while it
         lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
         is a name for people who look at the queue.
+
+        With `assigned` the consumer joins the group as a member: it gets a share of the partitions, keeps it as others
+        come and go, and hands over what moves; see `Assigned`, which may be given instead of True.
         """
         size = ("prefetch", prefetch)
-        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`."""
-        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        size = ("max", max)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return BatchConsumer(self._open_session(terms, low_water=-1))
 
     def _open_session(self, terms: Terms, *, low_water: int) -> Session:

@@ -19,6 +19,7 @@ from penstock.client import _calls as calls
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
+from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
@@ -196,23 +197,29 @@ class Queue:
 
     def consume(
         self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled: `with message:` acks or nacks it.
 
         Up to `prefetch` messages are taken at once. While the consumer lives their leases are renewed. With `wait` the
-        iteration ends when nothing came for that many seconds.
+        iteration ends when nothing came for that many seconds. With `assigned` the consumer joins the group as a
+        member with a share of the partitions; hooks are called by the thread that hears of a change.
         """
         size = ("prefetch", prefetch)
-        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return Consumer(self._open_session(terms))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume."""
-        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        size = ("max", max)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return BatchConsumer(self._open_session(terms))
 
     def _open_session(self, terms: Terms) -> Session:

@@ -9,9 +9,10 @@ from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._frames import milliseconds
 from penstock.client._leases import Span, stale_spans
+from penstock.client._members import Assigned, Seat
 from penstock.client._retry import Retry
 from penstock.errors import InvalidRequest
-from penstock.ids import check_group
+from penstock.ids import QueuePath, check_group
 from penstock.wire.delivery import Settled
 
 POLL_S = 20.0
@@ -35,8 +36,13 @@ class Terms(NamedTuple):
     """End after this long without a message; None: never."""
     consumer: str
     in_scope: bool = False
+    assigned: Assigned | None = None
+    """How to be a member of the group; None: its partitions are not assigned."""
 
-    def lease(self, held: int, wait_ms: int, ack: Sequence[str]) -> calls.Call[calls.Leased]:
+    def new_seat(self) -> Seat | None:
+        return None if self.assigned is None else Seat(QueuePath(self.queue), self.group, self.assigned)
+
+    def lease(self, held: int, wait_ms: int, ack: Sequence[str], seat: Seat | None = None) -> calls.Call[calls.Leased]:
         """The call for more, with `held` messages still at hand."""
         return calls.lease(
             self.queue,
@@ -47,6 +53,8 @@ class Terms(NamedTuple):
             wait_ms=wait_ms,
             consumer=self.consumer,
             ack=ack,
+            member=seat.member if seat is not None else "",
+            generation=seat.generation if seat is not None else 0,
         )
 
     def poll_s(self, waited_s: float = 0.0) -> float:
@@ -66,6 +74,7 @@ def make_terms(
     wait: float | None,
     consumer: str,
     in_scope: bool = False,
+    assigned: bool | Assigned = False,
 ) -> Terms:
     """`size` comes with the name that the caller knows it by. Raises InvalidRequest for what no server would take."""
     name, most = size
@@ -78,7 +87,10 @@ def make_terms(
     if wait is not None:
         milliseconds("wait", wait, limits.DELAY_MS_MAX)
     lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
-    return Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope)
+    membership = (Assigned() if assigned else None) if isinstance(assigned, bool) else assigned
+    terms = Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope, membership)
+    terms.new_seat()  # raises for what it could not be a member with
+    return terms
 
 
 def receipts_of(spans: Sequence[Span]) -> list[str]:

@@ -11,6 +11,7 @@ from heapq import heappop
 
 from penstock.core import windows
 from penstock.core.agenda import Read, unread
+from penstock.core.rebalancing import advance_group
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
 
 
@@ -26,6 +27,10 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
     while shard.timers and shard.timers[0][0] <= now_ms:
         _, queue, partition_number, group = heappop(shard.timers)
         if queue not in shard.queues or partition_number >= len(shard.queues[queue].partitions):
+            continue
+        if partition_number < 0:
+            advance_group(shard, queue, group, now_ms)
+            woken.add(queue)
             continue
         partition = shard.queues[queue].partitions[partition_number]
         if group < 0:

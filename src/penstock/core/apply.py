@@ -14,7 +14,7 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import readers, records, schedules, windows
+from penstock.core import readers, rebalancing, records, schedules, windows
 from penstock.core.bits import OffsetBits
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.dispatch import open_desk
@@ -41,6 +41,7 @@ def _opened(shard: Shard, record: records.Opened) -> None:
             # Never sooner than promised: the last extension's duration may have been meant for other messages.
             run.deadline = max(run.deadline, deadline)
         heappush(shard.deadlines, (deadline, lease.id))
+    rebalancing.start_over(shard, record.at)
 
 
 def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
@@ -72,6 +73,8 @@ def _grow(queue: Queue) -> None:
         partition = Partition(queue.config)
         partition.progress = {group: Progress(0) for group in queue.group_names}
         queue.partitions.append(partition)
+    for membership in queue.memberships.values():
+        membership.grow(len(queue.partitions))
 
 
 def _change_order(shard: Shard, queue: Queue) -> None:
@@ -319,7 +322,11 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
                     lease.consumer,
                 )  # fmt: skip
-                heappush(progress.waiting, (record.due, offset))
+                if record.due <= record.at:
+                    # At once means before anything that is asked for at the same moment.
+                    heappush(progress.ready, offset)
+                else:
+                    heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -422,6 +429,9 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.QueueDeleted: _queue_deleted,
     records.QueuePurged: _queue_purged,
     records.GroupCreated: _group_created,
+    records.MemberJoined: rebalancing.apply_joined,
+    records.MembersLeft: rebalancing.apply_left,
+    records.HandedOver: rebalancing.apply_handed_over,
     records.Trimmed: _trimmed,
     records.Published: _published,
     records.Leased: _leased,

@@ -79,6 +79,9 @@ class Lease(NamedTuple):
     nonce: int
     lease_ms: int | None = None
     consumer: str = ""
+    member: str = ""
+    generation: int = 0
+    """The generation of the group that the member goes by."""
 
 
 class LeaseScope(NamedTuple):
@@ -150,6 +153,34 @@ class Extend(NamedTuple):
     lease_ms: int
 
 
+# -- members of groups ------------------------------------------------------------------------------------------
+
+
+class Join(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    session_ms: int
+    drain_ms: int
+
+
+class Heartbeat(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int
+    released: list[int]
+    """Partitions that it was told to give up and is done with, whatever it still holds there."""
+
+
+class Leave(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int | None = None
+    """None: whoever bears the name now."""
+
+
 # -- messages that wait -----------------------------------------------------------------------------------------
 
 
@@ -219,6 +250,6 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
-    | KeepOffsets | ForgetOffsets
+    | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule
+    | RemoveSchedule | KeepOffsets | ForgetOffsets
 )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, readers, schedules, settling, waiting
+from penstock.core import commands, queues, readers, rebalancing, schedules, settling, waiting
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -37,6 +37,9 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Reject: settling.reject,
     commands.Release: settling.release,
     commands.Extend: settling.extend,
+    commands.Join: rebalancing.join,
+    commands.Heartbeat: rebalancing.heartbeat,
+    commands.Leave: rebalancing.leave,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
     commands.Tick: waiting.tick,

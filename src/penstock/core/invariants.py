@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Shard
 
@@ -19,6 +20,9 @@ def check(shard: Shard) -> None:
             ranges.add(run.first, run.stop)
     for queue in shard.queues.values():
         assert shard.paths[queue.path] == queue.number
+        for group, membership in queue.memberships.items():
+            assert len(membership.slots) == len(queue.partitions), queue.path
+            _check_membership(membership, f"{queue.path}, group {group}")
         for number, partition in enumerate(queue.partitions):
             _check_partition(partition, where := f"{queue.path}/{number}")
             for group, progress in partition.progress.items():
@@ -26,6 +30,18 @@ def check(shard: Shard) -> None:
                 assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
                 _check_progress(partition, progress, f"{where}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
+
+
+def _check_membership(membership: Membership, where: str) -> None:
+    members, slots = membership.members, membership.slots
+    loads = [sum(slot.owner == member for slot in slots) for member in members]
+    assert max(loads, default=0) - min(loads, default=0) <= 1, f"{where}: partitions are not balanced: {loads}"
+    for slot in slots:
+        assert bool(slot.owner) == bool(members) and (not slot.owner or slot.owner in members), f"{where}: {slot}"
+        assert slot.since <= membership.generation, f"{where}: {slot} is ahead of its group"
+        assert not slot.giver or (slot.giver in members and slot.giver != slot.owner and slot.until), f"{where}: {slot}"
+    for member in members.values():
+        assert member.joined <= member.changed <= membership.generation, f"{where}: {member.id} is ahead of its group"
 
 
 def _check_partition(partition: Partition, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core import rebalancing
 from penstock.core.dispatch import open_desks
 from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
@@ -10,7 +11,7 @@ from penstock.core.state import NEVER_MS, Queue, Shard
 def rebuild(shard: Shard) -> None:
     """Every soft field of the shard."""
     shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
-    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    shard.timers, shard.overdue, shard.overdue_partitions, shard.overdue_groups = [], [], {}, {}
     shard.alarms, shard.due_schedules = [], {}
     for schedule in shard.schedules.values():
         arm(shard, schedule)
@@ -21,6 +22,9 @@ def rebuild(shard: Shard) -> None:
 def rebuild_queue(shard: Shard, queue: Queue) -> None:
     """The soft fields of one queue. Its entries among the shard's timers may be there twice afterwards; no matter."""
     open_desks(queue)
+    for group, membership in queue.memberships.items():
+        membership.armed = None
+        rebalancing.arm(shard, queue.number, group)
     for number, partition in enumerate(queue.partitions):
         partition.armed = NEVER_MS
         upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]

@@ -51,6 +51,41 @@ class GroupCreated(Fact, frozen=True, tag="group"):
     """Per partition: the first offset the group will see."""
 
 
+class MemberJoined(Fact, frozen=True, tag="member_joined"):
+    """A member of a group whose partitions are assigned. Under a name that is taken, it replaces who had it."""
+
+    queue: int
+    group: int
+    member: str
+    generation: int
+    session_ms: int
+    drain_ms: int
+    moved: list[int]
+    """Partitions that change hands because of it."""
+    owners: list[str]
+    """Whose they are to be, one each."""
+
+
+class MembersLeft(Fact, frozen=True, tag="members_left"):
+    queue: int
+    group: int
+    members: list[str]
+    generation: int
+    reason: Literal["left", "session_expired", "partitions_added"]
+    """The last one: nobody left, there is more to share."""
+    moved: list[int]
+    owners: list[str]
+    """The empty name where nobody is left to have it."""
+
+
+class HandedOver(Fact, frozen=True, tag="handed_over"):
+    """Nobody holds anything of these partitions any more but their owners."""
+
+    queue: int
+    group: int
+    partitions: list[int]
+
+
 class Published(Fact, frozen=True, tag="published"):
     """A run of messages of one partition. The batch travels beside the map, as the bytes that the client sent."""
 
@@ -102,7 +137,7 @@ class Retried(Fact, frozen=True, tag="retried"):
     lease: int
     ranges: list[int]
     due: int
-    reason: Literal["nack", "lease_expired"]
+    reason: Literal["nack", "lease_expired", "session_expired"]
     error: str = ""
 
 
@@ -229,10 +264,12 @@ Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
     | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
+    | MemberJoined | MembersLeft | HandedOver
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
     Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
+    MemberJoined, MembersLeft, HandedOver,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from penstock.core import commands, records
 from penstock.core.commands import Claim, Outcome
@@ -11,6 +11,14 @@ from penstock.core.ranges import RangeSet
 from penstock.core.records import Record
 from penstock.core.retry import backoff_ms, exhausted
 from penstock.core.state import Held, Lease, Partition, Queue, Shard
+
+Reason: TypeAlias = Literal["nack", "lease_expired", "session_expired"]
+_WORDS: dict[Reason, str] = {
+    "nack": "",
+    "lease_expired": "the lease ran out",
+    "session_expired": "its holder fell silent, or was replaced",
+}
+"""What is written on a dead letter when nobody is there to say why."""
 
 
 class _Settling:
@@ -136,7 +144,7 @@ def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
 
 
 def fail(
-    shard: Shard, lease: Lease, parts: list[Held], reason: str, error: str, delay_ms: int | None, now_ms: int,
+    shard: Shard, lease: Lease, parts: list[Held], reason: Reason, error: str, delay_ms: int | None, now_ms: int,
     made: list[Record],
 ) -> list[Outcome]:  # fmt: skip
     """Another attempt for those that have one left, the dead letters for the others; by runs, not by message."""
@@ -146,7 +154,7 @@ def fail(
     for part in parts:
         for first, stop, budget in _by_budget(partition, queue, part):
             if exhausted(part.attempt, budget):
-                text = error or ("the lease ran out" if reason == "lease_expired" else "")
+                text = error or _WORDS[reason]
                 made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
                 outcomes.append(Outcome(first, stop, "dead_lettered"))
                 continue
@@ -157,7 +165,7 @@ def fail(
             made.append(
                 records.Retried(
                     now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due,
-                    "lease_expired" if reason == "lease_expired" else "nack", error,
+                    reason, error,
                 )
             )  # fmt: skip
             outcomes.append(Outcome(first, stop, "retrying", due))

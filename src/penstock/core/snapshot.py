@@ -21,6 +21,7 @@ from penstock.core.agenda import Agenda, Chunk, Read, unread
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.slices import Later, Rows, encoded, plain
@@ -114,6 +115,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "path": queue.path,
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "memberships": [(group, *members.dump()) for group, members in sorted(queue.memberships.items())],
         "growths": list(queue.growths),
         "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
         "producers": [_dump_producer(name, entry) for name, entry in queue.dedup.producers.items()],
@@ -131,6 +133,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         queue.groups[name] = number
         queue.group_names[number] = name
     queue.growths = entry.get("growths", [])
+    for group, *membership in entry.get("memberships", ()):
+        queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))

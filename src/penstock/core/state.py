@@ -29,6 +29,7 @@ from penstock.core.agenda import Agenda
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.records import ScheduleSpec
 from penstock.core.traits import Traits
@@ -328,8 +329,8 @@ class KeptOffsets(msgspec.Struct):
 
 class Queue:
     __slots__ = (
-        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "number", "partitions", "path", "readers",
-        "turn",
+        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "memberships", "number", "partitions",
+        "path", "readers", "turn",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
@@ -340,6 +341,8 @@ class Queue:
         self.partitions = [Partition(config) for _ in range(config.partitions)]
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
+        self.memberships: dict[int, Membership] = {}
+        """By group number: the groups that have members, or had some."""
         self.dedup = Dedup()
         self.growths: list[list[int]] = []
         """Where the partitions ended each time that more were added: keys have moved from there to the new ones."""
@@ -409,7 +412,7 @@ class Shard:
 
     __slots__ = (
         "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
-        "now_ms", "overdue", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
+        "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -434,11 +437,13 @@ class Shard:
         self.deadlines: list[tuple[int, int]] = []
         """Heap of (deadline, lease); stale entries are dropped when they come up."""
         self.timers: list[tuple[int, int, int, int]] = []
-        """Heap of (due, queue, partition, group or -1): whose agenda to look at, and when."""
+        """Heap of (due, queue, partition, group or -1): whose agenda to look at, when. Partition -1: that group's."""
         self.overdue: list[int] = []
         """Leases whose deadline has passed, to be ended at the next tick."""
         self.overdue_partitions: dict[tuple[int, int], None] = {}
         """(queue, partition) with messages past their time to live, to be expired at the next tick."""
+        self.overdue_groups: dict[tuple[int, int], None] = {}
+        """(queue, group) whose members were silent for too long, or took too long to give something up."""
 
     def next_deadline_ms(self) -> int:
         """When time itself will next change something."""
@@ -452,7 +457,7 @@ class Shard:
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions or self.due_schedules)
+        return bool(self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules)
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.core import commands, records, schedules
 from penstock.core.decision import Decision, queue_of
 from penstock.core.ranges import RangeSet
+from penstock.core.rebalancing import tick as tick_groups
 from penstock.core.records import Record
 from penstock.core.settling import fail
 from penstock.core.state import Partition, Shard
@@ -73,7 +74,10 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:
             if partition.overdue:
                 shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
     shard.overdue_partitions = {}
-    # A tick of its own: what is published must see all that was decided before.
+    if shard.overdue_groups and not made:
+        # Otherwise at the next tick, which follows at once: by then the leases above have ended.
+        tick_groups(shard, now_ms, made)
+    # Again a tick of its own: what is published must see all that was decided before.
     return Decision(made or schedules.fire_one(shard, command, now_ms), None)
 
 

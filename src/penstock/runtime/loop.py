@@ -29,7 +29,17 @@ from penstock.core.commands import Command
 from penstock.core.decide import decide
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit
-from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record, ScheduleRefused
+from penstock.core.rebalancing import has_changed, renew_sessions
+from penstock.core.records import (
+    Leased,
+    MemberJoined,
+    MembersLeft,
+    Published,
+    QueueDeleted,
+    QueuePurged,
+    Record,
+    ScheduleRefused,
+)
 from penstock.core.scopes import Scopes, scopes_over
 from penstock.core.state import NEVER_MS, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
@@ -148,7 +158,8 @@ class ShardLoop:
         future = asyncio.get_running_loop().create_future()
         if self._grant(command, future):
             return future
-        if wait_ms and not self.closing:
+        recalled = isinstance(command, commands.Lease) and command.member and has_changed(self.shard, command)
+        if wait_ms and not self.closing and not recalled:
             return self._waiters.park(command, wait_ms)
         self._park([], [], future)
         return future
@@ -237,6 +248,8 @@ class ShardLoop:
                 woken.update(record.queue for record in decision.records if type(record) is Published)
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
+                for record in decision.records:
+                    self._recall(record)
         for queue in woken:
             if self._scopes:
                 self._scopes.stir(queue)
@@ -346,16 +359,33 @@ class ShardLoop:
                 if isinstance(record, QueueDeleted):
                     self._waiters.dismiss(queue)
                 else:
-                    self._offer(queue)
+                    self._recall(record)
+                    self._offer(queue, self._owners(record))
 
-    def _offer(self, queue: int) -> None:
-        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked."""
+    def _offer(self, queue: int, members: set[tuple[str, str]] | None = None) -> None:
+        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked.
+
+        Of those who wait as members of a group only these, if they are named.
+        """
         if self._waiters.has(queue):
-            self._waiters.serve(queue, self._grant)
+            self._waiters.serve(queue, self._grant, members)
         if self._waiters.in_scopes and queue in self.shard.queues:
             for scope in scopes_over(self.shard.queues[queue].path):
                 if self._waiters.has(scope):
                     self._waiters.serve(scope, self._grant)
+
+    def _owners(self, record: Record) -> set[tuple[str, str]] | None:
+        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
+        queue = self.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
+        number: int | None = getattr(record, "partition", None)
+        if number is None or not queue.memberships:
+            return None
+        return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
+
+    def _recall(self, record: Record) -> None:
+        """Members whose partitions changed hear of it at once: their parked leases are answered."""
+        if isinstance(record, MemberJoined | MembersLeft):
+            self._waiters.recall(record.queue, lambda command: has_changed(self.shard, command))
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -512,6 +542,7 @@ class ShardLoop:
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
+        renew_sessions(self.shard, self._clock.now_ms())
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()

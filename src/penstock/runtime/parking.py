@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock import limits
@@ -26,10 +26,10 @@ class Waiter:
 
 
 class Waiters:
-    """Parked leases of one shard, by queue or scope, and by group."""
+    """Parked leases of one shard, by queue or scope, and by group and member: what is for one is not for another."""
 
     def __init__(self) -> None:
-        self._parked: dict[int | str, dict[str, deque[Waiter]]] = {}
+        self._parked: dict[int | str, dict[tuple[str, str], deque[Waiter]]] = {}
         self.count = 0
         self.in_scopes = 0
         """How many of them wait for any queue of a scope."""
@@ -43,15 +43,25 @@ class Waiters:
         loop = asyncio.get_running_loop()
         waiter = Waiter(command, loop.create_future())
         waiter.timer = loop.call_later(wait_ms / 1000, _give_up, waiter)
-        self._parked.setdefault(_place(command), {}).setdefault(command.group, deque()).append(waiter)
+        self._parked.setdefault(_place(command), {}).setdefault(_who(command), deque()).append(waiter)
         self.count += 1
         self.in_scopes += type(command) is LeaseScope
         waiter.future.add_done_callback(lambda _: self._left(waiter))
         return waiter.future
 
-    def serve(self, place: int | str, grant: Callable[[Lease | LeaseScope, asyncio.Future[Any]], bool]) -> None:
-        """Offer what is ready in this queue or scope; `grant` says whether the waiter got something."""
-        for waiting in list(self._parked.get(place, {}).values()):
+    def serve(
+        self,
+        place: int | str,
+        grant: Callable[[Lease | LeaseScope, asyncio.Future[Any]], bool],
+        members: Collection[tuple[str, str]] | None = None,
+    ) -> None:
+        """Offer what is ready in this queue or scope; `grant` says whether the waiter got something.
+
+        Of those who wait as members of a group, only `members` (group and member) are asked; None: all of them.
+        """
+        for who, waiting in list(self._parked.get(place, {}).items()):
+            if members is not None and who[1] and who not in members:
+                continue
             while waiting:
                 waiter = waiting[0]
                 if waiter.future.done():
@@ -61,6 +71,13 @@ class Waiters:
                     break
                 waiting.popleft()
                 self._settled(waiter)
+
+    def recall(self, queue: int, should: Callable[[Lease], bool]) -> None:
+        """Give an empty answer to those who had better ask again."""
+        for waiting in list(self._parked.get(queue, {}).values()):
+            for waiter in list(waiting):
+                if isinstance(waiter.command, Lease) and not waiter.future.done() and should(waiter.command):
+                    waiter.future.set_result([])
 
     def has(self, place: int | str) -> bool:
         return place in self._parked
@@ -86,22 +103,26 @@ class Waiters:
             self.in_scopes -= type(waiter.command) is LeaseScope
 
     def _left(self, waiter: Waiter) -> None:
-        place = _place(waiter.command)
+        place, who = _place(waiter.command), _who(waiter.command)
         groups = self._parked.get(place)
-        waiting = groups.get(waiter.command.group) if groups else None
+        waiting = groups.get(who) if groups else None
         if waiter.timer is not None:
             self._settled(waiter)
             # Whoever gave up is mostly the one who waited longest, so the search is short.
             if waiting is not None and waiter in waiting:
                 waiting.remove(waiter)
         if groups is not None and waiting is not None and not waiting:
-            del groups[waiter.command.group]
+            del groups[who]
             if not groups:
                 del self._parked[place]
 
 
 def _place(command: Lease | LeaseScope) -> int | str:
     return command.queue if type(command) is Lease else command.scope  # type: ignore[union-attr]
+
+
+def _who(command: Lease | LeaseScope) -> tuple[str, str]:
+    return command.group, command.member if isinstance(command, Lease) else ""
 
 
 def _give_up(waiter: Waiter) -> None:

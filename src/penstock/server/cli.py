@@ -19,7 +19,7 @@ from penstock._version import __version__
 from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.remote import Remote
 from penstock.server.schedule_cli import schedule
-from penstock.server.tables import Listing
+from penstock.server.tables import Listing, print_group
 from penstock.server.terminal import (
     EXIT_REFUSED,
     URL_DEFAULT,
@@ -47,6 +47,8 @@ app = typer.Typer(
 QUEUES = Listing(
     "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
 )
+MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
+PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
@@ -140,6 +142,9 @@ def consume(
     wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
     ] = None,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", help="Join the group as a member, with a share of the partitions.")
+    ] = False,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")
     ] = Output.table,
@@ -152,8 +157,12 @@ def consume(
     if (queue is None) == (scope is None):
         raise typer.BadParameter("give a QUEUE, or a --scope")
     with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
-        source = client.scope(scope) if scope is not None else client.queue(queue or "")
-        messages = source.consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        if scope is not None:
+            messages = client.scope(scope).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        else:
+            messages = client.queue(queue or "").consume(
+                group=group, wait=wait, prefetch=1 if max_messages else 100, assigned=assigned
+            )
         for printed, message in enumerate(messages, start=1):
             with message:
                 _print_message(message, output)
@@ -245,6 +254,19 @@ def stats(
     with errors_in_one_line():
         remote = Remote(url)
         show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+
+
+@app.command()
+def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """The groups that read a queue: how far they are, their members, and who has which partition."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/groups", queue=queue)
+        if output is Output.json:
+            show(answer, output)
+        for group in answer["groups"] if output is Output.table else ():
+            print_group(group, MEMBERS, PROGRESS)
+        if output is Output.table and not answer["groups"]:
+            typer.echo("no groups")
 
 
 @app.command()

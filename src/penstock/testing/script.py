@@ -7,8 +7,10 @@ comparison and regenerating is writing the result back.
 
     queue NAME key=value …                      create or change; `backoff.kind=fixed` for what is nested
     publish NAME PAYLOAD[{column=value,…}] … [producer=ID/EPOCH/SEQ] [+ NAME PAYLOAD …]
-    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO]
+    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO] [member=WHO generation=N]
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
+    join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
+    heartbeat NAME MEMBER generation=N [group=G] [released=P,P]
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
     schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
@@ -18,6 +20,7 @@ comparison and regenerating is writing the result back.
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
     show NAME                                   where every message is, per group
+    members NAME [group=G]                      whose every partition is
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
+from penstock.core.members import Share
 from penstock.core.records import Record, ScheduleSpec, Template
 from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
@@ -165,9 +169,11 @@ class Script:
             int(options.get("max", "1")),
             self._entropy,
             int(options["lease_ms"]) if "lease_ms" in options else None,
-            options.get("consumer", ""),
+            options.get("consumer", options.get("member", "")),
+            options.get("member", ""),
+            int(options.get("generation", "0")),
         )
-        known = command.group in self.shard.queues[command.queue].groups
+        known = command.member or command.group in self.shard.queues[command.queue].groups
         reply = self._submit(command)
         if not known:
             reply = self._submit(command)  # the first call made the group
@@ -208,6 +214,37 @@ class Script:
             for part in outcomes:
                 at = "" if part.at is None else f" {self._time(part.at)}"
                 self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+
+    def _do_join(self, words: list[str], options: dict[str, str]) -> None:
+        session_ms, drain_ms = int(options.get("session_ms", "30000")), int(options.get("drain_ms", "30000"))
+        group = options.get("group", "default")
+        self._shared(self._submit(commands.Join(self._queue(words[0]), group, words[1], session_ms, drain_ms)))
+
+    def _do_heartbeat(self, words: list[str], options: dict[str, str]) -> None:
+        released = [int(number) for number in options.get("released", "").split(",") if number]
+        group, generation = options.get("group", "default"), int(options["generation"])
+        self._shared(self._submit(commands.Heartbeat(self._queue(words[0]), group, words[1], generation, released)))
+
+    def _do_leave(self, words: list[str], options: dict[str, str]) -> None:
+        generation = int(options["generation"]) if "generation" in options else None
+        group = options.get("group", "default")
+        left = self._submit(commands.Leave(self._queue(words[0]), group, words[1], generation))
+        self._out += {True: ["left"], False: ["was not there"], None: []}[left]
+
+    def _shared(self, share: Share | None) -> None:
+        if share is not None:
+            awaited = f", awaits {_span(share.awaited)}" if share.awaited else ""
+            giving_up = f", gives up {_span(share.giving_up)}" if share.giving_up else ""
+            told = f"partitions {_span(share.assigned) or 'none'}{awaited}{giving_up}"
+            self._out.append(f"generation {share.generation}: {told}")
+
+    def _do_members(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self.shard.queues[self._queue(words[0])]
+        membership = queue.memberships[queue.groups[options.get("group", "default")]]
+        self._out.append(f"generation {membership.generation}: {' '.join(membership.members) or 'nobody'}")
+        for number, slot in enumerate(membership.slots):
+            until = f", after {slot.giver or 'somebody'}, until {self._time(slot.until)}" if slot.until else ""
+            self._out.append(f"  {number}: {slot.owner or 'nobody'} since {slot.since}{until}")
 
     def _do_cancel(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         places = _places(words[1:])

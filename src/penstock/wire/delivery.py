@@ -37,6 +37,8 @@ class Settled(msgspec.Struct, omit_defaults=True):
 class LeaseMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     results: list[Settled] | None = None
+    generation: int | None = None
+    """Of the group, if a member asked."""
 
 
 class ReadMeta(msgspec.Struct):

@@ -40,6 +40,10 @@ ClientId: TypeAlias = Annotated[
         extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"},
     ),
 ]
+MemberName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.MEMBER_PATTERN}$"})]
+Generation: TypeAlias = Annotated[
+    int, Meta(ge=1, le=2**53, description="The generation of the group that the member goes by.")
+]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
 ]
@@ -170,9 +174,62 @@ class LeaseRequest(Request):
     lease_ms: LeaseMs | None = None
     consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] = ""
     ack: Receipts | None = None
+    member: MemberName | None = None
+    generation: Generation | None = None
 
     def __post_init__(self) -> None:
         _exactly_one(self, "queue", "scope")
+        if (self.member is None) != (self.generation is None):
+            raise InvalidRequest("member and generation come together or not at all", details={"field": "generation"})
+        if self.member is not None and self.queue is None:
+            raise InvalidRequest("members belong to a group of one queue: name the queue", details={"field": "member"})
+
+
+class JoinRequest(Request):
+    """Without a `member` the server makes up a name. Under a name that is taken, one replaces who has it."""
+
+    queue: QueueName
+    group: GroupName = "default"
+    member: MemberName | None = None
+    session_ms: Annotated[
+        int,
+        Meta(
+            ge=limits.SESSION_MS_MIN,
+            le=limits.SESSION_MS_MAX,
+            description="Who is not heard for this long has left.",
+        ),
+    ] = 30_000
+    drain_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.DRAIN_MS_MAX,
+            description="How long it may take to finish what it holds of a partition that moves on.",
+        ),
+    ] = 30_000
+
+
+class HeartbeatRequest(Request):
+    queue: QueueName
+    member: MemberName
+    generation: Generation
+    group: GroupName = "default"
+    released: Annotated[
+        list[Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)]],
+        Meta(
+            max_length=limits.PARTITIONS_MAX,
+            description="Partitions to be given up, of which nothing that is still held will be settled.",
+        ),
+    ] = []
+
+
+class LeaveRequest(Request):
+    """With a `generation`, only who may act on it leaves; without, whoever has the name."""
+
+    queue: QueueName
+    member: MemberName
+    group: GroupName = "default"
+    generation: Generation | None = None
 
 
 class AckRequest(Request):

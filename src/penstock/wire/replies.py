@@ -100,8 +100,11 @@ class LeasedMessage(Message, kw_only=True):
 
 
 class LeaseReply(msgspec.Struct):
+    """`generation` is the group's, if a member asked: if it is newer than the member's, a heartbeat tells why."""
+
     messages: list[LeasedMessage]
     results: list[Settled] | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
 
 
 class MessagesReply(msgspec.Struct):
@@ -137,6 +140,62 @@ class ReadReply(msgspec.Struct):
 
 class SettleReply(msgspec.Struct):
     results: list[Settled]
+
+
+class ShareReply(msgspec.Struct):
+    """The partitions of a member: what it shall have, what of that others still hold, what it is to let go of."""
+
+    member: str
+    generation: int
+    assigned: list[int]
+    awaited: list[int]
+    giving_up: list[int]
+    session_ms: int
+    heartbeat_ms: Annotated[int, Meta(description="How often to send a heartbeat.")]
+
+
+class LeftReply(msgspec.Struct):
+    left: Annotated[bool, Meta(description="False if it was not a member.")]
+
+
+class MemberEntry(msgspec.Struct):
+    member: str
+    generation: Annotated[int, Meta(description="The last change of its partitions that it has confirmed.")]
+    partitions: list[int]
+    awaited: list[int]
+    giving_up: list[int]
+    session_ms: int
+    drain_ms: int
+    heard_at_ms: int
+
+
+class GroupPartition(msgspec.Struct):
+    """How far a group is: everything below `floor` is done, and of what is above it the first `acked_ranges`."""
+
+    partition: int
+    owner: str | None
+    lag: int
+    next_offset: int
+    floor: int
+    acked_ranges: list[tuple[int, int]]
+
+
+class GroupEntry(msgspec.Struct):
+    group: str
+    kind: Annotated[str, Meta(description="`plain`, or `assigned` as long as it has members.")]
+    generation: int
+    members: list[MemberEntry]
+    lag: int
+    ready: int
+    scheduled: int
+    leased: int
+    waiting_for_retry: int
+    partitions: list[GroupPartition]
+
+
+class GroupsReply(msgspec.Struct):
+    queue: str
+    groups: list[GroupEntry]
 
 
 class ItemResult(msgspec.Struct):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from penstock.broker.types import LeaseReply
 from penstock.errors import PenstockError
-from penstock.ids import check_client_id, check_group, parse_scope
+from penstock.ids import check_client_id, check_group, check_member, parse_scope
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
@@ -27,24 +28,21 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 async def lease(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
+    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
     if asked.scope is not None:
         take = partial(edge.broker.lease_scope, parse_scope(asked.scope))
     else:
-        take = partial(edge.broker.lease, parse_queue(cast(str, asked.queue)))
-    group = check_group(asked.group)
-    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
-    reply = await take(
-        group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
+        member = "" if asked.member is None else check_member(asked.member)
+        queue = parse_queue(cast(str, asked.queue))
+        take = partial(edge.broker.lease, queue, member=member, generation=asked.generation or 0)
+    take = partial(
+        take, group=check_group(asked.group), max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer
     )
+    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
+    reply = await take(ack=asked.ack or ())
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
-        waiting = take(
-            group=group,
-            max=asked.max,
-            wait_ms=asked.wait_ms,
-            lease_ms=asked.lease_ms,
-            consumer=asked.consumer,
-        )
+        waiting = take(wait_ms=asked.wait_ms)
         try:
             reply = await _unless_gone(request, waiting)
         except PenstockError:
@@ -54,8 +52,8 @@ async def lease(edge: Edge, request: Request) -> Answer:
     edge.metrics.delivered(reply.runs, edge.clock.now_ms())
     if request.wants_batch:
         frames = [run.batch.frame for run in reply.runs]
-        return Answer(200, encode_delivery(lease_meta(reply.runs, results), frames), BATCH_TYPE)
-    return Answer(200, lease_answer(reply.runs, results))
+        return Answer(200, encode_delivery(lease_meta(reply.runs, results, reply.generation), frames), BATCH_TYPE)
+    return Answer(200, lease_answer(reply.runs, results, reply.generation))
 
 
 async def read(edge: Edge, request: Request) -> Answer:

@@ -87,6 +87,21 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.RescheduleReply),),
         refusals=_DATA,
     ),
+    "join_group": Described(
+        "Become a member of a group, and get a share of the queue's partitions.",
+        messages.JoinRequest,
+        answers=((200, replies.ShareReply),),
+        refusals=_DATA,
+    ),
+    "heartbeat": Described(
+        "Stay a member, and hear which partitions come and go.",
+        messages.HeartbeatRequest,
+        answers=((200, replies.ShareReply),),
+        refusals=_DATA,
+    ),
+    "leave_group": Described(
+        "Give back one's partitions.", messages.LeaveRequest, answers=((200, replies.LeftReply),), refusals=_DATA
+    ),
     "read": Described(
         "Read a partition by offset, without leases.",
         query=messages.ReadQuery,
@@ -168,7 +183,12 @@ OPERATIONS: dict[str, Described] = {
     ),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
     "summary": Described("How the whole server is doing."),
-    "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404,)),
+    "groups": Described(
+        "The groups that read a queue: how far they are, and who has which partition.",
+        query=messages.QueueQuery,
+        answers=((200, replies.GroupsReply),),
+        refusals=(404,),
+    ),
     "dead_letters": Described(
         "Dead letters of a queue.",
         query=messages.DeadLettersQuery,

@@ -106,11 +106,13 @@ def dead_letter(entry: dict[str, Any]) -> bytes:
     return message[:-1] + b"," + _encoder.encode(why)[1:]
 
 
-def lease_answer(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> bytes:
-    messages = leased_messages(runs)
-    if results is None:
-        return b'{"messages":%b}' % messages
-    return b'{"messages":%b,"results":%b}' % (messages, _encoder.encode(results))
+def lease_answer(
+    runs: Sequence[DeliveredRun], results: Sequence[Settled] | None, generation: int | None = None
+) -> bytes:
+    more = b"" if results is None else b',"results":%b' % _encoder.encode(results)
+    if generation is not None:
+        more += b',"generation":%d' % generation
+    return b'{"messages":%b%b}' % (leased_messages(runs), more)
 
 
 def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
@@ -132,8 +134,10 @@ def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
     ]
 
 
-def lease_meta(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> LeaseMeta:
-    return LeaseMeta(wire_runs(runs), None if results is None else list(results))
+def lease_meta(
+    runs: Sequence[DeliveredRun], results: Sequence[Settled] | None, generation: int | None = None
+) -> LeaseMeta:
+    return LeaseMeta(wire_runs(runs), None if results is None else list(results), generation)
 
 
 def read_meta(

@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, publish, readers, schedules, settle
+from penstock.transports.http import admin, consume, members, publish, readers, schedules, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -34,6 +34,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("extend", "POST", "/v1/extend", settle.extend),
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
+    Operation("join_group", "POST", "/v1/groups/join", members.join),
+    Operation("heartbeat", "POST", "/v1/groups/heartbeat", members.heartbeat),
+    Operation("leave_group", "POST", "/v1/groups/leave", members.leave),
     Operation("read", "GET", "/v1/read", consume.read),
     Operation("keep_offsets", "POST", "/v1/offsets", readers.keep_offsets),
     Operation("get_offsets", "GET", "/v1/offsets", readers.get_offsets),
