@@ -29,7 +29,15 @@ from typing import Any
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
-from penstock.core.commands import TrimPartition
+from penstock.core.commands import (
+    DeleteLetters,
+    EndRedrive,
+    Letter,
+    Part,
+    RedriveLetters,
+    StartRedrive,
+    TrimPartition,
+)
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.journal import FILE_HEADER_BYTES
 from penstock.ids import parse_queue, ulid_text
@@ -40,14 +48,14 @@ from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_del
 from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
-VERSION = 1
+VERSION = 2
 SEGMENT_BYTES = 3_000
 """Of a journal file: small, so that there are several."""
 ZEROS_KEPT = 512
 """A journal that was being written ends in zeros; this many stay, so that they are read too."""
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
-BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+BRIEF, DOOMED, DEAD = parse_queue("brief"), parse_queue("doomed"), parse_queue("dead")
 
 
 def main() -> None:
@@ -170,6 +178,7 @@ async def tell(root: Path) -> None:
     clock.advance(1_000)
     engine, host, broker = await _open(root, clock, dice)
     await _second_chapter(host, broker, clock)
+    await _third_chapter(host, clock)
     await host.close(final_snapshot=False)
     await engine.close()
 
@@ -199,6 +208,7 @@ async def _first_chapter(host: ShardHost, broker: Broker, clock: ManualClock) ->
 async def _second_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -> None:
     await broker.put_queue(ONCE, {"delivery": "at_most_once"})
     await broker.put_queue(BRIEF, {"ttl_ms": 500})
+    await broker.put_queue(DEAD, {"dead_letter_max": 10, "dead_letter_alarm": {"count": 5}})
     await broker.publish([PublishPart(ONCE, _numbered(100, 3)), PublishPart(BRIEF, _numbered(200, 2))])
     await broker.lease(ONCE, max=2)
     delayed = await broker.publish([PublishPart(WORK, _delayed())])
@@ -223,6 +233,24 @@ async def _second_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -
         await destroy(DOOMED, confirm=await _token(destroy))
     clock.advance(10)
     await broker.publish([PublishPart(WORK, _numbered(400, 2))])
+
+
+async def _third_chapter(host: ShardHost, clock: ManualClock) -> None:
+    """Dead letters are brought back, copied and deleted: by command, because a redrive itself takes its time."""
+    submit, shard = host.loop.submit, host.loop.shard
+    work, copies = shard.paths[WORK], shard.paths[DEAD]
+    letters = [
+        Letter(number, group, offset, letter.dead_at)
+        for number, partition in enumerate(shard.queues[work].partitions)
+        for (group, offset), letter in sorted(partition.dead.items())
+    ]
+    await submit(StartRedrive(work, "back", filter='reason = "rejected"', delay_ms=60_000, rate_per_s=100))
+    await submit(RedriveLetters(work, "back", letters[:1]))
+    await submit(StartRedrive(work, "elsewhere", "audit", None, [bytes(16)], DEAD, priority=7, rate_per_s=5))
+    await submit(RedriveLetters(work, "elsewhere", letters[1:2], Part(copies, _numbered(500, 1)), 1))
+    await submit(EndRedrive(work, "elsewhere", "failed", 1, "the last one is too large"))
+    await submit(DeleteLetters(work, letters[2:3]))
+    clock.advance(10)
 
 
 async def _token(destroy: Any) -> str:

@@ -46,6 +46,19 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "max_retries", "no", True),
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "rejected", "", False),
     ],
+    records.DeadLettersRemoved: [
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "deleted"),
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "copied", "redrive-1"),
+    ],
+    records.RedriveStarted: [
+        records.RedriveStarted(1, 2, "r", filter=""),
+        records.RedriveStarted(1, 2, "r", "default", None, [bytes(16)], "a/b/c", 5, -7, 100),
+    ],
+    records.Redriven: [records.Redriven(1, 2, 3, 4, RANGES, 2**50, "r")],
+    records.RedriveEnded: [
+        records.RedriveEnded(1, 2, "r", "finished"),
+        records.RedriveEnded(1, 2, "r", "failed", 3, "no"),
+    ],
     records.Expired: [records.Expired(1, 2, 3, RANGES)],
     records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
     records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],

@@ -16,7 +16,9 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes
 from penstock.broker.confirm import Confirmations
+from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.receipts import Claims
+from penstock.broker.redrives import Redrives, described, find
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
     DeliveredRun,
@@ -38,6 +40,8 @@ from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 
+REDRIVE_SAMPLE = 10
+"""Letters that a dry run shows."""
 SCAN_STEP = 50
 """Pieces of the log looked through by key between two turns of the event loop."""
 
@@ -53,6 +57,9 @@ class Broker:
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
+        self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
+        self._redrives = Redrives(host.loop, entropy)
+        self._redrives.resume()
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -372,19 +379,84 @@ class Broker:
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
 
-    async def dead_letters(self, queue: QueuePath, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
-        """The dead letters of a queue, oldest first, with why they are there and what they carried (as a run each)."""
-        found = self._queue(queue)
-        places = sorted(
-            (letter.dead_at, number, offset, group, letter)
-            for number, partition in enumerate(found.partitions)
-            for (group, offset), letter in partition.dead.items()
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        page: int = 1,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of what was given up, oldest first: `dead_letters` (FoundLetter), `total`, `page`, `limit`, `next`."""
+        return await self._dead_letters.page(
+            self._queue(queue), group=group, filter=filter, page=page, limit=limit, after=after
         )
-        entries = []
-        for _, number, offset, group, letter in places[(page - 1) * limit : page * limit]:
-            for run in self._runs(found, number, offset, offset + 1, RangeSet()):
-                entries.append({"run": run, "group": found.group_names[group], **msgspec.to_builtins(letter)})
-        return {"dead_letters": entries, "total": len(places), "page": page, "limit": limit}
+
+    async def redrive(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        target: QueuePath | None = None,
+        delay_ms: int = 0,
+        priority: int | None = None,
+        rate_per_s: int = 100,
+        dry_run: bool = True,
+        redrive_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
+        found, which = self._queue(queue), parse_which(group, filter, ids)
+        elsewhere = "" if target is None or target == queue else target
+        if priority is not None and not elsewhere:
+            raise InvalidRequest(
+                "a message that becomes ready again in its own place keeps its priority; name another queue as target",
+                details={"field": "priority"},
+            )
+        if elsewhere:
+            self._config_for_publish(target)  # type: ignore[arg-type]
+        name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
+        if dry_run:
+            count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
+            return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
+        if elsewhere:
+            self._number_for_publish(target)  # type: ignore[arg-type]
+        await self._loop.submit(
+            commands.StartRedrive(
+                found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
+                elsewhere, delay_ms, priority, rate_per_s,
+            )
+        )  # fmt: skip
+        self._redrives.go_on(found.number, name)
+        return {"dry_run": False, **described(found, find(self._queue(queue), name))}
+
+    def redrives(self, queue: QueuePath, redrive_id: str | None = None) -> dict[str, Any]:
+        """Those under way and the latest that ended, newest first; or the one of this id."""
+        found = self._queue(queue)
+        chosen = [find(found, redrive_id)] if redrive_id is not None else list(reversed(found.redrives.values()))
+        return {"redrives": [described(found, redrive) for redrive in chosen]}
+
+    async def stop_redrive(self, queue: QueuePath, redrive_id: str) -> dict[str, Any]:
+        """What has moved stays moved."""
+        found = self._queue(queue)
+        await self._redrives.stop(found, redrive_id)
+        return described(found, find(self._queue(queue), redrive_id))
+
+    async def delete_dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        confirm: str | None = None,
+    ) -> dict[str, Any]:
+        return await self._dead_letters.delete(self._queue(queue), parse_which(group, filter, ids), confirm)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -405,9 +477,10 @@ class Broker:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
         self._loop.stop_waiting()
 
-    async def close(self) -> None:
+    async def close(self, *, final_snapshot: bool = True) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
-        await self._host.close()
+        await self._redrives.close()
+        await self._host.close(final_snapshot=final_snapshot)
 
     def _queue(self, path: str) -> Queue:
         number = self._loop.shard.paths.get(path)

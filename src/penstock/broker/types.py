@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.batch import Batch
+from penstock.core.deadletters import DeadLetter
 from penstock.ids import QueuePath
 from penstock.wire.delivery import Settled
 
@@ -67,6 +68,14 @@ class ReadReply(NamedTuple):
     next_offset: int
     end_offset: int
     start_offset: int
+
+
+class FoundLetter(NamedTuple):
+    """A dead letter: the message, the group that gave it up, and why."""
+
+    run: DeliveredRun
+    group: str
+    letter: DeadLetter
 
 
 class Touched(NamedTuple):

@@ -12,11 +12,12 @@ from typing import Any
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records
+from penstock.core import records, redriven
+from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
 
 
 def apply(shard: Shard, record: Record) -> None:
@@ -103,8 +104,11 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     if partition.moved:
         forget(partition.moved, before, partition.start)
     for progress in partition.progress.values():
-        for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
-            progress.mark_done(first, stop)
+        # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished.
+        for first, stop in list(progress.leased.gaps(max(progress.floor, before), record.start)):
+            for inside, after in partition.timeless.gaps(first, stop):
+                progress.mark_done(inside, after)
+    partition.timeless.remove_below(partition.start)
     if partition.max_retries:
         # Those that somebody holds keep their budget until they are finished.
         wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
@@ -251,7 +255,7 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                 before = progress.retries.get(offset)
                 progress.retries[offset] = Retry(
                     run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
-                    lease.consumer,
+                    lease.consumer, before.budget if before else -1, before.redriven if before else 0,
                 )  # fmt: skip
                 heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)
@@ -276,10 +280,13 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
             for run in lease.parts(first, stop):
                 for offset in range(run.first, run.stop):
                     before = progress.retries.get(offset)
-                    partition.dead[record.group, offset] = DeadLetter(
+                    letter = DeadLetter(
                         run.attempt, before.first_at if before else lease.at, lease.at, record.at, lease.consumer,
                         record.reason, record.error or (before.error if before else ""),
+                        partition.max_retries.get(offset, before.budget if before else -1),
+                        before.redriven if before else 0,
                     )  # fmt: skip
+                    partition.dead.put(record.group, offset, letter)
     _release(shard, progress, record.lease, record.ranges)
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
@@ -339,6 +346,7 @@ def _move_start(queue: Queue, partition: Partition) -> None:
                 forget(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
+            partition.timeless.remove_below(start)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -358,5 +366,9 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Expired: _ended,
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
+    records.DeadLettersRemoved: redriven.dead_letters_removed,
+    records.RedriveStarted: redriven.redrive_started,
+    records.Redriven: redriven.redriven,
+    records.RedriveEnded: redriven.redrive_ended,
 }
 assert set(_APPLY) == set(records.KINDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, settling, waiting
+from penstock.core import commands, queues, redriving, settling, waiting
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -39,5 +39,10 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Extend: settling.extend,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
+    commands.StartRedrive: redriving.start,
+    commands.RedriveLetters: redriving.step,
+    commands.EndRedrive: redriving.end,
+    commands.DeleteLetters: redriving.delete,
+    commands.PruneLetters: redriving.prune,
     commands.Tick: waiting.tick,
 }

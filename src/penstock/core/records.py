@@ -128,6 +128,51 @@ class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
 
 
+class DeadLettersRemoved(Fact, frozen=True, tag="dead_letters_removed"):
+    """No longer among the dead letters of this group, and their bytes are not kept for it any more."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    reason: Literal["deleted", "expired", "limit", "copied"]
+    redrive: str = ""
+    """Of `copied`: the redrive that published them elsewhere, in records beside this one."""
+
+
+class RedriveStarted(Fact, frozen=True, tag="redrive_started"):
+    """Dead letters were chosen, by filter or by id, to be brought back."""
+
+    queue: int
+    redrive: str
+    group: str = ""
+    filter: str | None = None
+    ids: list[bytes] = []
+    target: str = ""
+    delay_ms: int = 0
+    priority: int | None = None
+    rate_per_s: int = 0
+
+
+class Redriven(Fact, frozen=True, tag="redriven"):
+    """Back in their place in the queue, for the group that had given them up; attempts start over."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    due: int
+    redrive: str
+
+
+class RedriveEnded(Fact, frozen=True, tag="redrive_ended"):
+    queue: int
+    redrive: str
+    outcome: Literal["finished", "stopped", "failed"]
+    skipped: int = 0
+    error: str = ""
+
+
 class Expired(Fact, frozen=True, tag="expired"):
     queue: int
     partition: int
@@ -157,10 +202,12 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
-    | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+    | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded | Expired
+    | Cancelled | Rescheduled | Trimmed
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
-    Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+    Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired, Cancelled,
+    Rescheduled, Trimmed,
 )  # fmt: skip

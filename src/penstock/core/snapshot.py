@@ -14,9 +14,10 @@ import msgspec
 
 from penstock.core.agenda import Agenda
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
+from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard
 
 VERSION = 1
 
@@ -102,6 +103,7 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
             _dump_partition(partition, now_ms, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
         ],
+        "redrives": list(queue.redrives.values()),
     }  # fmt: skip
 
 
@@ -119,6 +121,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
     queue.partitions = [_load_partition(values, shard.now_ms) for values in entry["partitions"]]
+    queue.redrives = {each["id"]: msgspec.convert(each, Redrive) for each in entry.get("redrives", ())}
     return queue
 
 
@@ -140,6 +143,7 @@ def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[s
         "overdue": _overdue(partition, now_ms, keeps=keeps),
         "max_retries": sorted(partition.max_retries.items()),
         "dead": [(*place, letter) for place, letter in sorted(partition.dead.items())],
+        "timeless": partition.timeless.flat(),
         "progress": [(group, *_dump_progress(progress)) for group, progress in sorted(partition.progress.items())],
     }
 
@@ -154,7 +158,10 @@ def _load_partition(values: dict[str, Any], now_ms: int) -> Partition:
     _load_agenda(partition.expiries, values["expiries"], now_ms)
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
-    partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
+    letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values["dead"]]
+    for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):
+        partition.dead.put(group, offset, letter)
+    partition.timeless = RangeSet.from_flat(values.get("timeless", []))
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
     return partition
@@ -192,7 +199,7 @@ def _overdue(partition: Partition, now_ms: int, *, keeps: bool) -> list[tuple[in
     due = [(first, first + count) for at, first, count in partition.expiries if at <= now_ms]
     late = RangeSet(sorted([*partition.overdue, *due]))
     late.remove_below(partition.start)
-    for first, stop in partition.gone:
+    for first, stop in [*partition.gone, *partition.timeless]:
         late.remove(first, stop)
     for first, stop in [] if keeps else list(late):
         for inside, after in partition.finished(first, stop):

@@ -24,34 +24,27 @@ import msgspec
 from penstock.core.agenda import Agenda
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.ranges import RangeSet
 
 NEVER_MS = 2**62
 
 
-class Retry(msgspec.Struct, gc=False):
+class Retry(msgspec.Struct, gc=False, omit_defaults=True):
     """What is remembered about a message that failed, until it is done."""
 
     attempt: int
-    """The delivery that failed last."""
+    """The delivery that failed last; 0 for a dead letter that was redriven."""
     due: int
     first_at: int
     last_at: int
     error: str
     consumer: str
-
-
-class DeadLetter(msgspec.Struct, gc=False):
-    """Why a message was given up. Its bytes stay in the log of its partition."""
-
-    attempts: int
-    first_at: int
-    last_at: int
-    dead_at: int
-    consumer: str
-    reason: str
-    error: str
+    budget: int = -1
+    """Of a redriven message with a `max_retries` of its own: the partition may have forgotten it."""
+    redriven: int = 0
+    """How often it was redriven."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -148,6 +141,14 @@ class Progress:
                 self.cursor = self.floor
                 self.skip.remove_below(self.floor)
 
+    def mark_undone(self, offset: int) -> None:
+        """It was done, and is to be delivered again. Everything else stays as it is."""
+        if offset < self.floor:
+            self.done.add(offset + 1, self.floor)
+            self.floor = offset
+        else:
+            self.done.remove(offset, offset + 1)
+
     def is_done(self, offset: int) -> bool:
         return offset < self.floor or offset in self.done
 
@@ -184,7 +185,7 @@ class Partition:
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start",
+        "schedule", "scheduled", "start", "timeless",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -202,8 +203,10 @@ class Partition:
         self.expiries = Agenda()
         self.max_retries: dict[int, int] = {}
         """Messages with a retry budget of their own."""
-        self.dead: dict[tuple[int, int], DeadLetter] = {}
-        """(group, offset) -> why."""
+        self.dead = DeadLetters()
+        self.timeless = RangeSet()
+        """Redriven: somebody wants them handled, however old they are. Neither time to live nor retention ends them.
+        Without those that lie before `start`, which nothing ends but being finished."""
         # Soft.
         self.scheduled = OffsetBits()
         """Offsets with a valid entry in the schedule."""
@@ -234,18 +237,19 @@ class Partition:
         alive = RangeSet()
         if keeps or not self.progress:
             alive.add(self.start, self.end)
+        for first, stop in self.gone:
+            alive.remove(first, stop)
+        # Only now: what is gone for all who come later may have been redriven for one who had given it up before.
         for progress in self.progress.values():
             for first, stop in progress.done.gaps(progress.floor, self.end):
                 alive.add(first, stop)
-        for first, stop in self.gone:
-            alive.remove(first, stop)
-        for offset in {offset for _, offset in self.dead}:
+        for offset in sorted(self.dead.offsets()):
             alive.add(offset, offset + 1)
         return alive
 
 
 class Queue:
-    __slots__ = ("config", "dedup", "group_names", "groups", "number", "partitions", "path", "turn")
+    __slots__ = ("config", "dedup", "group_names", "groups", "number", "partitions", "path", "redrives", "turn")
 
     def __init__(self, number: int, path: str, config: QueueConfig):
         # Hard.
@@ -256,6 +260,8 @@ class Queue:
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
         self.dedup = Dedup()
+        self.redrives: dict[str, Redrive] = {}
+        """By id, oldest first: those that run, and the latest that ended."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""

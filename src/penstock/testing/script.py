@@ -11,6 +11,8 @@ comparison and regenerating is writing the result back.
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
+    redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
+    end_redrive NAME ID [outcome=finished]      delete_letters NAME PARTITION:OFFSET … [group=G]    prune NAME
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
@@ -44,7 +46,7 @@ _INTEGERS = {
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID}
 _TIMES = frozenset({"at", "due"})
-_LISTS = frozenset({"seqs"})
+_LISTS = frozenset({"ids", "seqs"})
 
 
 class BadScript(Exception):
@@ -215,6 +217,42 @@ class Script:
     def _touched(self, places: list[str], statuses: list[str] | None) -> None:
         self._out += [f"{place} {status}" for place, status in zip(places, statuses or [], strict=False)]
 
+    def _do_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        queue, redrive = self._queue(words[0]), words[1]
+        target = options.get("target", "")
+        delay_ms = int(options.get("delay_ms", "0"))
+        if redrive not in self.shard.queues[queue].redrives:
+            path = parse_queue(target) if target else ""
+            self._submit(commands.StartRedrive(queue, redrive, filter="", target=path, delay_ms=delay_ms))
+        letters = self._letters(queue, words[2:], options)
+        part = None
+        if target and letters:
+            part = commands.Part(self._queue(target), self._batch([f"copy-of-{word}" for word in words[2:]]))
+        self._entropy += 1
+        moved = self._submit(commands.RedriveLetters(queue, redrive, letters, part, self._entropy << 20))
+        self._out.append(f"{moved} redriven, {self.shard.queues[queue].redrives[redrive].redriven} in all")
+
+    def _do_end_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        outcome: Any = options.get("outcome", "finished")
+        self._submit(commands.EndRedrive(self._queue(words[0]), words[1], outcome))
+
+    def _do_delete_letters(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self._queue(words[0])
+        removed = self._submit(commands.DeleteLetters(queue, self._letters(queue, words[1:], options)))
+        self._out.append(f"{removed} deleted")
+
+    def _do_prune(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._out.append(f"{self._submit(commands.PruneLetters(self._queue(words[0])))} let go")
+
+    def _letters(self, queue: int, words: list[str], options: dict[str, str]) -> list[commands.Letter]:
+        """What lies at these places, as somebody would see it who looked now; nothing there is nothing seen."""
+        group = self.shard.queues[queue].groups[options.get("group", "default")]
+        letters = []
+        for partition, offset in _places(words):
+            letter = self.shard.queues[queue].partitions[partition].dead.get(group, offset)
+            letters.append(commands.Letter(partition, group, offset, letter.dead_at if letter else -1))
+        return letters
+
     def _do_trim(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.TrimPartition(self._queue(words[0]), int(words[1]), int(words[2])))
 
@@ -258,7 +296,8 @@ class Script:
             self._out.append(f"partition {number}: offsets {partition.start} to {partition.end}")
             for group, progress in sorted(partition.progress.items()):
                 places: dict[str, list[int]] = {}
-                for offset in range(partition.start, partition.end):
+                behind = [at for at in range(progress.floor, partition.start) if not progress.is_done(at)]
+                for offset in (*behind, *range(partition.start, partition.end)):
                     places.setdefault(self._state(partition, progress, offset), []).append(offset)
                 told = "; ".join(f"{state} {_span(offsets)}" for state, offsets in sorted(places.items()))
                 self._out.append(f"  {queue.group_names[group]}: {told or 'nothing'}")
@@ -269,10 +308,8 @@ class Script:
                 )
 
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
-        if offset in partition.gone:
-            return "gone"
         if progress.is_done(offset):
-            return "done"
+            return "gone" if offset in partition.gone else "done"
         if offset in progress.leased:
             return "leased"
         retry = progress.retries.get(offset)

@@ -153,6 +153,7 @@ _TOTALS = {
     "acked": "Messages done.",
     "retried": "Messages given back, or not settled in time, that will be handed out again.",
     "dead_lettered": "Messages given up.",
+    "redriven": "Dead letters made ready again.",
     "expired": "Messages that outlived their time.",
     "cancelled": "Messages taken back before delivery.",
 }
