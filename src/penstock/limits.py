@@ -72,6 +72,10 @@ PRODUCER_PUBLISHES_KEPT = 64
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 
+TRANSACTIONS_KEPT = 100_000
+TRANSACTION_WINDOW_MS = 3_600_000
+"""So many of the latest transactions, of the last hour, can be repeated without happening again."""
+
 # -- dead letters -----------------------------------------------------------------------------------------------
 
 FILTER_CHARS_MAX = 2_048

@@ -30,12 +30,15 @@ from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
 from penstock.core.commands import (
+    Claim,
     DeleteLetters,
     EndRedrive,
+    Lease,
     Letter,
     Part,
     RedriveLetters,
     StartRedrive,
+    Transact,
     TrimPartition,
 )
 from penstock.engines.local.engine import LocalEngine
@@ -250,6 +253,9 @@ async def _third_chapter(host: ShardHost, clock: ManualClock) -> None:
     await submit(RedriveLetters(work, "elsewhere", letters[1:2], Part(copies, _numbered(500, 1)), 1))
     await submit(EndRedrive(work, "elsewhere", "failed", 1, "the last one is too large"))
     await submit(DeleteLetters(work, letters[2:3]))
+    (run,) = await host.loop.lease(Lease(work, "late", 1, 77), 0)
+    claim = Claim(run.lease, run.nonce, run.first, run.first + 1)
+    await submit(Transact([claim], [Part(copies, _numbered(510, 2))], 2))
     clock.advance(10)
 
 

@@ -177,7 +177,7 @@ class FakeBroker:
         )
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "totals": totals, "groups": [{"group": "default", "lag": 4}],
+            "dead_letter_alarm": None, "totals": totals, "groups": [{"group": "default", "lag": 4}],
         }  # fmt: skip
 
     def summary(self):

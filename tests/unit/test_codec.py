@@ -30,6 +30,10 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
         records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),
     ],
+    records.Transacted: [
+        records.Transacted(1, bytes(16), []),
+        records.Transacted(1, bytes(16), [records.TransactedRun(0, 1, 2, 3, 4, bytes(16), [0, 2])]),
+    ],
     records.Leased: [
         records.Leased(1, 2, 3, 4, 5, 2**64 - 1, 30_000, [0, 10, 1, 12, 1, 3]),
         records.Leased(1, 2, 3, 4, 5, 0, 30_000, [0, 1, 1], "worker-7", True),

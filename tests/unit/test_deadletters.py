@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+import structlog
 from test_broker import with_broker
 
 from penstock import limits
@@ -412,3 +413,43 @@ async def test_a_queue_keeps_as_many_dead_letters_as_it_says_and_as_long(box):
     await box.advance(10)
     await box.host.upkeep._retain()
     assert await numbers(box) == []
+
+
+# -- the alarm --------------------------------------------------------------------------------------------------------
+
+
+@with_broker
+async def test_the_alarm_says_when_there_are_too_many_and_when_it_is_over(box):
+    await box.broker.put_queue(ORDERS, {"dead_letter_alarm": {"count": 3}})
+    with structlog.testing.capture_logs() as logs:
+        await give_up(box, 2)
+        assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
+        assert box.broker.summary()["dead_letter_alarms"] == []
+        await give_up(box, 1)
+        since = box.clock.now_ms()
+        assert box.broker.stats(ORDERS)["dead_letter_alarm"] == {"since_at_ms": since, "why": ["count"]}
+        await box.advance(100)
+        assert box.broker.stats(ORDERS)["dead_letter_alarm"]["since_at_ms"] == since
+        assert box.broker.summary()["dead_letter_alarms"] == [ORDERS]
+        await redrive(box, filter="")
+        assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
+    told = [(entry["event"], entry["queue"]) for entry in logs]
+    assert told == [("dead_letter_alarm", ORDERS), ("dead_letter_alarm_over", ORDERS)]
+
+
+@with_broker
+async def test_the_alarm_says_when_they_come_too_fast(box):
+    await box.broker.put_queue(ORDERS, {"dead_letter_alarm": {"per_minute": 3}})
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
+    await give_up(box, 2)
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
+    await give_up(box, 2)
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"]["why"] == ["per_minute"]
+    await box.advance(61_000)
+    box.broker.stats(ORDERS)
+    await box.advance(61_000)
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
+    await box.broker.patch_queue(ORDERS, {"dead_letter_alarm": {"count": 1}})
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"]["why"] == ["count"]
+    await box.broker.patch_queue(ORDERS, {"dead_letter_alarm": None})
+    assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None

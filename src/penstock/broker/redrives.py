@@ -128,38 +128,41 @@ class _Mover:
         if not self._pending:
             await asyncio.sleep(0)
             return
+        command, taken, skipped = self._in_place() if not self.redrive.target else self._copies()
         try:
-            command, taken = self._in_place() if not self.redrive.target else self._copies()
             moved = await self._loop.submit(command) if command.letters else 0
         except QueueFull:
+            if taken == 1:
+                raise
             # There may be room for a few, and always waiting for room for many would mean never.
-            self._step = max(1, self._step // 2)
-            raise
+            self._step = taken // 2
+            return
+        self.skipped += skipped
         for _ in range(taken):
             self._pending.popleft()
         self._step = min(self._most, self._step * 2)
         self._next_at = max(self._next_at, _now()) + moved / self.redrive.rate_per_s
         await asyncio.sleep(max(0.0, self._next_at - _now()))
 
-    def _in_place(self) -> tuple[commands.RedriveLetters, int]:
+    def _in_place(self) -> tuple[commands.RedriveLetters, int, int]:
         letters = [candidate.name for candidate in islice(self._pending, self._step)]
-        return commands.RedriveLetters(self._queue, self.redrive.id, letters), len(letters)
+        return commands.RedriveLetters(self._queue, self.redrive.id, letters), len(letters), 0
 
-    def _copies(self) -> tuple[commands.RedriveLetters, int]:
-        """The step's command, and how many of the pending letters it deals with, by moving them or passing over."""
+    def _copies(self) -> tuple[commands.RedriveLetters, int, int]:
+        """The step's command, with how many of the pending letters it deals, and how many of those it leaves alone."""
         shard = self._loop.shard
         target = shard.paths.get(self.redrive.target)
         if target is None:
             raise QueueNotFound(f"there is no queue {self.redrive.target}")
         size_max = shard.queues[target].config.max_payload_bytes
         chosen: list[Candidate] = []
-        taken = size = 0
+        taken = size = skipped = 0
         for candidate in islice(self._pending, self._step):
             run = candidate.run
             if run is None:
                 raise Unavailable("a dead letter is not durable yet")
             if run.batch.payload_bytes_max() > size_max:
-                self.skipped += 1
+                skipped += 1
             else:
                 chosen.append(candidate)
                 size += len(run.batch.frame)
@@ -168,7 +171,7 @@ class _Mover:
                 break
         letters = [candidate.name for candidate in chosen]
         part = commands.Part(target, copies(chosen, self.redrive)) if chosen else None
-        return commands.RedriveLetters(self._queue, self.redrive.id, letters, part, self._entropy(80)), taken
+        return commands.RedriveLetters(self._queue, self.redrive.id, letters, part, self._entropy(80)), taken, skipped
 
 
 def copies(candidates: Sequence[Candidate], redrive: Redrive) -> Batch:

@@ -15,6 +15,7 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes
+from penstock.broker.alarms import Alarms
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.receipts import Claims
@@ -29,17 +30,21 @@ from penstock.broker.types import (
     PublishReply,
     ReadReply,
     Touched,
+    TransactReply,
 )
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
+from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 
+STALE_SHOWN = 100
+"""Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
 SCAN_STEP = 50
@@ -56,7 +61,8 @@ class Broker:
         """Number of bits -> that many random bits."""
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
-        self._stats = Stats(host.loop)
+        self._alarms = Alarms(host.loop)
+        self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
@@ -71,21 +77,11 @@ class Broker:
         numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
-        return PublishReply(
-            [
-                PublishedRun(
-                    run.part,
-                    parts[run.part].queue,
-                    run.partition,
-                    run.offset,
-                    run.count,
-                    run.id,
-                    run.duplicate,
-                    run.rows,
-                )
-                for run in runs
-            ],
-            self._host.journal.durable,
+        return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
+
+    def _published(self, run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
+        return PublishedRun(
+            run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
         )
 
     def _config_for_publish(self, path: QueuePath) -> QueueConfig:
@@ -163,6 +159,27 @@ class Broker:
     async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+
+    async def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> TransactReply:
+        """Ack all of these and publish all of those, or nothing. Raises StaleReceipt with the receipts that are.
+
+        The same request again, within the hour, is answered as the first time and does nothing.
+        """
+        for part in parts:
+            check_payload_sizes(part.batch, self._config_for_publish(part.queue).max_payload_bytes)
+        claims = Claims(ack)
+        numbered: list[commands.Part] = []
+        if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
+            numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
+        done: commands.Transacted = await self._loop.submit(
+            commands.Transact(claims.claims, numbered, self._entropy(80))
+        )
+        results = claims.results(done.outcomes)
+        if done.runs is None:
+            raise _stale(results)
+        published = [self._published(run, parts) for run in done.runs]
+        return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
 
     # -- messages that wait -------------------------------------------------------------------------------------------
 
@@ -479,6 +496,7 @@ class Broker:
 
     async def close(self, *, final_snapshot: bool = True) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
+        self._alarms.close()
         await self._redrives.close()
         await self._host.close(final_snapshot=final_snapshot)
 
@@ -487,6 +505,14 @@ class Broker:
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _stale(results: list[Settled]) -> StaleReceipt:
+    stale = [result.receipt for result in results if result.status != "acked"]
+    return StaleReceipt(
+        f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",
+        details={"receipts": stale[:STALE_SHOWN]},
+    )
 
 
 def _not_found(path: str) -> PenstockError:

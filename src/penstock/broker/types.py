@@ -42,6 +42,13 @@ class PublishReply(NamedTuple):
     durable: bool
 
 
+class TransactReply(NamedTuple):
+    acked: list[str]
+    """The receipts, as they were shown."""
+    runs: list[PublishedRun]
+    durable: bool
+
+
 class DeliveredRun(msgspec.Struct, frozen=True):
     """Messages `offset` to `offset + count` of a partition, with ids that count up in the same way."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
+from itertools import takewhile
 from typing import Any
 
 from penstock import limits
@@ -147,6 +148,15 @@ def _published(shard: Shard, record: records.Published) -> None:
         queue.dedup.remember_seqs(record.producer, record.epoch, record.at, runs)
     if queue.dedup.ids or queue.dedup.producers:
         queue.dedup.forget_before(record.at - limits.DEDUP_WINDOW_MS)
+
+
+def _transacted(shard: Shard, record: records.Transacted) -> None:
+    known = shard.transactions
+    known[record.key] = record
+    while len(known) > limits.TRANSACTIONS_KEPT:
+        del known[next(iter(known))]
+    for key in list(takewhile(lambda key: known[key].at < record.at - limits.TRANSACTION_WINDOW_MS, known)):
+        del known[key]
 
 
 def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
@@ -357,6 +367,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.GroupCreated: _group_created,
     records.Trimmed: _trimmed,
     records.Published: _published,
+    records.Transacted: _transacted,
     records.Leased: _leased,
     records.Extended: _extended,
     records.Acked: _acked,

@@ -136,6 +136,24 @@ class Extend(NamedTuple):
     lease_ms: int
 
 
+# -- both at once -----------------------------------------------------------------------------------------------
+
+
+class Transact(NamedTuple):
+    """All the claims are acked and all the parts published, or nothing happens."""
+
+    claims: list[Claim]
+    parts: list[Part]
+    entropy: int
+
+
+class Transacted(NamedTuple):
+    outcomes: list[list[Outcome]]
+    """As of an ack."""
+    runs: list[PublishedRun] | None
+    """None: some of the claims are stale, and nothing happened."""
+
+
 # -- messages that wait -----------------------------------------------------------------------------------------
 
 
@@ -219,7 +237,7 @@ class Tick(NamedTuple):
 
 
 Command: TypeAlias = (
-    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open
-    | Tick
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
+    | Release | Extend | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters
+    | PruneLetters | Open | Tick
 )  # fmt: skip

@@ -16,6 +16,7 @@ from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
 from penstock.core.publishing import decide_publish
 from penstock.core.state import Shard
+from penstock.core.transacting import transact
 
 
 def decide(shard: Shard, command: Command, now_ms: int, fit: Fit | None = None) -> Decision:
@@ -32,6 +33,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.DeleteQueue: queues.delete,
     commands.PurgeQueue: queues.purge,
     commands.TrimPartition: queues.trim,
+    commands.Transact: transact,
     commands.Ack: settling.ack,
     commands.Nack: settling.nack,
     commands.Reject: settling.reject,

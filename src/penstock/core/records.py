@@ -65,6 +65,26 @@ class Published(Fact, frozen=True, tag="published"):
     """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
 
 
+class TransactedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a run of rows of one part of a transaction went."""
+
+    part: int
+    queue: int
+    partition: int
+    offset: int
+    count: int
+    id: bytes
+    rows: list[int] | None
+
+
+class Transacted(Fact, frozen=True, tag="transacted"):
+    """The acks and publishes beside this one were one request. It can be answered again."""
+
+    key: bytes
+    """Digest of the request."""
+    runs: list[TransactedRun]
+
+
 class Leased(Fact, frozen=True, tag="leased"):
     queue: int
     partition: int
@@ -201,13 +221,13 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 
 Record: TypeAlias = (
-    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
-    | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded | Expired
-    | Cancelled | Rescheduled | Trimmed
+    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Transacted | Leased | Extended
+    | Acked | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded
+    | Expired | Cancelled | Rescheduled | Trimmed
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
-    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
-    Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired, Cancelled,
-    Rescheduled, Trimmed,
+    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Transacted, Leased, Extended,
+    Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
+    Cancelled, Rescheduled, Trimmed,
 )  # fmt: skip

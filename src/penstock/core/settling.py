@@ -75,6 +75,14 @@ def ack(shard: Shard, command: commands.Ack, now_ms: int) -> Decision:
     return Decision(list(made.values()), replies)
 
 
+def all_held(shard: Shard, claims: list[Claim]) -> bool:
+    """True if an ack of these would ack every one of them now."""
+    settling = _Settling(shard)
+    return all(
+        sum(part.stop - part.first for part in settling.held(claim)[1]) == claim.stop - claim.first for claim in claims
+    )
+
+
 def nack(shard: Shard, command: commands.Nack, now_ms: int) -> Decision:
     settling = _Settling(shard)
     made: list[Record] = []

@@ -17,6 +17,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
+from penstock.core.records import Transacted, TransactedRun
 from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard
 
 VERSION = 1
@@ -35,6 +36,7 @@ def dump(shard: Shard) -> dict[str, Any]:
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
+        "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
     }
 
 
@@ -58,6 +60,8 @@ def load(values: dict[str, Any]) -> Shard:
         shard.leases[lease.id] = lease
         for run in lease.held:
             shard.queues[lease.queue].partitions[lease.partition].progress[lease.group].leased.add(run.first, run.stop)
+    for at, key, runs in values.get("transactions", ()):
+        shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     rebuild(shard)
     return shard
 

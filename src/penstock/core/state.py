@@ -27,6 +27,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.ranges import RangeSet
+from penstock.core.records import Transacted
 
 NEVER_MS = 2**62
 
@@ -281,7 +282,7 @@ class Shard:
 
     __slots__ = (
         "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
-        "overdue_partitions", "paths", "queues", "term", "timers",
+        "overdue_partitions", "paths", "queues", "term", "timers", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -295,6 +296,8 @@ class Shard:
         self.leases: dict[int, Lease] = {}
         self.next_lease = 1
         self.last_id = 0
+        self.transactions: dict[bytes, Transacted] = {}
+        """By the digest of the request, oldest first: what can be answered again."""
         # Soft.
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""

@@ -37,7 +37,7 @@ from penstock.runtime.solitude import Solitude
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
-PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters})
+PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
 """What makes the log grow, and waits while there is no room for that."""
 HOP_S = 0.1
 """A longer wait is taken in hops; a shorter one may be late by a tenth of itself while clocks are being mended."""

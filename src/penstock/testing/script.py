@@ -9,6 +9,7 @@ comparison and regenerating is writing the result back.
     publish NAME PAYLOAD[{column=value,…}] … [producer=ID/EPOCH/SEQ] [+ NAME PAYLOAD …]
     lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO]
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
+    transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
     redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
@@ -33,7 +34,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.records import Record
+from penstock.core.records import Record, Transacted
 from penstock.core.state import Partition, Progress, Shard
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
@@ -194,17 +195,34 @@ class Script:
     def _do_extend(self, words: list[str], options: dict[str, str]) -> None:
         self._settle(words, lambda claims: commands.Extend(claims, int(options["lease_ms"])))
 
+    def _do_transact(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        shown, *published = " ".join(words).split(" + ")
+        named = [part.split() for part in published]
+        parts = [commands.Part(self._queue(name), self._batch(messages)) for name, *messages in named]
+        self._entropy += 1
+        done = self._submit(commands.Transact(self._claims(shown.split()), parts, self._entropy << 20))
+        if done is not None:
+            self._out.append(
+                "stale, nothing happened"
+                if done.runs is None
+                else f"done, and stored {[(run.queue, run.offset, run.duplicate) for run in done.runs]}"
+            )
+
     def _settle(self, words: list[str], make: Callable[[list[commands.Claim]], commands.Command]) -> None:
+        claims = self._claims(words)
+        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
+            for part in outcomes:
+                at = "" if part.at is None else f" {self._time(part.at)}"
+                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+
+    def _claims(self, words: list[str]) -> list[commands.Claim]:
         claims = []
         for word in words:
             lease, _, span = word.partition(":")
             first, _, last = span.partition("-")
             nonce = self._nonces.get(int(lease), 0)
             claims.append(commands.Claim(int(lease), nonce, int(first), int(last or first) + 1))
-        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
-            for part in outcomes:
-                at = "" if part.at is None else f" {self._time(part.at)}"
-                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+        return claims
 
     def _do_cancel(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         places = _places(words[1:])
@@ -357,7 +375,7 @@ class Script:
             elif name == "config":
                 given, general = _flat(msgspec.to_builtins(value)), _flat(msgspec.to_builtins(type(value)()))
                 told += [f"{key}={given[key]}" for key in given if given[key] != general[key]]
-            elif name not in ("id", "nonce"):
+            elif name not in ("id", "key", "nonce") and not isinstance(record, Transacted):
                 told.append(f"{name}={value}")
         return f"{type(record).__struct_config__.tag} {' '.join(told)}"
 

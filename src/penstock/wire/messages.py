@@ -171,6 +171,17 @@ class ExtendRequest(Request):
     lease_ms: LeaseMs
 
 
+class TransactRequest(Request):
+    """Ack all of these and publish all of those, or nothing. Each message names its queue."""
+
+    ack: Receipts = []
+    publish: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(max_length=limits.BATCH_MESSAGES_MAX)] = []
+
+    def __post_init__(self) -> None:
+        if not self.ack and not self.publish:
+            raise InvalidRequest("give something to ack or to publish", details={"field": "ack"})
+
+
 class CancelRequest(Request):
     queue: QueueName
     ids: MessageIds | None = None

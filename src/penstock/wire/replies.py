@@ -188,6 +188,14 @@ class SettleReply(msgspec.Struct):
     results: list[Settled]
 
 
+class TransactReply(msgspec.Struct):
+    """All of it happened; now, or when the same request came before: then the messages are duplicates."""
+
+    acked: Annotated[list[str], Meta(description="The receipts.")]
+    messages: list[PublishedMessage]
+    durable: bool
+
+
 class ItemResult(msgspec.Struct):
     id: str
     status: str

@@ -74,6 +74,12 @@ OPERATIONS: dict[str, Described] = {
     "extend": Described(
         "Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA
     ),
+    "transact": Described(
+        "Ack and publish together: all of it, or nothing.",
+        messages.TransactRequest,
+        answers=((200, replies.TransactReply),),
+        refusals=_DATA,
+    ),
     "cancel": Described(
         "Take back messages that are not delivered yet.",
         messages.CancelRequest,

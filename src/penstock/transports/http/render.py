@@ -49,6 +49,15 @@ def published_answer(items: Sequence[str], durable: bool) -> bytes:
     return f'{{"messages":[{{{",{".join(items)}],"durable":{"true" if durable else "false"}}}'.encode()
 
 
+def transact_answer(acked: Sequence[str], items: Sequence[str], durable: bool) -> bytes:
+    messages = f"{{{',{'.join(items)}" if items else ""
+    return b'{"acked":%b,"messages":[%b],"durable":%b}' % (
+        _encoder.encode(acked),
+        messages.encode(),
+        b"true" if durable else b"false",
+    )
+
+
 def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
     """The answer to a published frame: as many entries as there are runs, not as there are messages."""
     entries = [

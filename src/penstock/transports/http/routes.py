@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, deadletters, publish, settle
+from penstock.transports.http import admin, consume, deadletters, publish, settle, transact
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -32,6 +32,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("reject", "POST", "/v1/reject", settle.reject),
     Operation("release", "POST", "/v1/release", settle.release),
     Operation("extend", "POST", "/v1/extend", settle.extend),
+    Operation("transact", "POST", "/v1/transact", transact.transact),
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
     Operation("read", "GET", "/v1/read", consume.read),
