@@ -16,17 +16,20 @@ from penstock.broker.types import (
     ReadReply,
     ShareReply,
     Touched,
-)  # fmt: skip
+    TransactReply,
+)
 from penstock.core.state import Shard
 from penstock.errors import (
     Conflict,
     DiskFull,
     FencedProducer,
     InvalidRequest,
+    NotFound,
     PenstockError,
     QueueFull,
     QueueNotFound,
     StaleGeneration,
+    StaleReceipt,
     Unavailable,
     UnknownMember,
 )  # fmt: skip
@@ -67,6 +70,8 @@ class Checkers:
             "extend": self._settle,
             "cancel": self._cancel,
             "reschedule": self._reschedule,
+            "transact": self._transact,
+            "redrive": self._redrive,
             "read": self._read,
             "peek": self._peek,
             "join_group": self._share,
@@ -84,9 +89,12 @@ class Checkers:
         allowed = (
             isinstance(error, Unavailable)
             or (isinstance(error, DiskFull) and (has("full") or has("full_hard")))
-            or (isinstance(error, QueueFull) and call.method == "publish" and has("max_messages"))
+            or (isinstance(error, QueueFull) and call.method in ("publish", "transact") and has("max_messages"))
+            or (isinstance(error, StaleReceipt) and call.method == "transact" and not _happened(call))
+            or (type(error) is Conflict and call.method in ("delete_dead_letters", "redrive"))
             or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
+            or (isinstance(error, NotFound) and call.method == "stop_redrive")
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
@@ -125,6 +133,24 @@ class Checkers:
             if number in self._new:
                 raise Violation("I6", f"{message} was confirmed twice as new")
             self._new.add(number)
+
+    def _transact(self, call: Call, reply: TransactReply) -> None:
+        receipts, parts = call.about
+        if reply.acked != receipts:
+            raise Violation("I7", f"a transaction of {receipts} was answered for {reply.acked}")
+        answered = 0
+        for run in reply.runs:
+            rows = run.rows if run.rows is not None else range(len(parts[run.part]))
+            for position, row in enumerate(rows):
+                self._published(run, position, parts[run.part][row])
+                answered += 1
+        if answered != sum(map(len, parts)):
+            raise Violation("I7", f"a transaction of {sum(map(len, parts))} messages was answered for {answered}")
+
+    def _redrive(self, call: Call, reply: dict[str, Any]) -> None:
+        queue = self._ledger.paths.get(call.arguments[0])
+        if not reply["dry_run"] and queue is not None and reply["redrive_id"] not in queue.redrives:
+            raise Violation("I1", f"redrive {reply['redrive_id']} was confirmed, but is not in the journal")
 
     # -- lease --------------------------------------------------------------------------------------------------------
 
@@ -322,11 +348,18 @@ class Checkers:
 def is_wanted(message: Message) -> bool:
     """Somebody may still ask for its bytes."""
     partition = message.queue.partitions[message.partition]
+    if message.redriven and any(not fate.final for fate in message.fates.values()):
+        return True
     if message.ended or message.offset < partition.start:
         return False
     if message.queue.config.retention.mode == "keep":
         return True
     return not message.finished()
+
+
+def _happened(call: Call) -> bool:
+    """True if what a transaction publishes is stored: then it must not be refused."""
+    return any(sent.stored for part in call.about[1] for sent in part)
 
 
 def _untouched(message: Message) -> bool:

@@ -57,6 +57,11 @@ class Ending:
             reply = await self._network.call("dead_letters", queue.path, limit=PAGE)
             if reply["total"] != dead or len(reply["dead_letters"]) != min(PAGE, dead):
                 raise Violation("I8", f"{queue.path} has {dead} dead letters, the broker shows {reply['total']}")
+            told = await self._network.call("redrives", queue.path)
+            for redrive in told["redrives"]:
+                known = queue.redrives[redrive["redrive_id"]]
+                if (redrive["status"], redrive["redriven"]) != (known.ended, known.moved):
+                    raise Violation("I8", f"{redrive} of {queue.path} moved {known.moved} and is {known.ended}")
             stats = await self._network.call("stats", queue.path)
             if stats["depth"] and queue.groups:
                 raise Violation("I12", f"{queue.path} is finished, and has a depth of {stats['depth']}")

@@ -16,7 +16,8 @@ FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
     "late_groups", "max_messages", "members", "nacks", "partitions", "parts", "patches", "pipelining", "purges",
-    "ranges", "reads", "rejects", "releases", "reschedules", "sequences", "ttl",
+    "ranges", "reads", "rejects", "releases", "reschedules", "sequences", "ttl", "redrives", "dead_letter_bounds",
+    "transacts",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 
@@ -104,6 +105,9 @@ class Plan:
                 )
             ),
         }
+        if self.has("dead_letter_bounds") and rng.random() < 0.5:
+            config["dead_letter_max"] = rng.choice((1, 5, 20))
+            config["dead_letter_ttl_ms"] = rng.choice((None, 20_000, 100_000))
         if self.has("partitions"):
             config["partitions"] = rng.randint(1, 4)
         if self.has("ttl") and rng.random() < 0.3:

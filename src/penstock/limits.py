@@ -96,6 +96,10 @@ PRODUCER_PUBLISHES_KEPT = 64
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 
+TRANSACTIONS_KEPT = 100_000
+TRANSACTION_WINDOW_MS = 3_600_000
+"""So many of the latest transactions, of the last hour, can be repeated without happening again."""
+
 # -- schedules --------------------------------------------------------------------------------------------------
 
 SCHEDULES_MAX = 1_000
@@ -106,6 +110,23 @@ SCHEDULE_FIRES_MAX = 100
 """Fire times that one decision makes messages of: a schedule that makes up for a night lets others have their turn."""
 SCHEDULE_NEXT_SHOWN = 5
 CRON_CHARS_MAX = 256
+
+# -- dead letters -----------------------------------------------------------------------------------------------
+
+FILTER_CHARS_MAX = 2_048
+FILTER_DEPTH_MAX = 16
+"""Brackets and `not` inside each other, and names in a path."""
+SCAN_LETTERS_MAX = 20_000
+"""Dead letters that one page of a filtered list looks at; the answer then says where to go on."""
+REDRIVES_KEPT = 100
+"""Redrives of a queue whose id and outcome are remembered."""
+REDRIVES_RUNNING_MAX = 4
+REDRIVE_ID_CHARS_MAX = 128
+REDRIVE_RATE_MAX = 100_000
+REDRIVE_STEP_MESSAGES = 500
+REDRIVE_STEP_BYTES = 2 * MIB
+"""One step of a redrive is one decision: it goes into one frame with everything else."""
+PRUNE_STEP = 1_000
 
 # -- the shard --------------------------------------------------------------------------------------------------
 
@@ -161,4 +182,6 @@ assert COMMIT_BYTES_MAX < JOURNAL_SEGMENT_BYTES
 assert DISK_RESERVE_BYTES >= COMMIT_BYTES_MAX
 assert TIME_MS_MAX > DELAY_MS_MAX
 assert WAIT_MS_MAX < KEEP_ALIVE_MS
+assert REDRIVE_STEP_BYTES + PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX and REDRIVE_STEP_MESSAGES <= BATCH_MESSAGES_MAX
+assert REDRIVES_RUNNING_MAX < REDRIVES_KEPT
 assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX

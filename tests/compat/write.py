@@ -29,7 +29,18 @@ from typing import Any
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
-from penstock.core.commands import TrimPartition
+from penstock.core.commands import (
+    Claim,
+    DeleteLetters,
+    EndRedrive,
+    Lease,
+    Letter,
+    Part,
+    RedriveLetters,
+    StartRedrive,
+    Transact,
+    TrimPartition,
+)
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.journal import FILE_HEADER_BYTES
 from penstock.ids import parse_queue, ulid_text
@@ -49,7 +60,7 @@ ZEROS_KEPT = 512
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
-JOBS = parse_queue("jobs")
+JOBS, DEAD = parse_queue("jobs"), parse_queue("dead")
 
 
 def main() -> None:
@@ -207,7 +218,18 @@ async def tell_of_members(root: Path) -> None:
     await engine.close()
 
 
-STORIES: dict[str, Story] = {"": tell, "-members": tell_of_members}
+async def tell_of_letters(root: Path) -> None:
+    """The same, and then dead letters are brought back, copied and deleted, and a transaction is made."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(4)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(DEAD, {"dead_letter_max": 10, "dead_letter_alarm": {"count": 5}})
+    await _dead_letters(host, clock)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+STORIES: dict[str, Story] = {"": tell, "-members": tell_of_members, "-letters": tell_of_letters}
 """What the name of the journal's directory ends with -> what is in it."""
 
 
@@ -323,3 +345,24 @@ def _write_json(path: Path, values: Any) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+async def _dead_letters(host: ShardHost, clock: ManualClock) -> None:
+    """By command, because a redrive itself takes its time."""
+    submit, shard = host.loop.submit, host.loop.shard
+    work, copies = shard.paths[WORK], shard.paths[DEAD]
+    letters = [
+        Letter(number, group, offset, letter.dead_at)
+        for number, partition in enumerate(shard.queues[work].partitions)
+        for (group, offset), letter in sorted(partition.dead.items())
+    ]
+    await submit(StartRedrive(work, "back", filter='reason = "rejected"', delay_ms=60_000, rate_per_s=100))
+    await submit(RedriveLetters(work, "back", letters[:1]))
+    await submit(StartRedrive(work, "elsewhere", "audit", None, [bytes(16)], DEAD, priority=7, rate_per_s=5))
+    await submit(RedriveLetters(work, "elsewhere", letters[1:2], Part(copies, _numbered(500, 1)), 1))
+    await submit(EndRedrive(work, "elsewhere", "failed", 1, "the last one is too large"))
+    await submit(DeleteLetters(work, letters[2:3]))
+    (run,) = await host.loop.lease(Lease(work, "late", 1, 77), 0)
+    claim = Claim(run.lease, run.nonce, run.first, run.first + 1)
+    await submit(Transact([claim], [Part(copies, _numbered(510, 2))], 2))
+    clock.advance(10)

@@ -7,9 +7,12 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.batch import Batch
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.broker.types import DeliveredRun, FoundLetter, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
 from penstock.clock import SystemClock
+from penstock.core.deadletters import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
 from penstock.transports.http import HttpApp
 from penstock.wire.delivery import Settled
@@ -162,11 +165,22 @@ class FakeBroker:
         self._note("stats", queue)
         self._known(queue)
         totals = dict.fromkeys(
-            ("published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled"), 3
+            (
+                "published",
+                "delivered",
+                "redelivered",
+                "acked",
+                "retried",
+                "dead_lettered",
+                "expired",
+                "cancelled",
+                "redriven",
+            ),
+            3,
         )
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "totals": totals, "groups": [{"group": "default", "lag": 4}],
+            "dead_letter_alarm": None, "totals": totals, "groups": [{"group": "default", "lag": 4}],
         }  # fmt: skip
 
     def summary(self):
@@ -177,19 +191,14 @@ class FakeBroker:
         self._note("groups", queue)
         return {"groups": []}
 
-    async def dead_letters(self, queue, *, page=1, limit=50):
-        self._note("dead_letters", queue, page, limit)
-        why = {
-            "attempts": 4,
-            "first_at": 1,
-            "last_at": 2,
-            "dead_at": 3,
-            "consumer": "w",
-            "reason": "retries",
-            "error": "e",
-        }
-        entries = [{"run": run, "group": "default", **why} for run in self._runs(queue, 1, None)]
-        return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit}
+    async def dead_letters(self, queue, *, group=None, filter=None, page=1, limit=50, after=None):
+        self._note("dead_letters", queue, group, filter, page, limit, after)
+        entries = self._letters(queue)
+        return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit, "next": None}
+
+    def _letters(self, queue):
+        letter = DeadLetter(4, 1, 2, 3, "w", "retries", "e")
+        return [FoundLetter(replace(run, attempt=4), "default", letter) for run in self._runs(queue, 1, None)]
 
 
 class Response(NamedTuple):

@@ -36,6 +36,10 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
         records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),
     ],
+    records.Transacted: [
+        records.Transacted(1, bytes(16), []),
+        records.Transacted(1, bytes(16), [records.TransactedRun(0, 1, 2, 3, 4, bytes(16), [0, 2])]),
+    ],
     records.Leased: [
         records.Leased(1, 2, 3, 4, 5, 2**64 - 1, 30_000, [0, 10, 1, 12, 1, 3]),
         records.Leased(1, 2, 3, 4, 5, 0, 30_000, [0, 1, 1], "worker-7", True),
@@ -52,6 +56,19 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.DeadLettered: [
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "max_retries", "no", True),
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "rejected", "", False),
+    ],
+    records.DeadLettersRemoved: [
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "deleted"),
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "copied", "redrive-1"),
+    ],
+    records.RedriveStarted: [
+        records.RedriveStarted(1, 2, "r", filter=""),
+        records.RedriveStarted(1, 2, "r", "default", None, [bytes(16)], "a/b/c", 5, -7, 100),
+    ],
+    records.Redriven: [records.Redriven(1, 2, 3, 4, RANGES, 2**50, "r")],
+    records.RedriveEnded: [
+        records.RedriveEnded(1, 2, "r", "finished"),
+        records.RedriveEnded(1, 2, "r", "failed", 3, "no"),
     ],
     records.Expired: [records.Expired(1, 2, 3, RANGES)],
     records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],

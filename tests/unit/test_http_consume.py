@@ -322,7 +322,8 @@ def test_bad_requests_are_refused_by_name_and_reach_nobody(path, body, field):
         ("/v1/queues?page=0", "page"),
         ("/v1/stats", "queue"),
         ("/v1/groups?queue=", "queue"),
-        ("/v1/dlq?queue=q&filter=x", "filter"),
+        ("/v1/dlq?queue=q&filter=" + "x" * 3000, "filter"),
+        ("/v1/dlq?queue=q&reason=x", "reason"),
         ("/v1/stats/summary?verbose=1", "verbose"),
     ],
 )

@@ -16,10 +16,13 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
+from penstock.broker.alarms import Alarms
 from penstock.broker.confirm import Confirmations
+from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
+from penstock.broker.redrives import Redrives, described, find
 from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
@@ -32,6 +35,7 @@ from penstock.broker.types import (
     ReadReply,
     ShareReply,
     Touched,
+    TransactReply,
 )
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
@@ -39,13 +43,18 @@ from penstock.core.lanes import LANES
 from penstock.core.line import PARTITION_BITS, PARTITION_MASK
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
+from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 from penstock.wire.readers import OffsetsReply
 
+STALE_SHOWN = 100
+"""Stale receipts that the refusal of a transaction names."""
+REDRIVE_SAMPLE = 10
+"""Letters that a dry run shows."""
 SCAN_STEP = 50
 """Pieces of the log looked through by key between two turns of the event loop."""
 
@@ -60,7 +69,11 @@ class Broker:
         """Number of bits -> that many random bits."""
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
-        self._stats = Stats(host.loop)
+        self._alarms = Alarms(host.loop)
+        self._stats = Stats(host.loop, self._alarms)
+        self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
+        self._redrives = Redrives(host.loop, entropy)
+        self._redrives.resume()
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
@@ -70,30 +83,24 @@ class Broker:
     async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
         """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
+        self._check(parts)
+        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
+        runs: list[commands.PublishedRun] = await self._loop.submit(command)
+        return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
+
+    def _published(self, run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
+        return PublishedRun(
+            run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+        )
+
+    def _check(self, parts: Sequence[PublishPart]) -> None:
+        """Refuse what its queue would not take."""
         for part in parts:
             config = self._config_for_publish(part.queue)
             check_payload_sizes(part.batch, config.max_payload_bytes)
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
-        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
-        command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
-        runs: list[commands.PublishedRun] = await self._loop.submit(command)
-        return PublishReply(
-            [
-                PublishedRun(
-                    run.part,
-                    parts[run.part].queue,
-                    run.partition,
-                    run.offset,
-                    run.count,
-                    run.id,
-                    run.duplicate,
-                    run.rows,
-                )
-                for run in runs
-            ],
-            self._host.journal.durable,
-        )
 
     def _config_for_publish(self, path: QueuePath) -> QueueConfig:
         if path not in self._loop.shard.paths and self._auto_create:
@@ -214,6 +221,26 @@ class Broker:
     async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+
+    async def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> TransactReply:
+        """Ack all of these and publish all of those, or nothing. Raises StaleReceipt with the receipts that are.
+
+        The same request again, within the hour, is answered as the first time and does nothing.
+        """
+        self._check(parts)
+        claims = Claims(ack)
+        numbered: list[commands.Part] = []
+        if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
+            numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
+        done: commands.Transacted = await self._loop.submit(
+            commands.Transact(claims.claims, numbered, self._entropy(80))
+        )
+        results = claims.results(done.outcomes)
+        if done.runs is None:
+            raise _stale(results)
+        published = [self._published(run, parts) for run in done.runs]
+        return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
 
     # -- members of groups --------------------------------------------------------------------------------------------
 
@@ -457,19 +484,84 @@ class Broker:
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
 
-    async def dead_letters(self, queue: QueuePath, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
-        """The dead letters of a queue, oldest first, with why they are there and what they carried (as a run each)."""
-        found = self._queue(queue)
-        places = sorted(
-            (letter.dead_at, number, offset, group, letter)
-            for number, partition in enumerate(found.partitions)
-            for (group, offset), letter in partition.dead.items()
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        page: int = 1,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of what was given up, oldest first: `dead_letters` (FoundLetter), `total`, `page`, `limit`, `next`."""
+        return await self._dead_letters.page(
+            self._queue(queue), group=group, filter=filter, page=page, limit=limit, after=after
         )
-        entries = []
-        for _, number, offset, group, letter in places[(page - 1) * limit : page * limit]:
-            for run in self._runs(found, number, offset, offset + 1, RangeSet()):
-                entries.append({"run": run, "group": found.group_names[group], **msgspec.to_builtins(letter)})
-        return {"dead_letters": entries, "total": len(places), "page": page, "limit": limit}
+
+    async def redrive(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        target: QueuePath | None = None,
+        delay_ms: int = 0,
+        priority: int | None = None,
+        rate_per_s: int = 100,
+        dry_run: bool = True,
+        redrive_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
+        found, which = self._queue(queue), parse_which(group, filter, ids)
+        elsewhere = "" if target is None or target == queue else target
+        if priority is not None and not elsewhere:
+            raise InvalidRequest(
+                "a message that becomes ready again in its own place keeps its priority; name another queue as target",
+                details={"field": "priority"},
+            )
+        if elsewhere:
+            self._config_for_publish(target)  # type: ignore[arg-type]
+        name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
+        if dry_run:
+            count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
+            return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
+        if elsewhere:
+            self._number_for_publish(target)  # type: ignore[arg-type]
+        await self._loop.submit(
+            commands.StartRedrive(
+                found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
+                elsewhere, delay_ms, priority, rate_per_s,
+            )
+        )  # fmt: skip
+        self._redrives.go_on(found.number, name)
+        return {"dry_run": False, **described(found, find(self._queue(queue), name))}
+
+    def redrives(self, queue: QueuePath, redrive_id: str | None = None) -> dict[str, Any]:
+        """Those under way and the latest that ended, newest first; or the one of this id."""
+        found = self._queue(queue)
+        chosen = [find(found, redrive_id)] if redrive_id is not None else list(reversed(found.redrives.values()))
+        return {"redrives": [described(found, redrive) for redrive in chosen]}
+
+    async def stop_redrive(self, queue: QueuePath, redrive_id: str) -> dict[str, Any]:
+        """What has moved stays moved."""
+        found = self._queue(queue)
+        await self._redrives.stop(found, redrive_id)
+        return described(found, find(self._queue(queue), redrive_id))
+
+    async def delete_dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        confirm: str | None = None,
+    ) -> dict[str, Any]:
+        return await self._dead_letters.delete(self._queue(queue), parse_which(group, filter, ids), confirm)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -490,15 +582,25 @@ class Broker:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
         self._loop.stop_waiting()
 
-    async def close(self) -> None:
+    async def close(self, *, final_snapshot: bool = True) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
-        await self._host.close()
+        self._alarms.close()
+        await self._redrives.close()
+        await self._host.close(final_snapshot=final_snapshot)
 
     def _queue(self, path: str) -> Queue:
         number = self._loop.shard.paths.get(path)
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _stale(results: list[Settled]) -> StaleReceipt:
+    stale = [result.receipt for result in results if result.status != "acked"]
+    return StaleReceipt(
+        f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",
+        details={"receipts": stale[:STALE_SHOWN]},
+    )
 
 
 def _not_found(path: str) -> PenstockError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.broker.alarms import Alarms
 from penstock.broker.members import describe, owner_of
 from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
@@ -15,8 +16,9 @@ SAMPLE_EVERY_MS = 1_000
 
 
 class Stats:
-    def __init__(self, loop: ShardLoop):
+    def __init__(self, loop: ShardLoop, alarms: Alarms):
         self._loop = loop
+        self._alarms = alarms
         self._samples: dict[int, deque[tuple[int, dict[str, int]]]] = {}
 
     def queue(self, queue: Queue) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class Stats:
             "leased": sum(group["leased"] for group in groups),
             "waiting_for_retry": sum(group["waiting_for_retry"] for group in groups),
             "dead": sum(entry["dead"] for entry in partitions),
+            "dead_letter_alarm": self._alarms.of(queue),
             "oldest_age_ms": self._oldest_age_ms(queue),
             "window_opens_at_ms": windows.opens_at(queue, self._loop.now_ms()) if queue.config.window_ms else None,
             "totals": self._loop.counters.of(queue.number).as_dict(),
@@ -100,6 +103,7 @@ class Stats:
                 for progress in part.progress.values()
             ),
             "dead": sum(len(part.dead) for queue in queues for part in queue.partitions),
+            "dead_letter_alarms": self._alarms.active(),
             "waiting_consumers": self._loop.waiting,
         }
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.batch import Batch
+from penstock.core.deadletters import DeadLetter
 from penstock.ids import QueuePath
 from penstock.wire.delivery import Settled
 
@@ -37,6 +38,13 @@ class PublishedRun(msgspec.Struct, frozen=True):
 
 
 class PublishReply(NamedTuple):
+    runs: list[PublishedRun]
+    durable: bool
+
+
+class TransactReply(NamedTuple):
+    acked: list[str]
+    """The receipts, as they were shown."""
     runs: list[PublishedRun]
     durable: bool
 
@@ -87,6 +95,14 @@ class ReadReply(NamedTuple):
     start_offset: int
     skipped: int = 0
     """Offsets that were asked for and are below the start: retention has removed them."""
+
+
+class FoundLetter(NamedTuple):
+    """A dead letter: the message, the group that gave it up, and why."""
+
+    run: DeliveredRun
+    group: str
+    letter: DeadLetter
 
 
 class Touched(NamedTuple):

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import readers, rebalancing, records, schedules, windows
+from penstock.core import readers, rebalancing, records, redriven, schedules, windows
 from penstock.core.bits import OffsetBits
+from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.dispatch import open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
 from penstock.core.traits import Traits
 
 
@@ -150,11 +152,14 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     if partition.moved:
         forget(partition.moved, before, partition.start)
     for progress in partition.progress.values():
-        for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
-            progress.mark_done(first, stop)
+        # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished.
+        for first, stop in list(progress.leased.gaps(max(progress.floor, before), record.start)):
+            for inside, after in partition.timeless.gaps(first, stop):
+                progress.mark_done(inside, after)
+    partition.timeless.remove_below(partition.start)
     # What somebody holds keeps its budget and its traits until it is finished.
     wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
-    partition.traits.drop_below(wanted)
+    _drop_traits(partition, wanted)
     if partition.max_retries:
         forget(partition.max_retries, 0, wanted)
 
@@ -195,6 +200,15 @@ def _published(shard: Shard, record: records.Published) -> None:
         queue.dedup.remember_seqs(record.producer, record.epoch, record.at, runs)
     if queue.dedup.ids or queue.dedup.producers:
         queue.dedup.forget_before(record.at - limits.DEDUP_WINDOW_MS)
+
+
+def _transacted(shard: Shard, record: records.Transacted) -> None:
+    known = shard.transactions
+    known[record.key] = record
+    while len(known) > limits.TRANSACTIONS_KEPT:
+        del known[next(iter(known))]
+    for key in list(takewhile(lambda key: known[key].at < record.at - limits.TRANSACTION_WINDOW_MS, known)):
+        del known[key]
 
 
 def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
@@ -320,7 +334,7 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                 before = progress.retries.get(offset)
                 progress.retries[offset] = Retry(
                     run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
-                    lease.consumer,
+                    lease.consumer, before.budget if before else -1, before.redriven if before else 0,
                 )  # fmt: skip
                 if record.due <= record.at:
                     # At once means before anything that is asked for at the same moment.
@@ -350,10 +364,13 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
                 for offset in range(run.first, run.stop):
                     before = progress.retries.get(offset)
                     key = partition.traits.key[offset] if parks and partition.traits.key is not None else 0
-                    partition.dead[record.group, offset] = DeadLetter(
+                    letter = DeadLetter(
                         run.attempt, before.first_at if before else lease.at, lease.at, record.at, lease.consumer,
-                        record.reason, record.error or (before.error if before else ""), key,
+                        record.reason, record.error or (before.error if before else ""),
+                        partition.max_retries.get(offset, before.budget if before else -1),
+                        before.redriven if before else 0, key,
                     )  # fmt: skip
+                    partition.dead.put(record.group, offset, letter)
                     if key and progress.desk is not None:
                         progress.desk.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
@@ -411,6 +428,11 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
     shard.arm_agenda(partition.schedule, record.queue, record.partition)
 
 
+def _drop_traits(partition: Partition, below: int) -> None:
+    """What was given up may be redriven, and takes its place in the order again."""
+    partition.traits.drop_below(min([below, *partition.dead.offsets()]) if partition.dead else below)
+
+
 def _move_start(queue: Queue, partition: Partition) -> None:
     """Where nothing is kept for later readers, the log begins where the slowest group is."""
     if queue.config.retention.mode == "until_acked" and partition.progress:
@@ -420,7 +442,8 @@ def _move_start(queue: Queue, partition: Partition) -> None:
                 forget(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
-            partition.traits.drop_below(start)
+            _drop_traits(partition, start)
+            partition.timeless.remove_below(start)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -434,6 +457,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.HandedOver: rebalancing.apply_handed_over,
     records.Trimmed: _trimmed,
     records.Published: _published,
+    records.Transacted: _transacted,
     records.Leased: _leased,
     records.Extended: _extended,
     records.Acked: _acked,
@@ -449,5 +473,9 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.ScheduleRemoved: schedules.apply_removed,
     records.ScheduleFired: schedules.apply_fired,
     records.ScheduleRefused: schedules.apply_refused,
+    records.DeadLettersRemoved: redriven.dead_letters_removed,
+    records.RedriveStarted: redriven.redrive_started,
+    records.Redriven: redriven.redriven,
+    records.RedriveEnded: redriven.redrive_ended,
 }
 assert set(_APPLY) == set(records.KINDS)

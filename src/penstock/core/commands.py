@@ -5,7 +5,7 @@ Whatever the machine may not invent comes with the command: `nonce` and `entropy
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -181,6 +181,24 @@ class Leave(NamedTuple):
     """None: whoever bears the name now."""
 
 
+# -- both at once -----------------------------------------------------------------------------------------------
+
+
+class Transact(NamedTuple):
+    """All the claims are acked and all the parts published, or nothing happens."""
+
+    claims: list[Claim]
+    parts: list[Part]
+    entropy: int
+
+
+class Transacted(NamedTuple):
+    outcomes: list[list[Outcome]]
+    """As of an ack."""
+    runs: list[PublishedRun] | None
+    """None: some of the claims are stale, and nothing happened."""
+
+
 # -- messages that wait -----------------------------------------------------------------------------------------
 
 
@@ -233,6 +251,61 @@ class RemoveSchedule(NamedTuple):
     name: str
 
 
+# -- messages that were given up --------------------------------------------------------------------------------
+
+
+class Letter(NamedTuple):
+    """One dead letter, as it was looked at: `dead_at` tells it from one of the same message that died anew."""
+
+    partition: int
+    group: int
+    offset: int
+    dead_at: int
+
+
+class StartRedrive(NamedTuple):
+    """Note down a redrive, so that it goes on after a restart. Answers with the one of that id, new or not."""
+
+    queue: int
+    redrive: str
+    group: str = ""
+    filter: str | None = None
+    ids: list[bytes] = []
+    target: str = ""
+    delay_ms: int = 0
+    priority: int | None = None
+    rate_per_s: int = 0
+
+
+class RedriveLetters(NamedTuple):
+    """One step of a redrive. With `target` row *i* of its batch is a copy of letter *i*; otherwise they go back."""
+
+    queue: int
+    redrive: str
+    letters: list[Letter]
+    target: Part | None = None
+    entropy: int = 0
+
+
+class EndRedrive(NamedTuple):
+    queue: int
+    redrive: str
+    outcome: Literal["finished", "stopped", "failed"]
+    skipped: int = 0
+    error: str = ""
+
+
+class DeleteLetters(NamedTuple):
+    queue: int
+    letters: list[Letter]
+
+
+class PruneLetters(NamedTuple):
+    """Let go of some of the letters that the queue's bounds no longer allow."""
+
+    queue: int
+
+
 # -- time -------------------------------------------------------------------------------------------------------
 
 
@@ -249,7 +322,8 @@ class Tick(NamedTuple):
 
 
 Command: TypeAlias = (
-    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | Open | Tick | SetSchedule | PauseSchedule
-    | RemoveSchedule | KeepOffsets | ForgetOffsets
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
+    | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
+    | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
+    | ForgetOffsets
 )  # fmt: skip

@@ -181,6 +181,10 @@ class Desk:
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, offset << PARTITION_BITS | self._partition)
 
+    def resume(self, offset: int) -> None:
+        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
+        self._dispatcher.hold(offset << PARTITION_BITS | self._partition)
+
     def unpark(self, key: int, offset: int) -> None:
         self._dispatcher.unpark(key, offset << PARTITION_BITS | self._partition)
 
@@ -211,9 +215,11 @@ def open_desk(queue: Queue, group: int) -> None:
         held = progress.leased.copy()
         for first, stop in progress.leased:
             progress.desk.leased(first, stop)
-        for offset in progress.retries:
+        for offset, retry in progress.retries.items():
             held.add(offset, offset + 1)
-            dispatcher.hold(offset << PARTITION_BITS | number)
+            # What was redriven is like new, unless its key has waited for it.
+            if retry.attempt or queue.config.park_dead_keys:
+                dispatcher.hold(offset << PARTITION_BITS | number)
         for (owner, offset), letter in partition.dead.items():
             if owner == group and letter.key:
                 progress.desk.park(letter.key, offset)

@@ -48,8 +48,12 @@ def _check_partition(partition: Partition, where: str) -> None:
     assert 0 <= partition.start <= partition.end, where
     for _, stop in partition.gone:
         assert stop <= partition.end, where
-    for _, offset in partition.dead:
+    for (group, offset), _ in partition.dead.items():
         assert offset < partition.end, where
+        assert partition.progress[group].is_done(offset), f"{where}: offset {offset} is a dead letter and not done"
+    assert [grave[1:] for grave, _ in partition.dead.since()] == [
+        (offset, group) for _, offset, group in sorted((d.dead_at, o, g) for (g, o), d in partition.dead.items())
+    ], f"{where}: dead letters out of order"
 
 
 def _check_progress(partition: Partition, progress: Progress, where: str) -> None:

@@ -58,7 +58,7 @@ class KeyGate:
         if key:
             before = self._through.get(key)
             self._through[key] = place
-            if before is not None and before != place:
+            if before is not None and before not in (place, ~place):
                 self.enter(key, before, fresh=False)
 
     def park(self, key: int, place: int) -> None:

@@ -100,6 +100,26 @@ class Published(Fact, frozen=True, tag="published"):
     """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
 
 
+class TransactedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a run of rows of one part of a transaction went."""
+
+    part: int
+    queue: int
+    partition: int
+    offset: int
+    count: int
+    id: bytes
+    rows: list[int] | None
+
+
+class Transacted(Fact, frozen=True, tag="transacted"):
+    """The acks and publishes beside this one were one request. It can be answered again."""
+
+    key: bytes
+    """Digest of the request."""
+    runs: list[TransactedRun]
+
+
 class Leased(Fact, frozen=True, tag="leased"):
     queue: int
     partition: int
@@ -161,6 +181,51 @@ class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     error: str = ""
     kept: bool = True
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
+
+
+class DeadLettersRemoved(Fact, frozen=True, tag="dead_letters_removed"):
+    """No longer among the dead letters of this group, and their bytes are not kept for it any more."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    reason: Literal["deleted", "expired", "limit", "copied"]
+    redrive: str = ""
+    """Of `copied`: the redrive that published them elsewhere, in records beside this one."""
+
+
+class RedriveStarted(Fact, frozen=True, tag="redrive_started"):
+    """Dead letters were chosen, by filter or by id, to be brought back."""
+
+    queue: int
+    redrive: str
+    group: str = ""
+    filter: str | None = None
+    ids: list[bytes] = []
+    target: str = ""
+    delay_ms: int = 0
+    priority: int | None = None
+    rate_per_s: int = 0
+
+
+class Redriven(Fact, frozen=True, tag="redriven"):
+    """Back in their place in the queue, for the group that had given them up; attempts start over."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    due: int
+    redrive: str
+
+
+class RedriveEnded(Fact, frozen=True, tag="redrive_ended"):
+    queue: int
+    redrive: str
+    outcome: Literal["finished", "stopped", "failed"]
+    skipped: int = 0
+    error: str = ""
 
 
 class Expired(Fact, frozen=True, tag="expired"):
@@ -261,15 +326,17 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 
 Record: TypeAlias = (
-    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
-    | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Transacted | Leased | Extended
+    | Acked | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded
+    | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
-    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
-    Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Transacted, Leased, Extended,
+    Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
+    Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
     MemberJoined, MembersLeft, HandedOver,
 )  # fmt: skip

@@ -83,6 +83,14 @@ def ack(shard: Shard, command: commands.Ack, now_ms: int) -> Decision:
     return Decision(list(made.values()), replies)
 
 
+def all_held(shard: Shard, claims: list[Claim]) -> bool:
+    """True if an ack of these would ack every one of them now."""
+    settling = _Settling(shard)
+    return all(
+        sum(part.stop - part.first for part in settling.held(claim)[1]) == claim.stop - claim.first for claim in claims
+    )
+
+
 def nack(shard: Shard, command: commands.Nack, now_ms: int) -> Decision:
     settling = _Settling(shard)
     made: list[Record] = []
@@ -152,7 +160,7 @@ def fail(
     partition = queue.partitions[lease.partition]
     outcomes: list[Outcome] = []
     for part in parts:
-        for first, stop, budget in _by_budget(partition, queue, part):
+        for first, stop, budget in _by_budget(partition, queue, lease.group, part):
             if exhausted(part.attempt, budget):
                 text = error or _WORDS[reason]
                 made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
@@ -172,13 +180,19 @@ def fail(
     return outcomes
 
 
-def _by_budget(partition: Partition, queue: Queue, part: Held) -> list[tuple[int, int, int]]:
+def _by_budget(partition: Partition, queue: Queue, group: int, part: Held) -> list[tuple[int, int, int]]:
     general = queue.config.max_retries
-    if not partition.max_retries:
+    # Only a message that was redriven remembers its budget itself.
+    redriven = {
+        offset: retry.budget
+        for offset in range(part.first, part.stop)
+        if (retry := partition.progress[group].retries.get(offset)) is not None and retry.budget >= 0
+    }
+    if not partition.max_retries and not redriven:
         return [(part.first, part.stop, general)]
     pieces: list[tuple[int, int, int]] = []
     for offset in range(part.first, part.stop):
-        budget = partition.max_retries.get(offset, general)
+        budget = redriven.get(offset, partition.max_retries.get(offset, general))
         if pieces and pieces[-1][2] == budget:
             pieces[-1] = (pieces[-1][0], offset + 1, budget)
         else:

@@ -20,13 +20,14 @@ import msgspec
 from penstock.core.agenda import Agenda, Chunk, Read, unread
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
+from penstock.core.records import Transacted, TransactedRun
 from penstock.core.slices import Later, Rows, encoded, plain
 from penstock.core.state import (
-    DeadLetter,
     Held,
     KeptOffsets,
     Lease,
@@ -78,6 +79,7 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
         "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
+        "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
     }
 
 
@@ -104,6 +106,8 @@ def load(values: dict[str, Any]) -> Shard:
     for entry in values.get("schedules", ()):
         schedule = msgspec.convert(entry, Schedule)
         shard.schedules[schedule.name] = schedule
+    for at, key, runs in values.get("transactions", ()):
+        shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     rebuild(shard)
     return shard
 
@@ -124,6 +128,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
             _dump_partition(partition, now_ms, form, read, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
         ],
+        "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
     }
 
 
@@ -146,6 +151,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for client, offsets, used_at in entry.get("readers", ()):
         queue.readers[client] = KeptOffsets(dict(offsets), used_at)
     queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
+    queue.redrives = {each["id"]: msgspec.convert(each, Redrive) for each in entry.get("redrives", ())}
     return queue
 
 
@@ -184,7 +190,8 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         "traits": _dump_traits(partition, form, keeps=keeps),
         **agendas,
         "max_retries": _items(partition.max_retries, form),
-        "dead": _items(partition.dead, form, lambda place, letter: (*place, letter)),
+        "dead": _items(dict(partition.dead.items()), form, lambda place, letter: (*place, letter)),
+        "timeless": _flat(partition.timeless),
         "window": partition.window,
         "progress": [
             (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
@@ -213,7 +220,10 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
             partition.scheduled.add(first, first + count)
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
-    partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
+    letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values["dead"]]
+    for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):
+        partition.dead.put(group, offset, letter)
+    partition.timeless = RangeSet.from_flat(values.get("timeless", []))
     window = values.get("window")
     partition.window = None if window is None else msgspec.convert(window, Window)
     for group, *progress in values["progress"]:

@@ -28,10 +28,11 @@ import msgspec
 from penstock.core.agenda import Agenda
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
-from penstock.core.records import ScheduleSpec
+from penstock.core.records import ScheduleSpec, Transacted
 from penstock.core.traits import Traits
 
 if TYPE_CHECKING:
@@ -40,30 +41,20 @@ if TYPE_CHECKING:
 NEVER_MS = 2**62
 
 
-class Retry(msgspec.Struct, gc=False):
+class Retry(msgspec.Struct, gc=False, omit_defaults=True):
     """What is remembered about a message that failed, until it is done."""
 
     attempt: int
-    """The delivery that failed last."""
+    """The delivery that failed last; 0 for a dead letter that was redriven."""
     due: int
     first_at: int
     last_at: int
     error: str
     consumer: str
-
-
-class DeadLetter(msgspec.Struct, gc=False):
-    """Why a message was given up. Its bytes stay in the log of its partition."""
-
-    attempts: int
-    first_at: int
-    last_at: int
-    dead_at: int
-    consumer: str
-    reason: str
-    error: str
-    key: int = 0
-    """Hash of the key that waits with it, where the queue parks keys."""
+    budget: int = -1
+    """Of a redriven message with a `max_retries` of its own: the partition may have forgotten it."""
+    redriven: int = 0
+    """How often it was redriven."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -188,6 +179,14 @@ class Progress:
         retry = self.retries.get(offset)
         return retry is None or now_ms is None or retry.due <= now_ms
 
+    def mark_undone(self, offset: int) -> None:
+        """It was done, and is to be delivered again. Everything else stays as it is."""
+        if offset < self.floor:
+            self.done.add(offset + 1, self.floor)
+            self.floor = offset
+        else:
+            self.done.remove(offset, offset + 1)
+
     def is_done(self, offset: int) -> bool:
         return offset < self.floor or offset in self.done
 
@@ -238,7 +237,7 @@ class Partition:
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start", "traits", "window",
+        "schedule", "scheduled", "start", "timeless", "traits", "window",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig) -> None:
@@ -259,8 +258,10 @@ class Partition:
         self.expiries = Agenda()
         self.max_retries: dict[int, int] = {}
         """Messages with a retry budget of their own."""
-        self.dead: dict[tuple[int, int], DeadLetter] = {}
-        """(group, offset) -> why."""
+        self.dead = DeadLetters()
+        self.timeless = RangeSet()
+        """Redriven: somebody wants them handled, however old they are. Neither time to live nor retention ends them.
+        Without those that lie before `start`, which nothing ends but being finished."""
         self.window: Window | None = None
         # Soft.
         self.overdue: list[tuple[int, int]] = []
@@ -279,6 +280,8 @@ class Partition:
         """What of `[first, stop)` can still expire: not what everybody has finished, unless it is kept for others."""
         left = RangeSet(list(self.gone.gaps(max(first, self.start), stop)))
         for inside, after in [] if keeps else [piece for run in left for piece in self.finished(*run)]:
+            left.remove(inside, after)
+        for inside, after in list(self.timeless.within(first, stop)):
             left.remove(inside, after)
         return left
 
@@ -309,13 +312,13 @@ class Partition:
             # What ended for everybody is done in every group.
             alive += progress.done.gaps(max(first, progress.floor), min(stop, self.end))
         if self.dead and len(self.dead) <= stop - first:
-            alive += [(offset, offset + 1) for _, offset in self.dead if first <= offset < stop]
+            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
         elif self.dead:
             groups = list(self.progress)
             alive += [
                 (offset, offset + 1)
                 for offset in range(first, stop)
-                if any((group, offset) in self.dead for group in groups)
+                if any(self.dead.get(group, offset) is not None for group in groups)
             ]
         return RangeSet(sorted(alive))
 
@@ -330,7 +333,7 @@ class KeptOffsets(msgspec.Struct):
 class Queue:
     __slots__ = (
         "config", "dedup", "dispatchers", "group_names", "groups", "growths", "memberships", "number", "partitions",
-        "path", "readers", "turn",
+        "path", "readers", "redrives", "turn",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
@@ -348,6 +351,8 @@ class Queue:
         """Where the partitions ended each time that more were added: keys have moved from there to the new ones."""
         self.readers: dict[str, KeptOffsets] = {}
         """By the name they gave themselves, least recently used first."""
+        self.redrives: dict[str, Redrive] = {}
+        """By id, oldest first: those that run, and the latest that ended."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""
@@ -413,6 +418,7 @@ class Shard:
     __slots__ = (
         "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
         "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -427,6 +433,8 @@ class Shard:
         self.next_lease = 1
         self.last_id = 0
         self.schedules: dict[str, Schedule] = {}
+        self.transactions: dict[bytes, Transacted] = {}
+        """By the digest of the request, oldest first: what can be answered again."""
         # Soft.
         self.alarms: list[tuple[int, str]] = []
         """Heap of (due, schedule); stale entries are dropped when they come up."""

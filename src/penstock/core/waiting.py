@@ -90,6 +90,8 @@ def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
     for first, stop in sorted(partition.overdue):
         for inside, after in partition.gone.gaps(max(first, partition.start), stop):
             ended.add(inside, after)
+    for first, stop in partition.timeless:
+        ended.remove(first, stop)
     for progress in partition.progress.values():
         for first, stop in list(ended):
             for inside, after in list(progress.leased.within(first, stop)):

@@ -10,7 +10,10 @@ from penstock.core.records import Record
 
 
 class QueueCounters:
-    __slots__ = ("acked", "cancelled", "dead_lettered", "delivered", "expired", "published", "redelivered", "retried")
+    __slots__ = (
+        "acked", "cancelled", "dead_lettered", "delivered", "expired", "published", "redelivered", "redriven",
+        "retried",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         for name in self.__slots__:
@@ -21,6 +24,7 @@ class QueueCounters:
     redelivered: int
     acked: int
     retried: int
+    redriven: int
     dead_lettered: int
     expired: int
     cancelled: int
@@ -66,6 +70,7 @@ _BY_RANGES: dict[type, str] = {
     records.Acked: "acked",
     records.Retried: "retried",
     records.DeadLettered: "dead_lettered",
+    records.Redriven: "redriven",
     records.Expired: "expired",
     records.Cancelled: "cancelled",
 }

@@ -54,6 +54,8 @@ from penstock.runtime.solitude import Solitude
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
+PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
+"""What makes the log grow, and waits while there is no room for that."""
 HOP_S = 0.1
 """A longer wait is taken in hops; a shorter one may be late by a tenth of itself while clocks are being mended."""
 FULL_PAUSE_S = 1.0
@@ -206,15 +208,15 @@ class ShardLoop:
     def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
-        if self._shut or (self.closing and type(command) is commands.Publish):
+        if self._shut or (self.closing and type(command) in PUBLISHING):
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
         if self._without_room:
             raise _no_room()
         # What finishes messages is small, and makes room: it is only counted.
         too_many = len(self._pile) > limits.PENDING_COMMANDS_MAX
-        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) is commands.Publish):
+        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) in PUBLISHING):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
-        if type(command) is commands.Publish and self.journal.short_of_space:
+        if type(command) in PUBLISHING and self.journal.short_of_space:
             self._check_space()
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
 

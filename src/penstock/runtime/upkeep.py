@@ -16,12 +16,13 @@ the event loop: what has to be walked over is walked over in steps, and everybod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from penstock import limits
 from penstock.core import snapshot
-from penstock.core.commands import TrimPartition
+from penstock.core.commands import PruneLetters, TrimPartition
 from penstock.core.ranges import RangeSet
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
@@ -132,6 +133,7 @@ class Upkeep:
     # -- retention ----------------------------------------------------------------------------------------------------
 
     async def _retain(self) -> None:
+        await self._prune()
         loop = self._loop
         for queue, number, partition in self._partitions():
             index = loop.log.indexes.get((queue.number, number))
@@ -143,6 +145,16 @@ class Upkeep:
                     await loop.submit(TrimPartition(queue.number, number, start))
                 except PenstockError:
                     return
+
+    async def _prune(self) -> None:
+        """Dead letters beyond the bounds of their queue."""
+        for queue in list(self._loop.shard.queues.values()):
+            config = queue.config
+            if config.dead_letter_max is None and config.dead_letter_ttl_ms is None:
+                continue
+            with contextlib.suppress(PenstockError):
+                while await self._loop.submit(PruneLetters(queue.number)):
+                    pass
 
     def _kept_from(self, queue: Queue, number: int, partition: Partition, index: PartitionIndex) -> int:
         """The first offset that a queue in mode 'keep' still wants."""

@@ -9,10 +9,13 @@ comparison and regenerating is writing the result back.
     publish NAME PAYLOAD[{column=value,…}] … [producer=ID/EPOCH/SEQ] [+ NAME PAYLOAD …]
     lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO] [member=WHO generation=N]
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
+    transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
     join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
     heartbeat NAME MEMBER generation=N [group=G] [released=P,P]
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
+    redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
+    end_redrive NAME ID [outcome=finished]      delete_letters NAME PARTITION:OFFSET … [group=G]    prune NAME
     schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
     pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
     keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
@@ -38,7 +41,7 @@ from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.members import Share
-from penstock.core.records import Record, ScheduleSpec, Template
+from penstock.core.records import Record, ScheduleSpec, Template, Transacted
 from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
@@ -53,7 +56,7 @@ _INTEGERS = {
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
 _TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from"})
-_LISTS = frozenset({"seqs"})
+_LISTS = frozenset({"ids", "seqs"})
 
 
 class BadScript(Exception):
@@ -203,17 +206,34 @@ class Script:
     def _do_extend(self, words: list[str], options: dict[str, str]) -> None:
         self._settle(words, lambda claims: commands.Extend(claims, int(options["lease_ms"])))
 
+    def _do_transact(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        shown, *published = " ".join(words).split(" + ")
+        named = [part.split() for part in published]
+        parts = [commands.Part(self._queue(name), self._batch(messages)) for name, *messages in named]
+        self._entropy += 1
+        done = self._submit(commands.Transact(self._claims(shown.split()), parts, self._entropy << 20))
+        if done is not None:
+            self._out.append(
+                "stale, nothing happened"
+                if done.runs is None
+                else f"done, and stored {[(run.queue, run.offset, run.duplicate) for run in done.runs]}"
+            )
+
     def _settle(self, words: list[str], make: Callable[[list[commands.Claim]], commands.Command]) -> None:
+        claims = self._claims(words)
+        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
+            for part in outcomes:
+                at = "" if part.at is None else f" {self._time(part.at)}"
+                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+
+    def _claims(self, words: list[str]) -> list[commands.Claim]:
         claims = []
         for word in words:
             lease, _, span = word.partition(":")
             first, _, last = span.partition("-")
             nonce = self._nonces.get(int(lease), 0)
             claims.append(commands.Claim(int(lease), nonce, int(first), int(last or first) + 1))
-        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
-            for part in outcomes:
-                at = "" if part.at is None else f" {self._time(part.at)}"
-                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+        return claims
 
     def _do_join(self, words: list[str], options: dict[str, str]) -> None:
         session_ms, drain_ms = int(options.get("session_ms", "30000")), int(options.get("drain_ms", "30000"))
@@ -256,6 +276,42 @@ class Script:
 
     def _touched(self, places: list[str], statuses: list[str] | None) -> None:
         self._out += [f"{place} {status}" for place, status in zip(places, statuses or [], strict=False)]
+
+    def _do_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        queue, redrive = self._queue(words[0]), words[1]
+        target = options.get("target", "")
+        delay_ms = int(options.get("delay_ms", "0"))
+        if redrive not in self.shard.queues[queue].redrives:
+            path = parse_queue(target) if target else ""
+            self._submit(commands.StartRedrive(queue, redrive, filter="", target=path, delay_ms=delay_ms))
+        letters = self._letters(queue, words[2:], options)
+        part = None
+        if target and letters:
+            part = commands.Part(self._queue(target), self._batch([f"copy-of-{word}" for word in words[2:]]))
+        self._entropy += 1
+        moved = self._submit(commands.RedriveLetters(queue, redrive, letters, part, self._entropy << 20))
+        self._out.append(f"{moved} redriven, {self.shard.queues[queue].redrives[redrive].redriven} in all")
+
+    def _do_end_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        outcome: Any = options.get("outcome", "finished")
+        self._submit(commands.EndRedrive(self._queue(words[0]), words[1], outcome))
+
+    def _do_delete_letters(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self._queue(words[0])
+        removed = self._submit(commands.DeleteLetters(queue, self._letters(queue, words[1:], options)))
+        self._out.append(f"{removed} deleted")
+
+    def _do_prune(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._out.append(f"{self._submit(commands.PruneLetters(self._queue(words[0])))} let go")
+
+    def _letters(self, queue: int, words: list[str], options: dict[str, str]) -> list[commands.Letter]:
+        """What lies at these places, as somebody would see it who looked now; nothing there is nothing seen."""
+        group = self.shard.queues[queue].groups[options.get("group", "default")]
+        letters = []
+        for partition, offset in _places(words):
+            letter = self.shard.queues[queue].partitions[partition].dead.get(group, offset)
+            letters.append(commands.Letter(partition, group, offset, letter.dead_at if letter else -1))
+        return letters
 
     def _do_trim(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.TrimPartition(self._queue(words[0]), int(words[1]), int(words[2])))
@@ -337,7 +393,8 @@ class Script:
             self._out.append(f"partition {number}: offsets {partition.start} to {partition.end}")
             for group, progress in sorted(partition.progress.items()):
                 places: dict[str, list[int]] = {}
-                for offset in range(partition.start, partition.end):
+                behind = [at for at in range(progress.floor, partition.start) if not progress.is_done(at)]
+                for offset in (*behind, *range(partition.start, partition.end)):
                     places.setdefault(self._state(partition, progress, offset), []).append(offset)
                 told = "; ".join(f"{state} {_span(offsets)}" for state, offsets in sorted(places.items()))
                 self._out.append(f"  {queue.group_names[group]}: {told or 'nothing'}")
@@ -348,10 +405,8 @@ class Script:
                 )
 
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
-        if offset in partition.gone:
-            return "gone"
         if progress.is_done(offset):
-            return "done"
+            return "gone" if offset in partition.gone else "done"
         if offset in progress.leased:
             return "leased"
         retry = progress.retries.get(offset)
@@ -403,7 +458,7 @@ class Script:
             elif name == "config":
                 given, general = _flat(msgspec.to_builtins(value)), _flat(msgspec.to_builtins(type(value)()))
                 told += [f"{key}={given[key]}" for key in given if given[key] != general[key]]
-            elif name not in ("id", "nonce"):
+            elif name not in ("id", "key", "nonce") and not isinstance(record, Transacted):
                 told.append(f"{name}={value}")
         return f"{type(record).__struct_config__.tag} {' '.join(told)}"
 

@@ -252,6 +252,17 @@ class ExtendRequest(Request):
     lease_ms: LeaseMs
 
 
+class TransactRequest(Request):
+    """Ack all of these and publish all of those, or nothing. Each message names its queue."""
+
+    ack: Receipts = []
+    publish: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(max_length=limits.BATCH_MESSAGES_MAX)] = []
+
+    def __post_init__(self) -> None:
+        if not self.ack and not self.publish:
+            raise InvalidRequest("give something to ack or to publish", details={"field": "ack"})
+
+
 class CancelRequest(Request):
     queue: QueueName
     ids: MessageIds | None = None
@@ -271,6 +282,50 @@ class RescheduleRequest(Request):
     def __post_init__(self) -> None:
         _exactly_one(self, "ids", "key")
         _exactly_one(self, "deliver_at_ms", "delay_ms")
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+LetterFilter: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=limits.FILTER_CHARS_MAX,
+        description="Which dead letters, in the language of `docs/dead-letters.md`; empty means all.",
+        examples=['reason = "max_retries" and error ~ "timeout" and age > 1h'],
+    ),
+]
+RedriveId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.REDRIVE_ID_CHARS_MAX)]
+
+
+class RedriveRequest(Request):
+    queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
+    ids: MessageIds | None = None
+    target: QueueName | None = None
+    delay_ms: DelayMs | None = None
+    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] | None = None
+    rate_per_s: Annotated[int, Meta(ge=1, le=limits.REDRIVE_RATE_MAX)] = 100
+    dry_run: bool = True
+    redrive_id: RedriveId | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "filter", "ids")
+
+
+class StopRedriveRequest(Request):
+    queue: QueueName
+    redrive_id: RedriveId
+
+
+class DeleteDeadLettersRequest(Request):
+    queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
+    ids: MessageIds | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "filter", "ids")
 
 
 # -- queries of GET, DELETE and purge -----------------------------------------------------------------------------
@@ -320,8 +375,18 @@ class QueueQuery(Request):
 
 class DeadLettersQuery(Request):
     queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
     page: Page = 1
     limit: PageLimit = 50
+    after: Annotated[str, Meta(max_length=80, description="`next` of an earlier page, instead of a page.")] | None = (
+        None
+    )
+
+
+class RedrivesQuery(Request):
+    queue: QueueName
+    redrive_id: RedriveId | None = None
 
 
 class ConfirmQuery(Request):

@@ -121,13 +121,65 @@ class DeadLetter(Message, kw_only=True):
     first_at_ms: int
     last_at_ms: int
     dead_at_ms: int
+    redriven: Annotated[int, Meta(description="How often it was redriven before.")]
 
 
 class DeadLettersReply(msgspec.Struct):
     messages: list[DeadLetter]
-    total: int
+    total: Annotated[int | None, Meta(description="Null where counting would take looking at too many.")]
     page: int
     limit: int
+    next: Annotated[str | None, Meta(description="For `after`; null at the end.")]
+
+
+class RedriveStatus(msgspec.Struct):
+    """A redrive under its id: `running`, `finished`, `stopped` or `failed`, and what it has moved so far."""
+
+    redrive_id: str
+    queue: str
+    status: str
+    redriven: int
+    skipped: int
+    error: str
+    group: str | None
+    filter: str | None
+    target: str | None
+    delay_ms: int
+    priority: int | None
+    rate_per_s: int
+    started_at_ms: int
+    ended_at_ms: int | None
+
+
+class RedriveReply(msgspec.Struct):
+    """Of a dry run the count and a sample, of a real one its status so far."""
+
+    redrive_id: str
+    queue: str
+    dry_run: bool
+    count: int | UnsetType = UNSET
+    sample: list[DeadLetter] | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    redriven: int | UnsetType = UNSET
+    skipped: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    group: str | UnsetType | None = UNSET
+    filter: str | UnsetType | None = UNSET
+    target: str | UnsetType | None = UNSET
+    delay_ms: int | UnsetType = UNSET
+    priority: int | UnsetType | None = UNSET
+    rate_per_s: int | UnsetType = UNSET
+    started_at_ms: int | UnsetType = UNSET
+    ended_at_ms: int | UnsetType | None = UNSET
+
+
+class RedrivesReply(msgspec.Struct):
+    redrives: list[RedriveStatus]
+
+
+class DeletedDeadLettersReply(msgspec.Struct):
+    queue: str
+    deleted: int
 
 
 class ReadReply(msgspec.Struct):
@@ -196,6 +248,14 @@ class GroupEntry(msgspec.Struct):
 class GroupsReply(msgspec.Struct):
     queue: str
     groups: list[GroupEntry]
+
+
+class TransactReply(msgspec.Struct):
+    """All of it happened; now, or when the same request came before: then the messages are duplicates."""
+
+    acked: Annotated[list[str], Meta(description="The receipts.")]
+    messages: list[PublishedMessage]
+    durable: bool
 
 
 class ItemResult(msgspec.Struct):

@@ -153,6 +153,7 @@ _TOTALS = {
     "acked": "Messages done.",
     "retried": "Messages given back, or not settled in time, that will be handed out again.",
     "dead_lettered": "Messages given up.",
+    "redriven": "Dead letters made ready again.",
     "expired": "Messages that outlived their time.",
     "cancelled": "Messages taken back before delivery.",
 }
@@ -171,6 +172,11 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     lag = GaugeMetricFamily(
         "penstock_consumer_lag_messages", "Messages that a group has not done yet.", labels=[*labels, "group"]
     )
+    alarm = GaugeMetricFamily(
+        "penstock_dead_letter_alarm",
+        "1 while the dead letters of a queue are too many or grow too fast.",
+        labels=labels,
+    )
     seen: Counter[str] = Counter()
     for queue in queues:
         try:
@@ -183,6 +189,7 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         for state, field in _STATES.items():
             messages.add_metric([*names, state], stats[field])
             seen[field] += stats[field]
+        alarm.add_metric(names, stats["dead_letter_alarm"] is not None)
         if stats["oldest_age_ms"] is not None:
             age.add_metric(names, stats["oldest_age_ms"] / 1000)
         for group in stats["groups"]:
@@ -192,4 +199,4 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         for state, field in _STATES.items():
             if field in summary:
                 messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    return [*totals.values(), messages, age, lag]
+    return [*totals.values(), messages, age, lag, alarm]

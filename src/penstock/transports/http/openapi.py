@@ -75,6 +75,12 @@ OPERATIONS: dict[str, Described] = {
     "extend": Described(
         "Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA
     ),
+    "transact": Described(
+        "Ack and publish together: all of it, or nothing.",
+        messages.TransactRequest,
+        answers=((200, replies.TransactReply),),
+        refusals=_DATA,
+    ),
     "cancel": Described(
         "Take back messages that are not delivered yet.",
         messages.CancelRequest,
@@ -190,10 +196,35 @@ OPERATIONS: dict[str, Described] = {
         refusals=(404,),
     ),
     "dead_letters": Described(
-        "Dead letters of a queue.",
+        "Dead letters of a queue, oldest first.",
         query=messages.DeadLettersQuery,
         answers=((200, replies.DeadLettersReply),),
         refusals=(404,),
+    ),
+    "redrive": Described(
+        "Bring dead letters back, in the background; or, as a dry run, say which.",
+        messages.RedriveRequest,
+        answers=((200, replies.RedriveReply),),
+        refusals=_DATA,
+    ),
+    "redrives": Described(
+        "Redrives under way, and the latest that ended.",
+        query=messages.RedrivesQuery,
+        answers=((200, replies.RedrivesReply),),
+        refusals=(404,),
+    ),
+    "stop_redrive": Described(
+        "Let a redrive move no more.",
+        messages.StopRedriveRequest,
+        answers=((200, replies.RedriveStatus),),
+        refusals=_DATA,
+    ),
+    "delete_dead_letters": Described(
+        "Delete dead letters, with a confirmation.",
+        messages.DeleteDeadLettersRequest,
+        messages.ConfirmQuery,
+        answers=((200, replies.DeletedDeadLettersReply),),
+        refusals=_DATA,
     ),
     "health": Described("Is the process up?", answers=((200, replies.StatusReply),)),
     "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),)),

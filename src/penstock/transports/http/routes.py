@@ -6,7 +6,17 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, members, publish, readers, schedules, settle
+from penstock.transports.http import (
+    admin,
+    consume,
+    deadletters,
+    members,
+    publish,
+    readers,
+    schedules,
+    settle,
+    transact,
+)
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -32,6 +42,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("reject", "POST", "/v1/reject", settle.reject),
     Operation("release", "POST", "/v1/release", settle.release),
     Operation("extend", "POST", "/v1/extend", settle.extend),
+    Operation("transact", "POST", "/v1/transact", transact.transact),
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
     Operation("join_group", "POST", "/v1/groups/join", members.join),
@@ -57,7 +68,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("stats", "GET", "/v1/stats", admin.stats),
     Operation("summary", "GET", "/v1/stats/summary", admin.summary),
     Operation("groups", "GET", "/v1/groups", admin.groups),
-    Operation("dead_letters", "GET", "/v1/dlq", admin.dead_letters),
+    Operation("dead_letters", "GET", "/v1/dlq", deadletters.dead_letters),
+    Operation("redrive", "POST", "/v1/dlq/redrive", deadletters.redrive),
+    Operation("redrives", "GET", "/v1/dlq/redrives", deadletters.redrives),
+    Operation("stop_redrive", "POST", "/v1/dlq/redrive/stop", deadletters.stop_redrive),
+    Operation("delete_dead_letters", "POST", "/v1/dlq/delete", deadletters.delete),
     Operation("health", "GET", "/healthz", admin.health),
     Operation("readiness", "GET", "/readyz", admin.readiness),
     Operation("metrics", "GET", "/metrics", admin.metrics),
