@@ -99,7 +99,7 @@ class Seats:
     def _move(self, group: Group, record: records.MemberJoined | records.MembersLeft, queue: LedgerQueue) -> None:
         if record.generation != group.generation + 1:
             raise Violation("I13", f"generation {record.generation} of {queue.path} follows {group.generation}")
-        before = group.owners
+        before = group.owners + [""] * (len(queue.partitions) - len(group.owners))
         group.generation = record.generation
         group.owners = list(before)
         for partition, owner in zip(record.moved, record.owners, strict=True):

@@ -31,6 +31,9 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
             raise unknown_member(command.member)
         # A group begins with its first lease. The caller asks again.
         return Decision([new_group(queue, command.group, now_ms)], None)
+    member = None
+    if queue.memberships or command.member:
+        member, reach, made = seat_of(queue, group, command, now_ms)
     if config.window_ms and not windows.is_open(queue, group, now_ms):
         return Decision([], [])
     if config.indexed:
@@ -43,12 +46,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     partitions = queue.partitions
     room = limits.LEASE_REPLY_BYTES_MAX
     turn, parts = queue.turn, len(partitions)
-    numbers = [number % parts for number in range(turn, turn + parts)]
-    member = None
-    if queue.memberships or command.member:
-        member, reach, made = seat_of(queue, group, command, now_ms)
-        numbers = reach if member is not None else numbers
-    for number in numbers:
+    for number in [number % parts for number in range(turn, turn + parts)] if member is None else reach:
         partition = partitions[number]
         if queue.growths and not _may_begin(queue, group, number):
             continue
