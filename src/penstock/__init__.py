@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         PublishedMessage,
         Queue,
         StoredMessage,
+        Transacted,
+        Transaction,
     )
     from penstock.errors import (
         Conflict,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
-    "PublishedMessage", "Queue", "StoredMessage",
+    "PublishedMessage", "Queue", "StoredMessage", "Transacted", "Transaction",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -81,6 +83,8 @@ __all__ = [
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",
+    "Transacted",
+    "Transaction",
     "Unauthenticated",
     "Unavailable",
     "__version__",

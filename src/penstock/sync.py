@@ -1,10 +1,11 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
-from penstock.client._sync_message import Message, MessageBatch
+from penstock.client._sync_message import Message, MessageBatch, Transaction
 
 __all__ = [
     "BatchConsumer",
@@ -17,4 +18,6 @@ __all__ = [
     "PublishedMessage",
     "Queue",
     "StoredMessage",
+    "Transacted",
+    "Transaction",
 ]

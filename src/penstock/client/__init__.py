@@ -5,6 +5,7 @@ Without I/O:
     _frames     outgoing: values and options to batch frames     _published  where they went
     _delivery   incoming: messages as views of frames            _leased     … under a lease
     _leases     what a consumer holds: spans, pending acks, renewal
+    _outbox     what a transaction publishes
     _terms      what a consumer asks for                         _numbers    sequence numbers
     _retry      when to try again                                _http1      requests and responses
 With asyncio:
@@ -17,7 +18,8 @@ from penstock.client._calls import ProducerSeq
 from penstock.client._client import Client, Queue
 from penstock.client._consumer import BatchConsumer, Consumer
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._message import Message, MessageBatch
+from penstock.client._message import Message, MessageBatch, Transaction
+from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 
 __all__ = [
@@ -32,4 +34,6 @@ __all__ = [
     "PublishedMessage",
     "Queue",
     "StoredMessage",
+    "Transacted",
+    "Transaction",
 ]

@@ -48,7 +48,6 @@ class Output(StrEnum):
 QUEUES = Listing(
     "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
 )
-DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
@@ -256,11 +255,11 @@ def queues(
         if path is None:
             if change:
                 raise typer.BadParameter("--set needs a QUEUE")
-            _show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
+            show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
         elif change:
-            _show(_changed(remote, path, dict(map(_assignment, change))), output)
+            show(_changed(remote, path, dict(map(_assignment, change))), output)
         else:
-            _show(remote.get(f"/v1/queues/{path}"), output)
+            show(remote.get(f"/v1/queues/{path}"), output)
 
 
 @app.command()
@@ -272,20 +271,7 @@ def stats(
     """How the server, or one queue, is doing."""
     with errors_in_one_line():
         remote = Remote(url)
-        _show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
-
-
-@app.command()
-def dlq(
-    queue: QueueArgument,
-    page: Annotated[int, typer.Option(min=1)] = 1,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """The dead letters of a queue: messages that failed for good."""
-    with errors_in_one_line():
-        _show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, DEAD_LETTERS)
+        show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
 
 
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
@@ -305,7 +291,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     return name, value if isinstance(decoded, bytes) else decoded
 
 
-def _show(answer: Any, output: Output, listing: Listing | None = None) -> None:
+def show(answer: Any, output: Output, listing: Listing | None = None) -> None:
     if output is Output.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
     elif listing is not None:
@@ -334,3 +320,9 @@ def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data
 def version() -> None:
     """Print the version."""
     typer.echo(f"penstock {__version__}")
+
+
+# Last, because it is made of what is above.
+from penstock.server.dlq import dlq  # noqa: E402
+
+app.add_typer(dlq, name="dlq")
