@@ -20,7 +20,7 @@ LOOK_EVERY_S = 0.3
 class _ListByDefault(TyperGroup):
     """`penstock dlq orders` means `penstock dlq list orders`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = ["list", *args]
         return super().parse_args(ctx, args)
