@@ -44,6 +44,7 @@ LAST_FINDERS = {
     "cancel_loses_race": 3,
     "cancelled_but_delivered": 0,
     "double_lease": 1,
+    "dead_letters_limit_off": 7,
     "early_delivery": 22,
     "key_loses_its_partition": 2,
     "late_group_sees_the_finished": 9,
@@ -54,7 +55,13 @@ LAST_FINDERS = {
     "members_silent_keep_their_leases": 0,
     "members_stop_the_world": 0,
     "purge_forgets_at_once": 47,
+    "redrive_brings_back_later_deaths": 21,
+    "redrive_copies_in_two_frames": 21,
+    "redrive_forgets_its_budget": 30,
+    "redriven_bytes_compacted": 7,
     "retention_by_pieces": 2,
+    "transact_acks_first": 3,
+    "transact_forgotten": 3,
 }
 """Which seed found a planted bug last time. Any change of the product makes other worlds of the same seeds, so this
 only says where to look first."""
