@@ -5,7 +5,7 @@ What a released version wrote must be readable forever, so fixtures are written 
 - when a format got a new version (docs/formats/): raise VERSION here; the next journal goes into a directory of its own
   and every older one stays;
 - when a frame got a new column or a journal a new kind of record: add it below. New batch frames are added beside the
-  old ones. A journal that lacks a kind is joined by another one: raise VERSION.
+  old ones. A journal that lacks a kind is joined by another one: add it to STORIES.
 
 Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
 fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes
@@ -22,9 +22,11 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
@@ -37,9 +39,11 @@ from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
 from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
+Story = Callable[[Path], Coroutine[Any, Any, None]]
 VERSION = 1
 SEGMENT_BYTES = 3_000
 """Of a journal file: small, so that there are several."""
@@ -47,7 +51,7 @@ ZEROS_KEPT = 512
 """A journal that was being written ends in zeros; this many stay, so that they are read too."""
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
-BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+BRIEF, DOOMED, BUFFERED = parse_queue("brief"), parse_queue("doomed"), parse_queue("buffered")
 
 
 def main() -> None:
@@ -58,9 +62,10 @@ def main() -> None:
             renew(directory)
         return
     write_batches(HERE / "batch")
-    journal = HERE / f"journal-v{VERSION}"
-    if not journal.exists():
-        write_journal(journal)
+    for name, story in STORIES.items():
+        journal = HERE / f"journal-v{VERSION}{name}"
+        if not journal.exists():
+            write_journal(journal, story)
 
 
 # -- batches ------------------------------------------------------------------------------------------------------
@@ -128,11 +133,11 @@ def deliveries() -> Iterator[tuple[str, bytes]]:
 # -- the journal --------------------------------------------------------------------------------------------------
 
 
-def write_journal(directory: Path) -> None:
+def write_journal(directory: Path, story: Story) -> None:
     """A data directory, and beside it what it holds."""
     directory.mkdir()
     data = directory / "data"
-    asyncio.run(tell(data))
+    asyncio.run(story(data))
     for name in ("lock", "reserve"):
         (data / name).unlink()
     for file in sorted((data / "shard-0/journal").glob("*.log"))[-1:]:
@@ -172,6 +177,41 @@ async def tell(root: Path) -> None:
     await _second_chapter(host, broker, clock)
     await host.close(final_snapshot=False)
     await engine.close()
+
+
+async def tell_of_schedules(root: Path) -> None:
+    """The same, and then recurring schedules, readers of the log and a window buffer, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(2)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(BUFFERED, {"window_ms": 60_000, "max_messages": 2})
+    await broker.publish([PublishPart(BUFFERED, _numbered(0, 1))])
+    await broker.keep_offsets(KEPT, "warehouse", {0: 1, 1: 2})
+    message = ScheduleMessage(payload=msgspec.Raw(b'{"report":1}'), key="k", headers={"h": "v"}, tenant="acme")
+    asked = ScheduleRequest(queue="reports", cron="*/10 * * * * *", message=message, timezone="Europe/Berlin")
+    await broker.schedules.put("tens", asked)
+    await broker.schedules.put("paused", asked)
+    await broker.schedules.put("removed", asked)
+    await broker.schedules.pause("paused", paused=True)
+    clock.advance(25_000)
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    full = ScheduleRequest(queue="buffered", cron="*/10 * * * * *", message=message, catch_up="all")
+    await broker.schedules.put("full", full)
+    await broker.schedules.remove("removed")
+    clock.advance(25_000)
+    await broker.keep_offsets(KEPT, "billing", {1: 3})
+    await broker.forget_offsets(KEPT, "warehouse")
+    clock.advance(1_000)
+    await broker.lease(BUFFERED, max=1)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+STORIES: dict[str, Story] = {"": tell, "-schedules": tell_of_schedules}
+"""What the name of the journal's directory ends with -> what is in it."""
 
 
 async def _open(root: Path, clock: ManualClock, dice: random.Random) -> tuple[LocalEngine, ShardHost, Broker]:

@@ -39,7 +39,7 @@ class LeaseMeta(msgspec.Struct, omit_defaults=True):
     results: list[Settled] | None = None
 
 
-class ReadMeta(msgspec.Struct):
+class ReadMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     next_offset: int
     end_offset: int
