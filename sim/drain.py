@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from penstock.broker.types import LeaseReply
 from penstock.errors import PenstockError, QueueNotFound
@@ -21,6 +22,7 @@ class Drain:
         self._ledger = ledger
         self._drained: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._watch = loop.create_task(self._find_work())
+        self._silence = loop.create_task(self._stop_schedules())
 
     async def _find_work(self) -> None:
         """Queues and groups may still appear: requests that were long on their way."""
@@ -31,6 +33,14 @@ class Drain:
                     if place not in self._drained or self._drained[place].done():
                         self._drained[place] = self._loop.create_task(self._empty(*place))
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _stop_schedules(self) -> None:
+        """Nothing new comes from now on; a schedule that was long on its way is stopped as well."""
+        while True:
+            for name in list(self._ledger.calendars.by_name):
+                with contextlib.suppress(NoAnswer, PenstockError):
+                    await self._network.call("schedules.remove", name)
+            await asyncio.sleep(1.0)
 
     async def _empty(self, path: str, group: str) -> None:
         name = f"drain-{group}"

@@ -18,13 +18,18 @@ from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
 from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
+from sim.buffers import Buffers, check_scope
+from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, Message, Settlement
 from sim.sent import Sent, token_of
 from sim.violation import Violation
 
+SCOPE_CONSUMER = "scope-"
+"""What the names of those begin with who lease from all queues at once."""
+
 
 class Ledger:
-    def __init__(self, sent: Sequence[Sent]):
+    def __init__(self, sent: list[Sent]):
         self.index = 0
         self.chain = b""
         self.now_ms = 0
@@ -36,6 +41,10 @@ class Ledger:
         """(lease, offset) -> how it ended."""
         self.extended: dict[tuple[int, int], list[int]] = {}
         self.last_id = 0
+        self.calendars = Calendars()
+        self.buffers = Buffers()
+        self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
+        """(queue, reader) -> every position it ever left and when, the latest last; empty: forgotten."""
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -54,6 +63,12 @@ class Ledger:
             records.Expired: self._expired,
             records.Cancelled: self._cancelled,
             records.Rescheduled: self._rescheduled,
+            records.OffsetsKept: self._offsets_kept,
+            records.ScheduleSet: self.calendars.set,
+            records.SchedulePaused: self.calendars.paused,
+            records.ScheduleRemoved: self.calendars.removed,
+            records.ScheduleFired: self.calendars.has_fired,
+            records.ScheduleRefused: lambda _: None,
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
@@ -70,6 +85,7 @@ class Ledger:
             if type(record) is records.Published:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
+        self.calendars.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
@@ -94,6 +110,7 @@ class Ledger:
                     if message.finished() and not message.ended:
                         # It was let go before the queue began to keep things.
                         message.ended = "let go"
+        self.buffers.configured(queue, record)
         queue.config = record.config
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
@@ -108,6 +125,7 @@ class Ledger:
                 raise Violation("I8", f"{queue.path} was purged up to {end} of {len(partition.messages)}")
             partition.start = end
         self._end_all(queue, "purged")
+        self.buffers.purged(queue)
 
     def _end_all(self, queue: LedgerQueue, how: str) -> None:
         for partition in queue.partitions:
@@ -166,8 +184,10 @@ class Ledger:
         if record.id <= self.last_id:
             raise Violation("I6", f"{queue.path}: message id {record.id} is not above {self.last_id}")
         self.last_id = record.id + record.batch.count - 1
+        by_schedule = self.calendars.published(record, queue.path)
+        self.buffers.published(queue, record.at)
         for row, payload in enumerate(record.batch.payloads()):
-            token = token_of(payload)
+            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
@@ -192,12 +212,26 @@ class Ledger:
             for group, unfinished in partition.open.items():
                 message.fates[group] = unfinished[message.offset] = Fate(message)
 
+    def _fired(self, path: str, payload: bytes) -> int:
+        """Nobody has sent it: the token of a message that a schedule has made."""
+        sent = Sent(len(self._sent), path, 0)
+        sent.payload, sent.request = payload, (sent,)
+        self._sent.append(sent)
+        return sent.token
+
+    def _offsets_kept(self, record: records.OffsetsKept) -> None:
+        offsets = {str(partition): offset for partition, offset in pairs(record.offsets)}
+        self.kept.setdefault((record.queue, record.client), []).append((record.at, offsets))
+
     # -- messages out -------------------------------------------------------------------------------------------------
 
     def _leased(self, record: records.Leased) -> None:
         queue = self.queues[record.queue]
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
+        self.buffers.leased(queue, record)
+        if record.consumer.startswith(SCOPE_CONSUMER):
+            check_scope(self.queues.values(), self.buffers, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):

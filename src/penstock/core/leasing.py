@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop
 
+import msgspec
+
 from penstock import limits
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
@@ -24,7 +26,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     group = queue.groups.get(command.group)
     if group is None:
         return _first_lease(queue, command, now_ms)
-    if config.window_ms and not windows.is_open(queue, group, now_ms):
+    gate = windows.gate(queue, group, now_ms) if config.window_ms else windows.Gate.OPEN
+    if gate is windows.Gate.CLOSED:
         return Decision([], [])
     settled = config.delivery == "at_most_once"
     lease_ms = command.lease_ms or config.lease_ms
@@ -59,6 +62,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
         queue.turn = number + 1
         if wanted <= 0 or room <= 0:
             break
+    if made and gate is windows.Gate.FLUSH:
+        made[0] = msgspec.structs.replace(made[0], flush=True)
     return Decision(made, granted)
 
 

@@ -7,6 +7,7 @@ both were advanced to the same time, their `digest` is the same. Format: docs/fo
 
 from __future__ import annotations
 
+from copy import copy
 from hashlib import blake2b
 from typing import Any
 
@@ -47,7 +48,7 @@ def dump(shard: Shard) -> dict[str, Any]:
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
-        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
+        "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
     }
 
 
@@ -163,7 +164,7 @@ def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[s
         "overdue": _overdue(partition, now_ms, keeps=keeps),
         "max_retries": sorted(partition.max_retries.items()),
         "dead": [(*place, letter) for place, letter in sorted(partition.dead.items())],
-        "window": partition.window,
+        "window": None if partition.window is None else partition.window.copy(),
         "progress": [(group, *_dump_progress(progress)) for group, progress in sorted(partition.progress.items())],
     }
 
