@@ -234,9 +234,11 @@ class ShardLoop:
                 woken.update(record.queue for record in decision.records if type(record) is Published)
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
-        for queue in woken:
-            if self._scopes:
+        if self._scopes:
+            # All of them before anything is given away: the last one may be the most important.
+            for queue in woken:
                 self._scopes.stir(queue)
+        for queue in woken:
             self._offer(queue)
         self._arm_timer()
 
