@@ -19,14 +19,19 @@ from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
 from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
+from sim.buffers import Buffers, check_scope
+from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
 from sim.seats import Seats
 from sim.sent import Sent, token_of
 from sim.violation import Violation
 
+SCOPE_CONSUMER = "scope-"
+"""What the names of those begin with who lease from all queues at once."""
+
 
 class Ledger:
-    def __init__(self, sent: Sequence[Sent]):
+    def __init__(self, sent: list[Sent]):
         self.index = 0
         self.chain = b""
         self.now_ms = 0
@@ -45,6 +50,10 @@ class Ledger:
         """Of the frame that is being read."""
         self._copying: dict[int, list[LedgerRedrive]] = {}
         """Tokens of letters that were copied: the copies must follow in the same frame."""
+        self.calendars = Calendars()
+        self.buffers = Buffers()
+        self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
+        """(queue, reader) -> every position it ever left and when, the latest last; empty: forgotten."""
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -71,6 +80,12 @@ class Ledger:
             records.Redriven: self._redriven,
             records.RedriveEnded: self._redrive_ended,
             records.Transacted: lambda _: None,
+            records.OffsetsKept: self._offsets_kept,
+            records.ScheduleSet: self.calendars.set,
+            records.SchedulePaused: self.calendars.paused,
+            records.ScheduleRemoved: self.calendars.removed,
+            records.ScheduleFired: self.calendars.has_fired,
+            records.ScheduleRefused: lambda _: None,
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
@@ -89,6 +104,7 @@ class Ledger:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
         self.seats.end_of_frame()
+        self.calendars.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
@@ -121,6 +137,7 @@ class Ledger:
                     if message.finished() and not message.ended:
                         # It was let go before the queue began to keep things.
                         message.ended = "let go"
+        self.buffers.configured(queue, record)
         queue.config = record.config
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
@@ -135,6 +152,7 @@ class Ledger:
                 raise Violation("I8", f"{queue.path} was purged up to {end} of {len(partition.messages)}")
             partition.start = end
         self._end_all(queue, "purged")
+        self.buffers.purged(queue)
 
     def _end_all(self, queue: LedgerQueue, how: str) -> None:
         for partition in queue.partitions:
@@ -196,8 +214,10 @@ class Ledger:
         if record.id <= self.last_id:
             raise Violation("I6", f"{queue.path}: message id {record.id} is not above {self.last_id}")
         self.last_id = record.id + record.batch.count - 1
+        by_schedule = self.calendars.published(record, queue.path)
+        self.buffers.published(queue, record.at)
         for row, payload in enumerate(record.batch.payloads()):
-            token = token_of(payload)
+            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
             if token in self._copying:
                 # One copy for each group that gave it up.
                 redrives = self._copying.pop(token)
@@ -249,6 +269,17 @@ class Ledger:
         for group, unfinished in partition.open.items():
             message.fates[group] = unfinished[message.offset] = Fate(message)
 
+    def _fired(self, path: str, payload: bytes) -> int:
+        """Nobody has sent it: the token of a message that a schedule has made."""
+        sent = Sent(len(self._sent), path, 0)
+        sent.payload, sent.request = payload, (sent,)
+        self._sent.append(sent)
+        return sent.token
+
+    def _offsets_kept(self, record: records.OffsetsKept) -> None:
+        offsets = {str(partition): offset for partition, offset in pairs(record.offsets)}
+        self.kept.setdefault((record.queue, record.client), []).append((record.at, offsets))
+
     # -- messages out -------------------------------------------------------------------------------------------------
 
     def _leased(self, record: records.Leased) -> None:
@@ -256,6 +287,9 @@ class Ledger:
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
         self.seats.leased(record, queue)
+        self.buffers.leased(queue, record)
+        if record.consumer.startswith(SCOPE_CONSUMER):
+            check_scope(self.queues.values(), self.buffers, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):

@@ -47,6 +47,7 @@ LAST_FINDERS = {
     "dead_letters_limit_off": 7,
     "early_delivery": 22,
     "key_loses_its_partition": 2,
+    "offsets_forgotten_at_snapshot": 0,
     "late_group_sees_the_finished": 9,
     "members_assignment_forgets": 3,
     "members_heartbeat_forgotten": 0,
@@ -62,6 +63,13 @@ LAST_FINDERS = {
     "retention_by_pieces": 2,
     "transact_acks_first": 3,
     "transact_forgotten": 3,
+    "schedule_asleep_after_a_snapshot": 0,
+    "schedule_forgets_the_late": 11,
+    "schedule_passes_over_a_full_queue": 0,
+    "scope_goes_by_age_alone": 5,
+    "scope_takes_time_for_early": 5,
+    "snapshot_keeps_the_living_window": 45,
+    "window_of_one_partition": 12,
 }
 """Which seed found a planted bug last time. Any change of the product makes other worlds of the same seeds, so this
 only says where to look first."""

@@ -15,6 +15,15 @@ from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
 BATCH = Batch.open(build([b"1", b'"two"'], columns={layout.KEY: [b"a", b""], layout.DELAY_MS: [0, 5]}))
 RANGES = [3, 9, 12, 13]
 
+SPEC = records.ScheduleSpec(
+    "a/b/c",
+    "0 3 * * *",
+    records.Template(b"\0\xff", False, "k", 5, {"h": "v"}, 1, 2, "acme"),
+    "Asia/Tokyo",
+    "all",
+    1,
+    2,
+)
 EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Opened: [records.Opened(1, 2, "01JP0000000000000000000000")],
     records.QueueConfigured: [
@@ -24,6 +33,12 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         ),
     ],
     records.QueueDeleted: [records.QueueDeleted(1, 2)],
+    records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],
+    records.ScheduleSet: [records.ScheduleSet(1, "nightly", SPEC, 2), records.ScheduleSet(1, "nightly", SPEC)],
+    records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
+    records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],
+    records.ScheduleFired: [records.ScheduleFired(1, "nightly", [2, 3], 4, 1), records.ScheduleFired(1, "n", [])],
+    records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
     records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
     records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
     records.MemberJoined: [records.MemberJoined(1, 2, 3, "ada", 4, 30_000, 500, [0, 2], ["ada", "bob"])],

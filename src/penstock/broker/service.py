@@ -361,7 +361,7 @@ class Broker:
                 details={"field": "partition"},
             )
         if client_id is not None:
-            await self._readers.used(found, client_id)
+            await self._readers.get(found, client_id)
         first = self._readers.position(found, partition, offset, client_id)
         if wait_ms and first >= self._readers.stored_end(found, partition):
             await self._loop.grown(found.number, partition, wait_ms)
@@ -379,8 +379,8 @@ class Broker:
         """Remember where this reader is in these partitions."""
         return await self._readers.keep(self._queue(queue), client_id, offsets)
 
-    def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
-        return self._readers.get(self._queue(queue), client_id)
+    async def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return await self._readers.get(self._queue(queue), client_id)
 
     async def forget_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
         return await self._readers.forget(self._queue(queue), client_id)

@@ -103,9 +103,6 @@ class Scopes:
         if type(record) is records.QueueConfigured:
             for scope in scopes_over(record.path):
                 self._members.setdefault(scope, {})[number] = None
-            for opened in self._opened_over(number):
-                # Its priority may be another now: no entry of it is to be believed.
-                opened.turns.pop(number, None)
         self.stir(number, published=type(record) is records.Published)
 
     def stir(self, number: int, *, published: bool = False) -> None:

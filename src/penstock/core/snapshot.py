@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from copy import copy
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -78,7 +79,7 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
-        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
+        "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
         "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
     }
 
@@ -192,7 +193,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         "max_retries": _items(partition.max_retries, form),
         "dead": _items(dict(partition.dead.items()), form, lambda place, letter: (*place, letter)),
         "timeless": _flat(partition.timeless),
-        "window": partition.window,
+        "window": None if partition.window is None else partition.window.copy(),
         "progress": [
             (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
         ],

@@ -231,6 +231,9 @@ class Window(msgspec.Struct):
     flushed: dict[int, int] = {}
     """Group -> offset: what is below may go, because the oldest of it had waited long enough."""
 
+    def copy(self) -> Window:
+        return Window(self.newest_at, self.mark_from, self.marks.copy(), self.flushed.copy())
+
 
 class Partition:
     """One ordered part of a queue."""

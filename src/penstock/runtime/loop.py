@@ -252,9 +252,11 @@ class ShardLoop:
                     self._check_space()
                 for record in decision.records:
                     self._recall(record)
-        for queue in woken:
-            if self._scopes:
+        if self._scopes:
+            # All of them before anything is given away: the last one may be the most important.
+            for queue in woken:
                 self._scopes.stir(queue)
+        for queue in woken:
             self._offer(queue)
         self._arm_timer()
 
