@@ -85,6 +85,8 @@ HOT_BYTES_MAX = 16 * MIB
 """Recent message bytes kept in memory; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """What was read from the log last, per partition, and is kept for the next read of the same place."""
+KEY_PRINTS_BYTES_MAX = 16 * MIB
+"""Four bytes for the key of a delayed message, and of others once somebody has looked for a key among them."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 

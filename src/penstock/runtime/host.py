@@ -40,6 +40,7 @@ async def open_shard(
     *,
     on_failure: Callable[[str], None] = lambda _: None,
     on_trouble: Callable[[str], None] = lambda _: None,
+    on_round: Callable[[], None] = lambda: None,
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
     segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
     hot_bytes: int = limits.HOT_BYTES_MAX,
@@ -48,7 +49,7 @@ async def open_shard(
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
     `on_failure` is told once, when the journal can no longer be trusted and the process should end; `on_trouble` is
-    told of what the broker survives but somebody should know.
+    told of what the broker survives but somebody should know; `on_round` is told after every round of upkeep.
     """
     journal = await engine.acquire(number, node)
     recovered = await recover(journal, node, hot_bytes=hot_bytes)
@@ -71,5 +72,6 @@ async def open_shard(
         far_entries=far_entries,
         shard_changed=recovered.replayed > 0,
         on_trouble=on_trouble,
+        on_round=on_round,
     )
     return ShardHost(journal, loop, upkeep, recovered)

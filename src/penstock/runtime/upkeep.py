@@ -31,12 +31,12 @@ from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, SegmentDescrip
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
-from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, segment_name
+from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, key_prints, segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.recovery import Mark
 
 RETENTION_EVERY_S = 30.0
-SEGMENT_BYTES_MAX = 8 * limits.MIB
+SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
 WEIGH_PIECES = 256
 """Pieces of the log looked at in one go."""
@@ -59,6 +59,7 @@ class Upkeep:
         far_entries: int,
         shard_changed: bool,
         on_trouble: Callable[[str], None],
+        on_round: Callable[[], None],
     ):
         self._loop = loop
         self._marks = marks
@@ -70,6 +71,7 @@ class Upkeep:
         self._kept = kept
         self._changed = shard_changed
         self._on_trouble = on_trouble
+        self._on_round = on_round
         self._due = asyncio.Event()
         self.rounds = 0
         loop.on_commit = self._on_commit
@@ -116,6 +118,7 @@ class Upkeep:
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
         await self._remove_leftovers()
         self.rounds += 1
+        self._on_round()
 
     async def stop(self, *, final_snapshot: bool) -> None:
         self._task.cancel()
@@ -224,7 +227,7 @@ class Upkeep:
     ) -> None:
         place = (queue.number, number)
         fresh = PartitionIndex()
-        batch: list[tuple[StoredRun, bytes, bytes]] = []
+        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]] = []
         size = 0
         gone = {(piece.locator, piece.skip) for piece in pieces}
         for piece in pieces:
@@ -232,8 +235,10 @@ class Upkeep:
                 live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
                 for first, stop in live:
                     run = StoredRun(record, first, stop)
-                    head, attached = encode(cut_record(run))
-                    batch.append((run, head, attached or b""))
+                    cut = cut_record(run)
+                    head, attached = encode(cut)
+                    prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
+                    batch.append((run, head, attached or b"", prints))
                     size += len(head) + len(attached or b"")
                     if size >= SEGMENT_BYTES_MAX:
                         await self._write_segment(queue, number, batch, fresh)
@@ -246,17 +251,22 @@ class Upkeep:
             index.replace(gone, fresh)
 
     async def _write_segment(
-        self, queue: Queue, number: int, batch: list[tuple[StoredRun, bytes, bytes]], fresh: PartitionIndex
+        self,
+        queue: Queue,
+        number: int,
+        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]],
+        fresh: PartitionIndex,
     ) -> None:
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
         prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
-        parts = [prefix, *(part for _, head, attached in batch for part in (head, attached))]
+        parts = [prefix, *(part for _, head, attached, _ in batch for part in (head, attached))]
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
         at = BLOB_HEADER.size + len(prefix)
-        for run, head, attached in batch:
+        for run, head, attached, prints in batch:
             length = len(head) + len(attached)
-            fresh.add(run.first, run.stop, -segment, at, length, run.record.id + run.first - run.record.offset)
+            first_id = run.record.id + run.first - run.record.offset
+            fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
             at += length
 
     def _take_number(self) -> int:
@@ -279,6 +289,7 @@ class Upkeep:
                 index=index,
                 chain=chain,
                 pieces=[(*place, pieces.dump()) for place, pieces in sorted(loop.log.indexes.items())],
+                keys=[(*place, pieces.dump_prints()) for place, pieces in sorted(loop.log.indexes.items())],
                 marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
             )
