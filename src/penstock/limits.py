@@ -67,6 +67,12 @@ QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
+TOP_K_MAX = 1_000
+WEIGHT_MAX = 1_000
+TENANT_WEIGHTS_MAX = 1_000
+BLOCKED_KEYS_MAX = 100_000
+"""Ordered keys of one group with messages that wait behind another one. Above it publishing waits: a key that is stuck
+costs memory for its messages' places, and a hundred thousand of them are a failure that somebody should look at."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX

@@ -80,11 +80,18 @@ def test_a_journal_is_recovered_to_what_it_meant(journal):
     fixture, copy = journal
     expected = json.loads((fixture / "expected.json").read_text())
     found = json.loads(json.dumps(asyncio.run(state_of(copy))))
-    for path, queue in found["queues"].items():
-        # Settings that came later have their defaults.
-        known = expected["queues"][path]["config"]
-        queue["config"] = {name: queue["config"][name] for name in known}
-    assert found == expected
+    # A digest is of the state as this version writes it; the state itself is compared, field by field.
+    expected.pop("digest")
+    assert as_far_as(expected, found) == expected
+
+
+def as_far_as(known: object, found: object) -> object:
+    """What was found, without the fields and settings that did not exist when the fixture was written."""
+    if isinstance(known, dict) and isinstance(found, dict) and known.keys() <= found.keys():
+        return {name: as_far_as(value, found[name]) for name, value in known.items()}
+    if isinstance(known, list) and isinstance(found, list) and len(known) == len(found):
+        return [as_far_as(*pair) for pair in zip(known, found, strict=True)]
+    return found
 
 
 def test_a_journal_is_gone_on_with(journal):

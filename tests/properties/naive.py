@@ -28,6 +28,8 @@ class Life:
     attempt: int = 0
     lease: int | None = None
     deadline: int = 0
+    off_path: bool = False
+    """Delivered before, or to be delivered at a time of its own: no longer first in first out."""
     end: State | str | None = None
 
     def state(self, now: int) -> State | str:
@@ -70,6 +72,7 @@ class NaiveQueue:
         self.ids: dict[bytes, tuple[int, Message]] = {}
         self.producers: dict[str, tuple[int, int, dict[int, Message]]] = {}
         """Name -> (epoch, last used, number -> message)."""
+        self.growths: list[list[int]] = []
 
     def messages(self) -> list[Message]:
         return [message for log in self.logs for message in log]
@@ -94,6 +97,14 @@ class NaiveQueue:
                 self.starts[number] = max(self.starts[number], floor)
 
     def ready(self, group: int, partition: int, now: int) -> list[Message]:
+        for ends in self.growths:
+            # New partitions begin when the older ones have given out everything from before, once.
+            if partition >= len(ends) and any(
+                m.lives[group].end is None and not m.lives[group].off_path
+                for log, end in zip(self.logs, ends, strict=False)
+                for m in log[:end]
+            ):
+                return []
         return [m for m in self.logs[partition] if m.lives[group].state(now) is State.READY]
 
 
@@ -158,7 +169,8 @@ class Naive:
             if producer and known_epoch > epoch:
                 return "FencedProducer"
             ids = batch.strings(layout.ID) if batch.has(layout.ID) else [b""] * batch.count
-            emptiest = min(range(len(queue.logs)), key=lambda n: len(queue.logs[n]))
+            since = [*(queue.growths[-1] if queue.growths else []), *[0] * len(queue.logs)]
+            emptiest = min(range(len(queue.logs)), key=lambda n: len(queue.logs[n]) - since[n])
             before = sum(count for (q, _), count in added.items() if q == queue_number)
             fresh = 0
             for row in range(batch.count):
@@ -229,6 +241,11 @@ class Naive:
                     message.gone = message.gone or LET_GO
         queue.config = record.config
         queue.move_starts()
+        if record.config.partitions > len(queue.logs):
+            queue.growths.append([len(log) for log in queue.logs])
+            more = record.config.partitions - len(queue.logs)
+            queue.logs += [[] for _ in range(more)]
+            queue.starts += [0] * more
 
     def _queuedeleted(self, record: records.QueueDeleted) -> None:
         for lease in {life.lease for m in self.queues[record.queue].messages() for life in m.lives.values()}:
@@ -251,7 +268,7 @@ class Naive:
         queue = self.queues[record.queue]
         assert record.starts == queue.starts
         for message in queue.messages():
-            life = Life(due=message.due)
+            life = Life(due=message.due, off_path=message.due > record.at)
             if message.gone is not None:
                 life.end = message.gone
             elif message.offset < queue.starts[message.partition] or (
@@ -295,7 +312,9 @@ class Naive:
                 due if due > record.at else 0, record.at + ttl if ttl else None,
                 budgets[row] if budgets[row] >= 0 else None,
             )  # fmt: skip
-            message.lives = {group: Life(due=message.due) for group in queue.groups.values()}
+            message.lives = {
+                group: Life(due=message.due, off_path=message.due > record.at) for group in queue.groups.values()
+            }
             log.append(message)
             if ids[row]:
                 queue.ids[ids[row]] = (record.at, message)
@@ -321,6 +340,7 @@ class Naive:
                 assert attempt == life.attempt + 1, "attempts count up"
                 deadline = record.at + record.lease_ms
                 self._step(life, "leased", record.at, attempt=attempt, lease=record.lease, deadline=deadline)
+                life.off_path = True
                 if record.settled:
                     self._step(life, "acked", record.at, lease=None, end=State.ACKED)
         queue.move_starts()
@@ -387,3 +407,4 @@ class Naive:
                 message.due = record.due
                 for life in message.lives.values():
                     self._step(life, "rescheduled", record.at, due=record.due)
+                    life.off_path = True

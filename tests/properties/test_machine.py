@@ -204,8 +204,12 @@ class MachineAgainstModel(RuleBasedStateMachine):
             config = msgspec.structs.replace(config, partitions=queue.config.partitions)
             assert self.submit(commands.ConfigureQueue(path, config)) == number
         elif what == "repartition":
-            config = msgspec.structs.replace(queue.config, partitions=queue.config.partitions + 1)
-            assert isinstance(self.submit(commands.ConfigureQueue(path, config)), InvalidRequest)
+            more = data.draw(st.sampled_from([-1, 1, 2]), label="more")
+            config = msgspec.structs.replace(queue.config, partitions=queue.config.partitions + more)
+            if more < 0:
+                assert isinstance(self.submit(commands.ConfigureQueue(path, config)), InvalidRequest)
+            elif config.partitions < 6:
+                assert self.submit(commands.ConfigureQueue(path, config)) == number
         elif what == "delete" and len(self.model.queues) > 1 and data.draw(sometimes, label="sure"):
             self.submit(commands.DeleteQueue(number))
             assert isinstance(self.submit(commands.PurgeQueue(number)), QueueNotFound)

@@ -7,12 +7,14 @@ import pytest
 
 from penstock import limits
 from penstock.core.config import DEFAULT, QueueConfig, check_change, parse_config
-from penstock.errors import InvalidRequest
+from penstock.errors import Conflict, InvalidRequest
 
 
 def test_the_defaults_are_those_of_the_contract():
     assert msgspec.to_builtins(parse_config({})) == {
-        "partitions": 1, "order": "fifo", "heap_mode": "min", "top_k": 1, "ordered_keys": False, "queue_priority": 0,
+        "partitions": 1, "order": "fifo", "lane_weights": (50, 25, 15, 7, 3), "heap_mode": "min", "top_k": 1,
+        "ordered_keys": False, "park_dead_keys": False,
+        "fair_share": {"enabled": False, "weights": {}, "max_in_flight": None}, "queue_priority": 0,
         "lease_ms": 30000, "max_retries": 3,
         "backoff": {"kind": "exponential", "base_ms": 1000, "factor": 2, "cap_ms": 60000, "jitter": 0.1},
         "dead_letter": True, "delay_ms": 0, "window_ms": 0, "window_max_wait_ms": None, "ttl_ms": None,
@@ -32,12 +34,18 @@ def test_the_defaults_are_those_of_the_contract():
         ({"partitions": 1.5}, "partitions"),
         ({"partitions": None}, "partitions"),
         ({"partions": 3}, "partions"),
-        ({"order": "heap"}, "order"),
-        ({"order": "lanes"}, "order"),
+        ({"order": "lifo"}, "order"),
+        ({"lane_weights": [1, 2, 3]}, "lane_weights"),
+        ({"lane_weights": [50, 25, 15, 7, 0]}, "lane_weights"),
+        ({"park_dead_keys": True}, "park_dead_keys"),
+        ({"fair_share": {"weights": {"acme": 0}}}, "fair_share"),
+        ({"fair_share": {"max_in_flight": 0}}, "fair_share"),
+        ({"fair_share": {"share": 1}}, "share"),
         ({"order": 1}, "order"),
         ({"heap_mode": "middle"}, "heap_mode"),
-        ({"top_k": 2}, "top_k"),
-        ({"ordered_keys": True}, "ordered_keys"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_k": limits.TOP_K_MAX + 1}, "top_k"),
+        ({"ordered_keys": "yes"}, "ordered_keys"),
         ({"queue_priority": 2**31}, "queue_priority"),
         ({"lease_ms": 99}, "lease_ms"),
         ({"lease_ms": limits.LEASE_MS_MAX + 1}, "lease_ms"),
@@ -86,8 +94,24 @@ def test_changes_are_laid_over_what_was_there_one_level_down_too():
     assert base.backoff.jitter == DEFAULT.backoff.jitter
 
 
-def test_the_number_of_partitions_cannot_change_everything_else_can():
-    with pytest.raises(InvalidRequest, match="cannot change from 1 to 2") as caught:
-        check_change(DEFAULT, QueueConfig(partitions=2))
+def test_partitions_can_only_become_more():
+    with pytest.raises(InvalidRequest, match="from 3 to 2") as caught:
+        check_change(QueueConfig(partitions=3), QueueConfig(partitions=2), empty=True)
     assert caught.value.details == {"field": "partitions"}
-    check_change(DEFAULT, parse_config({"delivery": "at_most_once", "ttl_ms": 5, "retention": {"mode": "keep"}}))
+    check_change(QueueConfig(partitions=2), QueueConfig(partitions=3), empty=False)
+
+
+def test_the_order_changes_only_while_nothing_is_stored_everything_else_at_any_time():
+    for field, value in {"order": "lanes", "ordered_keys": True, "fair_share": {"enabled": True}}.items():
+        changed = parse_config({field: value})
+        check_change(DEFAULT, changed, empty=True)
+        with pytest.raises(Conflict, match="holds no messages") as caught:
+            check_change(DEFAULT, changed, empty=False)
+        assert caught.value.details == {"field": field}
+    changed = parse_config(
+        {
+            "delivery": "at_most_once", "ttl_ms": 5, "retention": {"mode": "keep"}, "lane_weights": [5, 4, 3, 2, 1],
+            "fair_share": {"weights": {"acme": 2}}, "top_k": 3,
+        }
+    )  # fmt: skip
+    check_change(DEFAULT, changed, empty=False)

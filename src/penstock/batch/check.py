@@ -78,6 +78,15 @@ def check_payload_sizes(batch: Batch, size_max: int) -> None:
         )
 
 
+def check_priorities(batch: Batch, low: int, high: int) -> None:
+    """Raises InvalidRequest for the first message whose priority is not in these bounds."""
+    if batch.has(layout.PRIORITY):
+        values = batch.integers(layout.PRIORITY)
+        if min(values) < low or max(values) > high:
+            row = next(i for i, value in enumerate(values) if not low <= value <= high)
+            raise _broken(row, "priority", f"{values[row]} is not a lane of this queue, {low} (critical) to {high}")
+
+
 def _check_strings(batch: Batch, column: int, name: str, size_max: int) -> None:
     check: Callable[[bytes], object] = check_headers if column == layout.HEADERS else bytes.decode
     for row, value in enumerate(batch.strings(column)):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.batch.check import check_payload_sizes
+from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.confirm import Confirmations
 from penstock.broker.receipts import Claims
 from penstock.broker.stats import Stats
@@ -30,6 +31,8 @@ from penstock.broker.types import (
 )
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
+from penstock.core.lanes import LANES
+from penstock.core.line import PARTITION_BITS, PARTITION_MASK
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Queue
@@ -60,7 +63,10 @@ class Broker:
         """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
         for part in parts:
-            check_payload_sizes(part.batch, self._config_for_publish(part.queue).max_payload_bytes)
+            config = self._config_for_publish(part.queue)
+            check_payload_sizes(part.batch, config.max_payload_bytes)
+            if config.order == "lanes":
+                check_priorities(part.batch, 0, LANES - 1)
         numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
@@ -270,6 +276,11 @@ class Broker:
         found = self._queue(queue)
         group_number = found.groups.get(group)
         runs: list[DeliveredRun] = []
+        if group_number in found.dispatchers:
+            for place in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
+                offset = place >> PARTITION_BITS
+                runs += self._runs(found, place & PARTITION_MASK, offset, offset + 1, RangeSet())
+            return runs
         for number, partition in enumerate(found.partitions):
             progress = partition.progress.get(group_number) if group_number is not None else None
             first, taken = partition.start, list(partition.gone)

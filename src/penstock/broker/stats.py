@@ -65,6 +65,7 @@ class Stats:
                     "scheduled": scheduled,
                     "leased": leased,
                     "waiting_for_retry": waiting,
+                    **_dispatch(queue, number),
                     "partitions": [
                         {
                             "partition": place,
@@ -125,6 +126,17 @@ class Stats:
             f"{name}_per_s": round((totals[name] - then[name]) / seconds, 3) if seconds > 0 else 0.0
             for name in ("published", "delivered", "acked")
         }
+
+
+def _dispatch(queue: Queue, group: int) -> dict[str, Any]:
+    """What holds messages back in queues whose order is more than a line."""
+    dispatcher = queue.dispatchers.get(group)
+    found: dict[str, Any] = {}
+    if dispatcher is not None and dispatcher.gate is not None:
+        found["blocked_keys"] = dispatcher.gate.blocked
+    if dispatcher is not None and dispatcher.shares is not None:
+        found["tenants_waiting"] = dispatcher.shares.waiting
+    return found
 
 
 def _scheduled(partition: Partition, progress: Progress) -> int:

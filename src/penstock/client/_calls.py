@@ -182,6 +182,7 @@ class _JsonMessage(msgspec.Struct):
     key: str | None = None
     priority: int = 0
     headers: dict[str, str] | None = None
+    tenant: str | None = None
     attempt: int = 1
 
 
@@ -207,6 +208,8 @@ def _run_of(message: _JsonMessage) -> DeliveredRun:
         columns[layout.PRIORITY] = [message.priority]
     if message.headers:
         columns[layout.HEADERS] = [_encode(message.headers)]
+    if message.tenant:
+        columns[layout.TENANT] = [message.tenant.encode()]
     frame = build([payload], kind=layout.KIND_JSON if is_json else layout.KIND_BYTES, columns=columns)
     meta = Run(
         message.queue, message.partition, message.offset, 1, message.id, message.published_at_ms, len(frame),

@@ -137,6 +137,7 @@ class Queue:
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_retries: int | None = None,
+        tenant: str | None = None,
     ) -> PublishedMessage:
         """Publish a JSON value, or bytes as they are. Durable on return.
 
@@ -145,7 +146,8 @@ class Queue:
         own repetitions: a second message with the same id within 24 hours is answered with the first one.
 
         Messages of one `key` share a partition, and so their order. `delay` or `deliver_at` (an aware datetime or epoch
-        seconds) hold the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting.
+        seconds) hold the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting. The
+        `priority` counts in queues ordered by `lanes` or as a `heap`; with `fair_share` the tenants take turns.
 
         Raises TypeError for a value that is not JSON, InvalidRequest or TooLarge for what the server would refuse.
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
@@ -153,7 +155,7 @@ class Queue:
         """
         options = make_options(
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
-            max_retries=max_retries,
+            max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
         return await self._lane.publish(row(value, options))
 
@@ -171,22 +173,24 @@ class Queue:
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         max_retries: int | None = None,
+        tenant: str | None = None,
+        tenants: Iterable[str | None] | None = None,
         sequence: calls.ProducerSeq | None = None,
     ) -> Published:
         """Publish many values (JSON or bytes) in order. All of them are durable on return.
 
         Up to 10,000 messages and 8 MiB are one frame, which is stored whole or not at all; more are sent as several,
-        one after the other, while `values` is read. `keys`, `ids` and `priorities` give one each per message, the
-        other options hold for all.
+        one after the other, while `values` is read. `keys`, `ids`, `priorities` and `tenants` give one each per
+        message, the other options hold for all.
 
         `sequence` (producer, epoch, number of the first message) replaces the client's own numbering, for programs
         that repeat the very same batch after a restart and want it stored once.
         """
         options = make_options(
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
-            max_retries=max_retries,
+            max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities)
+        chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
         return Published(await self._lane.publish_frames(chunks, sequence))
 
     # -- consume ----------------------------------------------------------------------------------------------

@@ -116,6 +116,10 @@ class StoredMessage:
         return int(batch.integers(layout.PRIORITY)[self._row]) if batch.has(layout.PRIORITY) else 0
 
     @property
+    def tenant(self) -> str | None:
+        return self._run.batch.string(layout.TENANT, self._row).decode() or None
+
+    @property
     def headers(self) -> dict[str, str]:
         text = self._run.batch.string(layout.HEADERS, self._row)
         return _decode_headers(text) if text else {}

@@ -22,12 +22,14 @@ T = TypeVar("T")
 
 _encode_json = msgspec.json.Encoder().encode
 _BYTES = (bytes, bytearray, memoryview)
-_FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 4 * 4
+_FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 5 * 4
 """Upper bound of what a message costs in a frame besides its own bytes: every fixed column and every offset."""
 FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
 """What `frames` fills a frame up to; the rest is room for the header and the last offsets."""
 
-assert limits.CLIENT_ID_BYTES_MAX <= limits.KEY_BYTES_MAX, "the larger one stands for both when sizes are estimated"
+assert max(limits.CLIENT_ID_BYTES_MAX, limits.TENANT_BYTES_MAX) <= limits.KEY_BYTES_MAX, (
+    "the largest stands for all when sizes are estimated"
+)
 
 
 class Frame(NamedTuple):
@@ -46,16 +48,17 @@ class Options(NamedTuple):
     key: bytes = b""
     id: bytes = b""
     headers: bytes = b""
+    tenant: bytes = b""
 
     @property
     def size(self) -> int:
-        return len(self.key) + len(self.id) + len(self.headers)
+        return len(self.key) + len(self.id) + len(self.headers) + len(self.tenant)
 
 
 PLAIN = Options()
 _COLUMNS: tuple[int, ...] = (
     layout.PRIORITY, layout.DELAY_MS, layout.DELIVER_AT_MS, layout.TTL_MS, layout.MAX_RETRIES, layout.KEY, layout.ID,
-    layout.HEADERS,
+    layout.HEADERS, layout.TENANT,
 )  # fmt: skip
 """The column of each field of Options, in its order."""
 
@@ -107,6 +110,7 @@ def make_options(
     id: str | None = None,
     headers: Mapping[str, str] | None = None,
     max_retries: int | None = None,
+    tenant: str | None = None,
 ) -> Options:
     """Check and convert what a caller said: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
     if delay is not None and deliver_at is not None:
@@ -120,6 +124,7 @@ def make_options(
         b"" if key is None else _text("key", key, limits.KEY_BYTES_MAX),
         b"" if id is None else _text("id", id, limits.CLIENT_ID_BYTES_MAX),
         b"" if not headers else _headers(headers),
+        b"" if tenant is None else _text("tenant", tenant, limits.TENANT_BYTES_MAX),
     )
     # The one shared value lets frame_of_rows see at a glance that no column is needed.
     return PLAIN if options == PLAIN else options
@@ -135,16 +140,22 @@ def frames(
     keys: Iterable[str | None] | None = None,
     ids: Iterable[str | None] | None = None,
     priorities: Iterable[int] | None = None,
+    tenants: Iterable[str | None] | None = None,
 ) -> Iterator[Frame]:
     """As few frames as the limits allow, made one at a time while `values` is read.
 
-    `options` hold for every message; `keys`, `ids` and `priorities` give one value per message and must be as long as
-    `values`. Nothing is checked or read before the first frame is asked for.
+    `options` hold for every message; `keys`, `ids`, `priorities` and `tenants` give one value per message and must be
+    as long as `values`. Nothing is checked or read before the first frame is asked for.
     """
     source = iter(values)
     sides = {
         column: iter(side)
-        for column, side in ((layout.KEY, keys), (layout.ID, ids), (layout.PRIORITY, priorities))
+        for column, side in (
+            (layout.KEY, keys),
+            (layout.ID, ids),
+            (layout.PRIORITY, priorities),
+            (layout.TENANT, tenants),
+        )
         if side is not None
     }
     while chunk := list(islice(source, limits.BATCH_MESSAGES_MAX)):
@@ -172,7 +183,12 @@ def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
 
 
 _Columns = dict[int, Sequence[int] | Sequence[bytes]]
-_SIDES = {layout.KEY: "keys", layout.ID: "ids", layout.PRIORITY: "priorities"}
+_SIDES = {layout.KEY: "keys", layout.ID: "ids", layout.PRIORITY: "priorities", layout.TENANT: "tenants"}
+_TEXTS = {
+    layout.KEY: ("key", limits.KEY_BYTES_MAX),
+    layout.ID: ("id", limits.CLIENT_ID_BYTES_MAX),
+    layout.TENANT: ("tenant", limits.TENANT_BYTES_MAX),
+}
 
 
 def _common_columns(options: Options, count: int) -> _Columns:
@@ -189,7 +205,7 @@ def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | 
         raise _invalid(_SIDES[column], "there are fewer of them than values")
     if column == layout.PRIORITY:
         return [_bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX) for value in values]
-    name, size_max = ("key", limits.KEY_BYTES_MAX) if column == layout.KEY else ("id", limits.CLIENT_ID_BYTES_MAX)
+    name, size_max = _TEXTS[column]
     return [b"" if value is None else _text(name, value, size_max) for value in values]
 
 
@@ -199,7 +215,7 @@ def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Column
     if largest > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(largest)
     first = 0
-    texts: list[Sequence[Any]] = [columns[column] for column in (layout.KEY, layout.ID) if column in columns]
+    texts: list[Sequence[Any]] = [columns[column] for column in _TEXTS if column in columns]
     # Almost every chunk fits as it is, whatever its sizes are in detail; only one that may not is walked.
     if (largest + overhead + len(texts) * limits.KEY_BYTES_MAX) * count > FRAME_BYTES_TARGET:
         size = 0

@@ -133,6 +133,7 @@ class Queue:
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_retries: int | None = None,
+        tenant: str | None = None,
     ) -> PublishedMessage:
         """Publish a JSON value, or bytes as they are. Durable on return; stored once, however often it was sent.
 
@@ -140,7 +141,7 @@ class Queue:
         """
         options = make_options(
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
-            max_retries=max_retries,
+            max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
         return Published([self._send(frame_of_rows([row(value, options)]), None)])[0]
 
@@ -158,6 +159,8 @@ class Queue:
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         max_retries: int | None = None,
+        tenant: str | None = None,
+        tenants: Iterable[str | None] | None = None,
         sequence: calls.ProducerSeq | None = None,
     ) -> Published:
         """Publish many values (JSON or bytes) in order. All of them are durable on return.
@@ -167,10 +170,10 @@ class Queue:
         """
         options = make_options(
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
-            max_retries=max_retries,
+            max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
         replies = []
-        for frame in frames(values, options, keys=keys, ids=ids, priorities=priorities):
+        for frame in frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants):
             replies.append(self._send(frame, sequence))
             if sequence is not None:
                 sequence = sequence._replace(seq=sequence.seq + frame.rows)

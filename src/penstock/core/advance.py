@@ -7,7 +7,7 @@ tick makes it.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from penstock.core.agenda import Read, unread
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
@@ -80,4 +80,4 @@ def _advance_retries(progress: Progress, now_ms: int) -> None:
         due, offset = heappop(progress.waiting)
         retry = progress.retries.get(offset)
         if retry is not None and retry.due == due and offset not in progress.leased:
-            heappush(progress.ready, offset)
+            progress.make_ready(offset, offset + 1)

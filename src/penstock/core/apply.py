@@ -17,9 +17,12 @@ from penstock.batch import layout
 from penstock.core import records
 from penstock.core.bits import OffsetBits
 from penstock.core.dedup import Place, SeqRun
-from penstock.core.ranges import pairs
+from penstock.core.dispatch import open_desk
+from penstock.core.ranges import RangeSet, pairs
+from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
 from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.traits import Traits
 
 
 def apply(shard: Shard, record: Record) -> None:
@@ -47,13 +50,37 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         shard.paths[record.path] = record.queue
         shard.next_queue = record.queue + 1
         return
-    kept_nothing, queue.config = queue.config.retention.mode == "until_acked", record.config
+    before, queue.config = queue.config, record.config
+    kept_nothing = before.retention.mode == "until_acked"
     for partition in queue.partitions:
         if kept_nothing and record.config.retention.mode == "keep":
             # What every group had finished was let go; readers that begin later do not get it back.
             for first, stop in partition.finished(partition.start, partition.end):
                 partition.gone.add(first, stop)
         _move_start(queue, partition)
+    if queue.config.partitions > len(queue.partitions):
+        _grow(queue)
+    if before.indexed or queue.config.indexed:
+        _change_order(shard, queue)
+
+
+def _grow(queue: Queue) -> None:
+    queue.growths.append([partition.end for partition in queue.partitions])
+    while len(queue.partitions) < queue.config.partitions:
+        partition = Partition(queue.config)
+        partition.progress = {group: Progress(0) for group in queue.group_names}
+        queue.partitions.append(partition)
+
+
+def _change_order(shard: Shard, queue: Queue) -> None:
+    """Other weights, or another order altogether; then there is nothing stored (`config.check_change`)."""
+    if queue.empty:
+        for partition in queue.partitions:
+            partition.traits = Traits(queue.config)
+            for progress in partition.progress.values():
+                progress.cursor = partition.end
+                progress.skip = RangeSet()
+    rebuild_queue(shard, queue)
 
 
 def _queue_deleted(shard: Shard, record: records.QueueDeleted) -> None:
@@ -69,9 +96,10 @@ def _queue_purged(shard: Shard, record: records.QueuePurged) -> None:
         del shard.leases[lease.id]
     for number, end in enumerate(record.ends):
         old = queue.partitions[number]
-        queue.partitions[number] = fresh = Partition()
+        queue.partitions[number] = fresh = Partition(queue.config)
         fresh.start = fresh.end = end
         fresh.progress = {group: Progress(end) for group in old.progress}
+    rebuild_queue(shard, queue)
 
 
 def _group_created(shard: Shard, record: records.GroupCreated) -> None:
@@ -86,17 +114,27 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
             over += partition.finished(start, partition.end)
         for first, stop in over:
             progress.mark_done(first, stop)
-        # On a replay nobody has moved the schedule along: what came due before the group began is not delayed for it.
-        due_before = OffsetBits()
-        for due, first, stop in partition.schedule.due_by(record.at):
-            for inside, after in partition.scheduled_in(due, first, stop):
-                due_before.add(inside, after)
-        # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
-        for first, stop in partition.scheduled.stretches(start, partition.end):
-            for inside, after in due_before.gaps(first, stop):
-                progress.skip.add(inside, after)
         partition.progress[record.group] = progress
+        if queue.config.indexed:
+            progress.cursor = partition.end
+        else:
+            _skip_scheduled(partition, progress, record.at)
         _move_start(queue, partition)
+    if queue.config.indexed:
+        open_desk(queue, record.group)
+
+
+def _skip_scheduled(partition: Partition, progress: Progress, at_ms: int) -> None:
+    """The cursor of a new group passes over what is scheduled, as those of the others do."""
+    # On a replay nobody has moved the schedule along: what came due before the group began is not delayed for it.
+    due_before = OffsetBits()
+    for due, first, stop in partition.schedule.due_by(at_ms):
+        for inside, after in partition.scheduled_in(due, first, stop):
+            due_before.add(inside, after)
+    # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
+    for first, stop in partition.scheduled.stretches(progress.floor, partition.end):
+        for inside, after in due_before.gaps(first, stop):
+            progress.skip.add(inside, after)
 
 
 def _trimmed(shard: Shard, record: records.Trimmed) -> None:
@@ -109,9 +147,10 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     for progress in partition.progress.values():
         for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
             progress.mark_done(first, stop)
+    # What somebody holds keeps its budget and its traits until it is finished.
+    wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
+    partition.traits.drop_below(wanted)
     if partition.max_retries:
-        # Those that somebody holds keep their budget until they are finished.
-        wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
         forget(partition.max_retries, 0, wanted)
 
 
@@ -131,6 +170,8 @@ def _published(shard: Shard, record: records.Published) -> None:
         _schedule(shard, queue, record)
     if columns & layout.TTL_MS or config.ttl_ms:
         _note_expiries(shard, queue, record)
+    if config.indexed:
+        _put_in_order(partition, record)
     if columns & layout.MAX_RETRIES:
         for row, budget in enumerate(batch.integers(layout.MAX_RETRIES)):
             if budget >= 0:
@@ -164,8 +205,20 @@ def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
             partition.schedule.add(due, first, stop - first, at)
             partition.scheduled.add(first, stop)
             for progress in partition.progress.values():
-                progress.skip.add(first, stop)
+                if not queue.config.indexed:
+                    progress.skip.add(first, stop)
     shard.arm_agenda(partition.schedule, record.queue, record.partition)
+
+
+def _put_in_order(partition: Partition, record: records.Published) -> None:
+    """Tell the dispatchers about every message that is not to be later."""
+    first, stop = record.offset, record.offset + record.batch.count
+    partition.traits.note(first, record.batch)
+    for progress in partition.progress.values():
+        progress.cursor = stop
+        if progress.desk is not None:
+            for begin, end in partition.scheduled.gaps(first, stop):
+                progress.desk.ready(begin, end, fresh=True)
 
 
 def _note_expiries(shard: Shard, queue: Queue, record: records.Published) -> None:
@@ -213,6 +266,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
         else:
             progress.leased.add(first, stop)
             held.append(Held(first, stop, attempt, deadline))
+            if progress.desk is not None:
+                progress.desk.leased(first, stop)
     if record.settled:
         _move_start(queue, partition)
         return
@@ -267,8 +322,7 @@ def _released(shard: Shard, record: records.Released) -> None:
     progress = shard.queues[record.queue].partitions[record.partition].progress[record.group]
     _release(shard, progress, record.lease, record.ranges)
     for first, stop in pairs(record.ranges):
-        for offset in range(first, stop):
-            heappush(progress.ready, offset)
+        progress.make_ready(first, stop)
 
 
 def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
@@ -276,15 +330,19 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
     partition = queue.partitions[record.partition]
     progress = partition.progress[record.group]
     lease = shard.leases[record.lease]
+    parks = queue.config.park_dead_keys
     if record.kept:
         for first, stop in pairs(record.ranges):
             for run in lease.parts(first, stop):
                 for offset in range(run.first, run.stop):
                     before = progress.retries.get(offset)
+                    key = partition.traits.key[offset] if parks and partition.traits.key is not None else 0
                     partition.dead[record.group, offset] = DeadLetter(
                         run.attempt, before.first_at if before else lease.at, lease.at, record.at, lease.consumer,
-                        record.reason, record.error or (before.error if before else ""),
+                        record.reason, record.error or (before.error if before else ""), key,
                     )  # fmt: skip
+                    if key and progress.desk is not None:
+                        progress.desk.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
@@ -296,6 +354,8 @@ def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int])
     for first, stop in pairs(ranges):
         lease.release(first, stop)
         progress.leased.remove(first, stop)
+        if progress.desk is not None:
+            progress.desk.let_go(first, stop)
     if not lease.held:
         del shard.leases[lease_id]
 
@@ -331,6 +391,8 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
+                elif progress.desk is not None:
+                    progress.desk.leave(offset, offset + 1)
                 elif offset >= progress.cursor:
                     progress.skip.add(offset, offset + 1)
     shard.arm_agenda(partition.schedule, record.queue, record.partition)
@@ -345,6 +407,7 @@ def _move_start(queue: Queue, partition: Partition) -> None:
                 forget(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
+            partition.traits.drop_below(start)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {

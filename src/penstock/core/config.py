@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock import limits
-from penstock.errors import InvalidRequest
+from penstock.errors import Conflict, InvalidRequest
 
 
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,12 +24,24 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: int | None = None
 
 
+class FairShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool = False
+    weights: dict[str, int] = {}
+    """Tenant -> messages per turn; 1 for those not named."""
+    max_in_flight: int | None = None
+    """Per tenant and group."""
+
+
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: int = 1
-    order: Literal["fifo"] = "fifo"
+    order: Literal["fifo", "lanes", "heap"] = "fifo"
+    lane_weights: tuple[int, int, int, int, int] = (50, 25, 15, 7, 3)
     heap_mode: Literal["min", "max"] = "min"
     top_k: int = 1
-    ordered_keys: Literal[False] = False
+    ordered_keys: bool = False
+    park_dead_keys: bool = False
+    """Ordered keys: a key whose message was given up stays blocked until its dead letter is redriven or deleted."""
+    fair_share: FairShare = FairShare()
     queue_priority: int = 0
     lease_ms: int = 30_000
     max_retries: int = 3
@@ -47,12 +59,17 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compression: Literal["none"] = "none"
     encryption: Literal[False] = False
 
+    @property
+    def indexed(self) -> bool:
+        """True if the order depends on more than offsets: who is next is found in an index, not by a cursor."""
+        return self.order != "fifo" or self.ordered_keys or self.fair_share.enabled
+
 
 DEFAULT = QueueConfig()
 
 _BOUNDS: tuple[tuple[str, int, int], ...] = (
     ("partitions", 1, limits.PARTITIONS_MAX),
-    ("top_k", 1, 1),
+    ("top_k", 1, limits.TOP_K_MAX),
     ("queue_priority", -(2**31), 2**31 - 1),
     ("lease_ms", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     ("max_retries", 0, limits.RETRIES_MAX),
@@ -67,7 +84,7 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
 def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueConfig:
     """`base` with these values changed; refuses what is unknown, out of bounds or not supported, by its name."""
     merged = {**msgspec.to_builtins(base), **values}
-    for name in ("backoff", "retention"):
+    for name in ("backoff", "fair_share", "retention"):
         if isinstance(values.get(name), dict):
             merged[name] = {**msgspec.to_builtins(getattr(base, name)), **values[name]}
     try:
@@ -80,6 +97,7 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
             raise _refused(name, f"{value} is outside {low} to {high}")
     if config.window_max_wait_ms is not None:
         raise _refused("window_max_wait_ms", "window buffers are not supported yet")
+    _check_order(config)
     backoff, retention = config.backoff, config.retention
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
@@ -92,10 +110,42 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
     return config
 
 
-def check_change(old: QueueConfig, new: QueueConfig) -> None:
+def _check_order(config: QueueConfig) -> None:
+    if not all(1 <= weight <= limits.WEIGHT_MAX for weight in config.lane_weights):
+        raise _refused("lane_weights", f"five weights from 1 to {limits.WEIGHT_MAX}, critical first")
+    if config.park_dead_keys and not config.ordered_keys:
+        raise _refused("park_dead_keys", "only queues with ordered_keys have keys to park")
+    share = config.fair_share
+    if len(share.weights) > limits.TENANT_WEIGHTS_MAX:
+        raise _refused("fair_share", f"at most {limits.TENANT_WEIGHTS_MAX} tenants can have weights of their own")
+    if not all(1 <= weight <= limits.WEIGHT_MAX for weight in share.weights.values()):
+        raise _refused("fair_share", f"weights are 1 to {limits.WEIGHT_MAX}")
+    if share.max_in_flight is not None and share.max_in_flight < 1:
+        raise _refused("fair_share", "max_in_flight is at least 1")
+
+
+ORDER_FIELDS = ("order", "heap_mode", "ordered_keys")
+
+
+def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool) -> None:
     """Refuse a change that stored messages could not follow."""
-    if new.partitions != old.partitions:
-        raise _refused("partitions", f"cannot change from {old.partitions} to {new.partitions} on an existing queue")
+    if new.partitions < old.partitions:
+        raise _refused("partitions", f"cannot go down from {old.partitions} to {new.partitions}: they hold messages")
+    if not empty:
+        # What a stored message would need under the new order (its priority, its key) was not kept under the old one.
+        for name in ORDER_FIELDS:
+            if getattr(old, name) != getattr(new, name):
+                raise Conflict(
+                    f"queue configuration, {name}: can only change while the queue holds no messages; consume or purge "
+                    "them first",
+                    details={"field": name},
+                )
+        if old.fair_share.enabled != new.fair_share.enabled:
+            raise Conflict(
+                "queue configuration, fair_share: can only be switched while the queue holds no messages; consume or "
+                "purge them first",
+                details={"field": "fair_share"},
+            )
 
 
 def _field_of(text: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop
 
+import msgspec
+
 from penstock import limits
 from penstock.core import commands, records
 from penstock.core.decision import Decision, queue_of
+from penstock.core.line import PARTITION_BITS, PARTITION_MASK
 from penstock.core.records import Record
 from penstock.core.state import Partition, Progress, Queue, Shard
 from penstock.errors import Conflict
@@ -24,6 +27,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     group = queue.groups.get(command.group)
     if group is None:
         return _first_lease(queue, command, now_ms)
+    if config.indexed:
+        return _lease_in_order(shard, queue, group, command, now_ms, fit)
     settled = config.delivery == "at_most_once"
     lease_ms = command.lease_ms or config.lease_ms
     wanted = command.max
@@ -35,6 +40,8 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     for step in range(len(partitions)):
         number = (turn + step) % len(partitions)
         partition = partitions[number]
+        if queue.growths and not _may_begin(queue, group, number):
+            continue
         runs = _select(partition, partition.progress[group], wanted, now_ms)
         if runs and fit is not None:
             runs, room = _cut_to_fit(partition.progress[group], runs, queue.number, number, fit, room)
@@ -60,6 +67,20 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     return Decision(made, granted)
 
 
+def _may_begin(queue: Queue, group: int, number: int) -> bool:
+    """False for a partition that was added while older ones still had messages that this group has not been given.
+
+    They may have the same keys as what is in the new one, and first deliveries keep the order of their key.
+    """
+    for ends in queue.growths:
+        if number >= len(ends):
+            for older, end in enumerate(ends):
+                progress = queue.partitions[older].progress[group]
+                if _past_exceptions(progress, progress.cursor) < end:
+                    return False
+    return True
+
+
 def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision:
     """A group begins with its first lease, at the beginning of what is retained. The caller asks again."""
     if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
@@ -67,6 +88,47 @@ def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision
     number = max(queue.group_names, default=-1) + 1
     starts = [partition.start for partition in queue.partitions]
     return Decision([records.GroupCreated(now_ms, queue.number, number, command.group, starts)], None)
+
+
+def _lease_in_order(
+    shard: Shard, queue: Queue, group: int, command: commands.Lease, now_ms: int, fit: Fit | None
+) -> Decision:
+    """Up to `max` messages as the dispatcher orders them, over all partitions: one lease per partition again."""
+    dispatcher = queue.dispatchers[group]
+    places = dispatcher.take(command.max, now_ms)
+    room = limits.LEASE_REPLY_BYTES_MAX
+    settled = queue.config.delivery == "at_most_once"
+    lease_ms = command.lease_ms or queue.config.lease_ms
+    leases: dict[int, records.Leased] = {}
+    granted: list[commands.LeasedRun] = []
+    for at, place in enumerate(places):
+        number, offset = place & PARTITION_MASK, place >> PARTITION_BITS
+        if fit is not None:
+            _, used = fit(queue.number, number, offset, offset + 1, room)
+            room -= used
+            if room <= 0 and granted:
+                dispatcher.give_back(places[at:])
+                break
+        lease = leases.get(number)
+        if lease is None:
+            lease = leases[number] = records.Leased(
+                now_ms, queue.number, number, group, shard.next_lease + len(leases), command.nonce, lease_ms, [],
+                command.consumer, settled,
+            )  # fmt: skip
+        retry = queue.partitions[number].progress[group].retries.get(offset)
+        attempt = retry.attempt + 1 if retry is not None else 1
+        last = granted[-1] if granted else None
+        if last is not None and (last.partition, last.first + last.count, last.attempt) == (number, offset, attempt):
+            lease.runs[-2] += 1
+            granted[-1] = msgspec.structs.replace(last, count=last.count + 1)
+            continue
+        lease.runs.extend((offset, 1, attempt))
+        granted.append(
+            commands.LeasedRun(
+                queue.number, number, offset, 1, attempt, lease.lease, command.nonce, now_ms + lease_ms, settled
+            )
+        )
+    return Decision(list(leases.values()), granted)
 
 
 def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) -> list[int]:
@@ -78,7 +140,7 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
             cursor = _past_exceptions(progress, cursor)
         if ready and ready[0] < cursor:
             offset = heappop(ready)
-            if not _still_ready(partition, progress, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
+            if not progress.may_deliver(partition, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
                 continue
             retry = progress.retries.get(offset)
             count, attempt = 1, retry.attempt + 1 if retry is not None else 1
@@ -103,14 +165,6 @@ def _past_exceptions(progress: Progress, cursor: int) -> int:
     while (past := progress.done.past(progress.skip.past(cursor))) != cursor:
         cursor = past
     return cursor
-
-
-def _still_ready(partition: Partition, progress: Progress, offset: int, now_ms: int) -> bool:
-    """Heap entries may be stale: settled, leased, moved to later, or gone since they were put in."""
-    if progress.is_done(offset) or offset in progress.leased or offset in partition.scheduled:
-        return False
-    retry = progress.retries.get(offset)
-    return retry is None or retry.due <= now_ms
 
 
 def _cut_to_fit(

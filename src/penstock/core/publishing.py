@@ -131,6 +131,13 @@ def _place_of(made: list[Record], queue: int, client_id: bytes) -> Place:
 
 
 def _check_room(queue: Queue, count: int, ends: dict[tuple[int, int], int]) -> None:
+    blocked = max([dispatcher.blocked_keys for dispatcher in queue.dispatchers.values()], default=0)
+    if blocked > limits.BLOCKED_KEYS_MAX:
+        raise QueueFull(
+            f"queue {queue.path} has {blocked} keys with messages that wait behind another one; look at its stats",
+            details={"blocked_keys": blocked, "max_blocked_keys": limits.BLOCKED_KEYS_MAX},
+            retry_after_ms=1_000,
+        )
     limit = queue.config.max_messages
     if limit is not None:
         adding = sum(
@@ -172,7 +179,9 @@ def _routed(queue: Queue, batch: Batch, fresh: list[int] | None) -> list[tuple[i
         # Without keys a batch stays together; batches take turns.
         partition = 0
         if partitions > 1:
-            partition = min(range(partitions), key=lambda n: queue.partitions[n].end)
+            # Counted from the last growth on: new partitions take their turn, they do not make up for the past.
+            since = [*(queue.growths[-1] if queue.growths else []), *[0] * partitions]
+            partition = min(range(partitions), key=lambda n: queue.partitions[n].end - since[n])
         return [(partition, fresh)]
     routes: dict[int, list[int]] = {}
     keys = batch.strings(layout.KEY)

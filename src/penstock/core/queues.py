@@ -16,7 +16,7 @@ def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> De
         existing = shard.queues[number]
         if existing.config == command.config:
             return Decision([], number)
-        check_change(existing.config, command.config)
+        check_change(existing.config, command.config, empty=existing.empty)
     elif len(shard.queues) >= limits.QUEUES_MAX:
         raise Conflict(f"there are {limits.QUEUES_MAX} queues already, which is the limit")
     number = number or shard.next_queue

@@ -22,6 +22,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.ranges import RangeSet
+from penstock.core.rebuild import rebuild
 from penstock.core.slices import Later, Rows, encoded, plain
 from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
 
@@ -90,23 +91,6 @@ def load(values: dict[str, Any]) -> Shard:
     return shard
 
 
-def rebuild(shard: Shard) -> None:
-    """Every soft field from the hard ones."""
-    shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
-    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
-    for queue in shard.queues.values():
-        for number, partition in enumerate(queue.partitions):
-            upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
-            if partition.overdue:
-                upcoming.append(shard.now_ms)
-            if upcoming:
-                shard.arm(min(upcoming), queue.number, number)
-            for group, progress in partition.progress.items():
-                progress.rebuild(partition.scheduled, partition.end)
-                if progress.waiting:
-                    shard.arm(progress.waiting[0][0], queue.number, number, group)
-
-
 def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, Any]:
     ids = queue.dedup.ids.copy()
     return {
@@ -114,6 +98,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "path": queue.path,
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "growths": list(queue.growths),
         "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
         "producers": [_dump_producer(name, entry) for name, entry in queue.dedup.producers.items()],
         "partitions": [
@@ -128,6 +113,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for number, name in entry["groups"]:
         queue.groups[name] = number
         queue.group_names[number] = name
+    queue.growths = entry.get("growths", [])
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))
@@ -136,7 +122,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         producer.remember(
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
-    queue.partitions = [_load_partition(values, shard.now_ms) for values in entry["partitions"]]
+    queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
     return queue
 
 
@@ -172,6 +158,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         "start": partition.start,
         "end": partition.end,
         "gone": _flat(partition.gone),
+        "traits": _dump_traits(partition, form, keeps=keeps),
         **agendas,
         "max_retries": _items(partition.max_retries, form),
         "dead": _items(partition.dead, form, lambda place, letter: (*place, letter)),
@@ -181,8 +168,15 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
     }
 
 
-def _load_partition(values: dict[str, Any], now_ms: int) -> Partition:
-    partition = Partition()
+def _dump_traits(partition: Partition, form: int, *, keeps: bool) -> dict[str, Any]:
+    if form == CAPTURED or not any(partition.traits.columns()):
+        return partition.traits.dump()
+    return partition.traits.values(partition.live(keeps=keeps))
+
+
+def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) -> Partition:
+    partition = Partition(config)
+    partition.traits.load(values.get("traits", {}))
     partition.start, partition.end = values["start"], values["end"]
     partition.gone = RangeSet.from_flat(values["gone"])
     _load_agenda(partition.schedule, values["schedule"], now_ms)

@@ -12,12 +12,16 @@ one partition every offset is in exactly one place:
 
 Fields are *hard* (the sum of the records, equal on every replay) or *soft* (caches for finding the next message
 fast, rebuilt from the hard ones). Each class says which are which; `snapshot.py` writes the hard ones only.
+
+Where the order depends on more than offsets (lanes, heap, keys, tenants) the cursor is always at the end: everything
+is an exception, and who is next is asked of the group's dispatcher (`dispatch.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from heapq import heapify, heappush
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +30,10 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.dedup import Dedup
 from penstock.core.ranges import RangeSet
+from penstock.core.traits import Traits
+
+if TYPE_CHECKING:
+    from penstock.core.dispatch import Desk, Dispatcher
 
 NEVER_MS = 2**62
 
@@ -52,6 +60,8 @@ class DeadLetter(msgspec.Struct, gc=False):
     consumer: str
     reason: str
     error: str
+    key: int = 0
+    """Hash of the key that waits with it, where the queue parks keys."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -119,7 +129,7 @@ def _stop_of(run: Held) -> int:
 class Progress:
     """How far one group is in one partition."""
 
-    __slots__ = ("armed", "cursor", "done", "floor", "leased", "ready", "retries", "skip", "waiting")
+    __slots__ = ("armed", "cursor", "desk", "done", "floor", "leased", "ready", "retries", "skip", "waiting")
 
     def __init__(self, start: int):
         # Hard.
@@ -135,6 +145,8 @@ class Progress:
         """Heap of offsets off the cursor's path whose time has come; may hold stale entries."""
         self.waiting: list[tuple[int, int]] = []
         """Heap of (due, offset) of retries; may hold stale entries."""
+        self.desk: Desk | None = None
+        """Where what is ready is reported instead of `ready`, if the queue has a dispatcher."""
         self.armed = NEVER_MS
 
     def mark_done(self, first: int, stop: int) -> None:
@@ -147,6 +159,26 @@ class Progress:
             if self.cursor < self.floor:
                 self.cursor = self.floor
                 self.skip.remove_below(self.floor)
+        if self.desk is not None:
+            self.desk.leave(first, stop)
+
+    def make_ready(self, first: int, stop: int) -> None:
+        """`[first, stop)`, off the cursor's path, may be delivered from now on."""
+        if self.desk is not None:
+            self.desk.ready(first, stop)
+            return
+        for offset in range(first, stop):
+            heappush(self.ready, offset)
+
+    def may_deliver(self, partition: Partition, offset: int, now_ms: int | None) -> bool:
+        """False for entries that were settled, leased, moved to later or taken away since they were reported ready.
+
+        Without a time, what waits for its next attempt counts as well.
+        """
+        if self.is_done(offset) or offset in self.leased or offset in partition.scheduled:
+            return False
+        retry = self.retries.get(offset)
+        return retry is None or now_ms is None or retry.due <= now_ms
 
     def is_done(self, offset: int) -> bool:
         return offset < self.floor or offset in self.done
@@ -163,7 +195,7 @@ class Progress:
             for free_first, free_stop in self.leased.gaps(gap_first, gap_stop):
                 for offset in range(free_first, free_stop):
                     if (offset < self.cursor or offset in self.skip) and offset not in self.retries:
-                        heappush(self.ready, offset)
+                        self.make_ready(offset, offset + 1)
 
     def rebuild(self, scheduled: OffsetBits, end: int) -> None:
         """The soft fields from the hard ones. `scheduled` are the offsets whose delay is not over."""
@@ -171,6 +203,8 @@ class Progress:
         heapify(self.waiting)
         self.ready = []
         self.armed = NEVER_MS
+        if self.desk is not None:
+            return  # its dispatcher has been told everything, see `dispatch.open_desk`
         candidates = RangeSet([(self.floor, min(self.cursor, end))])
         for first, stop in self.skip:
             candidates.add(first, stop)
@@ -184,11 +218,12 @@ class Partition:
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start",
+        "schedule", "scheduled", "start", "traits",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, config: QueueConfig) -> None:
         # Hard.
+        self.traits = Traits(config)
         self.start = 0
         self.end = 0
         self.progress: dict[int, Progress] = {}
@@ -265,20 +300,36 @@ class Partition:
 
 
 class Queue:
-    __slots__ = ("config", "dedup", "group_names", "groups", "number", "partitions", "path", "turn")
+    __slots__ = (
+        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "number", "partitions", "path", "turn",
+    )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
         # Hard.
         self.number = number
         self.path = path
         self.config = config
-        self.partitions = [Partition() for _ in range(config.partitions)]
+        self.partitions = [Partition(config) for _ in range(config.partitions)]
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
         self.dedup = Dedup()
+        self.growths: list[list[int]] = []
+        """Where the partitions ended each time that more were added: keys have moved from there to the new ones."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""
+        self.dispatchers: dict[int, Dispatcher] = {}
+        """By group number; none where a cursor over the log is enough."""
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing is stored that a group, present or future, could ask for."""
+        return all(partition.start == partition.end for partition in self.partitions)
+
+    def age_of(self, partition: int, offset: int) -> int:
+        """How many growths came before this message. Of two messages with one key the one with the lower age is older,
+        and of two with the same age the one with the lower offset."""
+        return sum(partition >= len(ends) or offset >= ends[partition] for ends in self.growths)
 
     def depth(self) -> int:
         """Messages that somebody still has to finish."""

@@ -15,7 +15,8 @@ import msgspec
 
 from penstock.batch import layout
 from penstock.core.agenda import ENTRY_BYTES, Chunk
-from penstock.core.records import Published, Record
+from penstock.core.config import DEFAULT
+from penstock.core.records import Published, QueueConfigured, Record
 from penstock.errors import InvalidRequest
 from penstock.ids import ulid_text
 from penstock.journal.blobs import (
@@ -170,4 +171,8 @@ def describe(record: Record) -> str:
         )
     values = msgspec.to_builtins(record)
     kind = values.pop("type")
+    if isinstance(record, QueueConfigured):
+        # Settings that say something: those that are not as usual.
+        usual = msgspec.to_builtins(DEFAULT)
+        values["config"] = {name: value for name, value in values["config"].items() if value != usual[name]}
     return f"{kind} " + " ".join(f"{name}={value}" for name, value in values.items())

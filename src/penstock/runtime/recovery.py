@@ -10,6 +10,7 @@ import msgspec
 from penstock.core import snapshot
 from penstock.core.agenda import ENTRY_BYTES, Read
 from penstock.core.apply import apply
+from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
 from penstock.core.state import Shard
 from penstock.journal.blobs import decode_snapshot
@@ -77,6 +78,10 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         _replay(shard, log, read, locator, frame.index, frame.body)
         replayed += 1
     await _check_segments(journal, log)
+    for queue in shard.queues.values():
+        if queue.config.indexed and replayed:
+            # Records say what happened, not what was looked at and left: dispatchers begin afresh.
+            rebuild_queue(shard, queue)
     await _check_agendas(journal, shard)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):

@@ -306,7 +306,7 @@ class Upkeep:
         self._changed = False
 
     async def _drop_unwanted(self) -> None:
-        """Forget pieces in which nothing is wanted any more."""
+        """Forget pieces in which nothing is wanted any more, and traits of messages that nobody wants."""
         for queue, number, partition in self._partitions():
             index = self._loop.log.indexes.get((queue.number, number))
             if index is not None and len(index):
@@ -316,6 +316,8 @@ class Upkeep:
                     if not living and piece.end <= partition.end
                 }
                 index.replace(unwanted)
+            if queue.config.indexed:
+                partition.traits.keep(partition.live(keeps=queue.config.retention.mode == "keep"))
 
     async def _remove_leftovers(self) -> None:
         """Blobs that the newest snapshot does not need: older snapshots, segments and agenda entries nobody names."""

@@ -43,7 +43,7 @@ _INTEGERS = {
     "priority": layout.PRIORITY, "delay_ms": layout.DELAY_MS, "in": layout.DELIVER_AT_MS, "ttl_ms": layout.TTL_MS,
     "max_retries": layout.MAX_RETRIES,
 }  # fmt: skip
-_TEXTS = {"key": layout.KEY, "id": layout.ID}
+_TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
 _TIMES = frozenset({"at", "due"})
 _LISTS = frozenset({"seqs"})
 

@@ -70,6 +70,17 @@ class PublishMessage(Request, gc=False):
         | None
     ) = None
     headers: Annotated[dict[str, str], Meta(max_length=limits.HEADERS_COUNT_MAX)] | None = None
+    tenant: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=limits.TENANT_BYTES_MAX,
+                description="Whose message it is: the tenants of a queue with `fair_share` take turns.",
+            ),
+        ]
+        | None
+    ) = None
     max_retries: Annotated[int, Meta(ge=0, le=limits.RETRIES_MAX)] | None = None
     queue: QueueName | None = None
 

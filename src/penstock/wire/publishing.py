@@ -163,6 +163,8 @@ def _columns(messages: Sequence[PublishMessage]) -> dict[int, Sequence[int] | Se
     if any(headers := [m.headers for m in messages]):
         texts = [_encoder.encode(each) if each else b"" for each in headers]
         columns[layout.HEADERS] = _bounded("headers", texts, limits.HEADERS_BYTES_MAX)
+    if any(tenants := [m.tenant for m in messages]):
+        columns[layout.TENANT] = _texts("tenant", tenants, limits.TENANT_BYTES_MAX)
     return columns
 
 

@@ -88,6 +88,8 @@ class Message(msgspec.Struct):
     published_at_ms: int
     payload: Any | UnsetType = UNSET
     payload_b64: str | UnsetType = UNSET
+    tenant: str | UnsetType | None = UNSET
+    """Only where messages published together have one."""
 
 
 class LeasedMessage(Message, kw_only=True):

@@ -175,6 +175,9 @@ def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:
         columns.append([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
     else:
         template += '"headers":{},'
+    if batch.has(layout.TENANT):
+        template += '"tenant":%b,'
+        columns.append([_encoder.encode(name.decode()) if name else b"null" for name in batch.strings(layout.TENANT)])
     template += f'"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}'
     if leased:
         template += f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}'

@@ -1,0 +1,82 @@
+"""Ordered keys: of the messages with one key, one at a time is let through; the others wait behind it in order.
+
+Let through means: ready to be leased, leased, or waiting for its next attempt. So a message that failed holds back its
+own key and nothing else. The next one follows when it is done: acked, expired, cancelled or given up.
+"""
+
+from __future__ import annotations
+
+from penstock.core.line import Line, Valid
+
+
+class KeyGate:
+    """The keys of one group. Messages without a key (0) are nobody's business here."""
+
+    __slots__ = ("_behind", "_through")
+
+    def __init__(self) -> None:
+        self._through: dict[int, int] = {}
+        """Key -> the place that is let through."""
+        self._behind: dict[int, Line] = {}
+        """Key -> those who wait; only for keys where somebody does."""
+
+    @property
+    def blocked(self) -> int:
+        """Keys with messages that wait behind another one."""
+        return len(self._behind)
+
+    def enter(self, key: int, place: int, *, fresh: bool) -> bool:
+        """True if this one is let through now; otherwise it waits until `leave` names it."""
+        if not key:
+            return True
+        holder = self._through.setdefault(key, place)
+        if holder == place:
+            return True
+        line = self._behind.get(key)
+        if line is None:
+            line = self._behind[key] = Line()
+        line.push(place, 0, fresh=fresh)
+        return False
+
+    def leave(self, key: int, place: int, valid: Valid) -> int | None:
+        """This one is done; the next one with its key, which is let through in its stead."""
+        if not key or self._through.get(key) != place:
+            return None
+        line = self._behind.get(key)
+        following = line.pop(valid) if line is not None else None
+        if following is None:
+            del self._through[key]
+            self._behind.pop(key, None)
+        else:
+            self._through[key] = following
+            if not line:
+                del self._behind[key]
+        return following
+
+    def seize(self, key: int, place: int) -> None:
+        """This one was delivered, so it is the one that is let through; whoever was before it waits."""
+        if key:
+            before = self._through.get(key)
+            self._through[key] = place
+            if before is not None and before != place:
+                self.enter(key, before, fresh=False)
+
+    def park(self, key: int, place: int) -> None:
+        """This one was given up, and its key stays blocked until `unpark`."""
+        if self._through.get(key, place) == place:
+            self._through[key] = ~place
+
+    def unpark(self, key: int, place: int, valid: Valid) -> int | None:
+        """The next one with this key, if it was parked for this place."""
+        if self._through.get(key) != ~place:
+            return None
+        self._through[key] = place
+        return self.leave(key, place, valid)
+
+    def lets(self, key: int, place: int) -> bool:
+        """True if this one is let through."""
+        return not key or self._through.get(key) == place
+
+    def holder(self, key: int) -> int | None:
+        """The place that is let through; its complement if the key is parked; None if nobody has the key."""
+        return self._through.get(key)

@@ -1,0 +1,74 @@
+"""Five lanes, 0 (critical) to 4 (background), that share by weight: deficit round robin with messages of one size.
+
+In a round every lane may give as many messages as its weight says, 50/25/15/7/3 unless the queue says otherwise. The
+lanes are asked in order, so critical goes first within a round, also when it arrives in the middle of one; but it
+spends its share like everyone else. The round is over when no lane that has something has share left. With all lanes
+full, what is delivered converges to the weights exactly.
+
+A lane that has been passed over for 30 seconds, because few messages are taken at all, is served once out of turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.core.line import Line, Valid
+
+LANES = 5
+BOOST_AFTER_MS = 30_000
+
+
+class Lanes:
+    __slots__ = ("_lines", "_share", "_since", "_weights")
+
+    def __init__(self, weights: Sequence[int]):
+        self._weights = weights
+        self._lines = [Line() for _ in range(LANES)]
+        self._share = [0] * LANES
+        self._since: list[int | None] = [None] * LANES
+        """When the lane was last served, or first seen waiting; None while it is empty."""
+
+    def push(self, place: int, priority: int, *, fresh: bool) -> None:
+        self._lines[priority].push(place, priority, fresh=fresh)
+
+    def pop(self, valid: Valid, now_ms: int) -> int | None:
+        lane = self._boosted(now_ms)
+        place = self._take(lane, valid, now_ms) if lane is not None else None
+        while place is None and any(self._lines):
+            for lane in range(LANES):
+                if self._share[lane] > 0 and self._lines[lane]:
+                    place = self._take(lane, valid, now_ms)
+                    if place is not None:
+                        break
+            else:
+                self._share = list(self._weights)
+        return place
+
+    def _take(self, lane: int, valid: Valid, now_ms: int) -> int | None:
+        place = self._lines[lane].pop(valid)
+        self._since[lane] = now_ms if self._lines[lane] else None
+        if place is not None:
+            self._share[lane] -= 1
+        return place
+
+    def _boosted(self, now_ms: int) -> int | None:
+        """The lane that was passed over for too long, if there is one; the longest first."""
+        chosen, longest = None, now_ms - BOOST_AFTER_MS
+        for lane, line in enumerate(self._lines):
+            if not line:
+                self._since[lane] = None
+                continue
+            since = self._since[lane]
+            if since is None:
+                self._since[lane] = now_ms
+            elif since < longest:
+                chosen, longest = lane, since
+        return chosen
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines))
+
+    def __iter__(self) -> Iterator[int]:
+        """Lane by lane. Which lanes take turns in between depends on when they are asked."""
+        for line in self._lines:
+            yield from line

@@ -1,0 +1,30 @@
+"""Soft state from hard state: after a snapshot was loaded, and after a change that leaves no cache as it was."""
+
+from __future__ import annotations
+
+from penstock.core.dispatch import open_desks
+from penstock.core.state import NEVER_MS, Queue, Shard
+
+
+def rebuild(shard: Shard) -> None:
+    """Every soft field of the shard."""
+    shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
+    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    for queue in shard.queues.values():
+        rebuild_queue(shard, queue)
+
+
+def rebuild_queue(shard: Shard, queue: Queue) -> None:
+    """The soft fields of one queue. Its entries among the shard's timers may be there twice afterwards; no matter."""
+    open_desks(queue)
+    for number, partition in enumerate(queue.partitions):
+        partition.armed = NEVER_MS
+        upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
+        if partition.overdue:
+            upcoming.append(shard.now_ms)
+        if upcoming:
+            shard.arm(min(upcoming), queue.number, number)
+        for group, progress in partition.progress.items():
+            progress.rebuild(partition.scheduled, partition.end)
+            if progress.waiting:
+                shard.arm(progress.waiting[0][0], queue.number, number, group)

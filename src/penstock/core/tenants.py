@@ -1,0 +1,120 @@
+"""Fair share: the tenants of a queue take turns, whoever of them has more waiting.
+
+Deficit round robin: in its turn a tenant may have as many messages as its weight says (1, unless the queue says
+otherwise), then it goes to the back of the row. A tenant that has as many messages in flight as it may is passed over
+until one of them is settled. Order and priority apply within a tenant's own messages: fairness comes first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Protocol
+
+from penstock.core.line import Valid
+
+
+class Order(Protocol):
+    """Ready messages in the order of a queue: `Line`, `Lanes` or `Heap`."""
+
+    def push(self, place: int, priority: int, *, fresh: bool) -> None: ...
+
+    def pop(self, valid: Valid, now_ms: int) -> int | None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+
+class FairShare:
+    """Ready messages by tenant. A tenant is its hash; 0 are the messages without one, which share one turn."""
+
+    __slots__ = ("_cap", "_make", "_orders", "_ready", "_resting", "_taken", "_turn", "_weights", "in_flight")
+
+    def __init__(self, make: Callable[[], Order], weights: Mapping[int, int], cap: int | None):
+        self._make = make
+        self._weights = weights
+        self._cap = cap
+        self._orders: dict[int, Order] = {}
+        self._ready: deque[int] = deque()
+        """Tenants that have something, next one first."""
+        self._resting: set[int] = set()
+        """Tenants that have something and were found at their cap."""
+        self._turn = 0
+        """What the first tenant may still have in this turn."""
+        self._taken: dict[int, int] = {}
+        """What was popped for a decision that is not a fact yet."""
+        self.in_flight: dict[int, int] = {}
+
+    def push(self, tenant: int, place: int, priority: int, *, fresh: bool) -> None:
+        order = self._orders.get(tenant)
+        if order is None:
+            order = self._orders[tenant] = self._make()
+            self._ready.append(tenant)
+        order.push(place, priority, fresh=fresh)
+        self._wake(tenant)
+
+    def begin(self) -> None:
+        """A new decision: what was popped for the last one is counted as in flight by now, or was given back."""
+        self._taken.clear()
+
+    def pop(self, valid: Valid, now_ms: int) -> int | None:
+        while self._ready:
+            tenant = self._ready[0]
+            if self._turn <= 0:
+                self._turn = self._weights.get(tenant, 1)
+            if self._at_cap(tenant):
+                self._resting.add(tenant)
+                self._next()
+                continue
+            place = self._orders[tenant].pop(valid, now_ms)
+            if place is None:
+                del self._orders[tenant]
+                self._next()
+                continue
+            self._taken[tenant] = self._taken.get(tenant, 0) + 1
+            self._turn -= 1
+            if self._turn <= 0:
+                self._ready.rotate(-1)
+            return place
+        return None
+
+    def _at_cap(self, tenant: int) -> bool:
+        return self._cap is not None and self.in_flight.get(tenant, 0) + self._taken.get(tenant, 0) >= self._cap
+
+    def _next(self) -> None:
+        """The first tenant leaves the row: it has nothing, or may not have more."""
+        self._ready.popleft()
+        self._turn = 0
+
+    def leased(self, tenant: int, count: int) -> None:
+        self.in_flight[tenant] = self.in_flight.get(tenant, 0) + count
+
+    def let_go(self, tenant: int, count: int) -> None:
+        left = self.in_flight.get(tenant, 0) - count
+        if left > 0:
+            self.in_flight[tenant] = left
+        else:
+            self.in_flight.pop(tenant, None)
+        self._wake(tenant)
+
+    def _wake(self, tenant: int) -> None:
+        if tenant in self._resting:
+            self._resting.remove(tenant)
+            self._ready.append(tenant)
+
+    @property
+    def waiting(self) -> int:
+        """Tenants that have something ready, at their cap or not."""
+        return len(self._orders)
+
+    def __iter__(self) -> Iterator[int]:
+        """Turn by turn, as if nobody were at the cap."""
+        rows = deque((tenant, iter(self._orders[tenant])) for tenant in [*self._ready, *self._resting])
+        while rows:
+            tenant, row = rows.popleft()
+            given = list(islice(row, self._weights.get(tenant, 1)))
+            yield from given
+            if given:
+                rows.append((tenant, row))

@@ -1,0 +1,136 @@
+"""What a queue's order depends on, per message: its priority, its key, its tenant. Never its bytes.
+
+A fifo queue knows nothing about its messages but their offsets. Where the order depends on more, that much is kept for
+every message that is still wanted: eight bytes per column, and only the columns that the queue's settings ask for.
+Keys and tenants are kept as 64-bit hashes. Two keys with one hash would take turns as if they were one, and two
+tenants would share one share; neither loses, repeats or reorders anything.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from penstock.batch import Batch, layout
+from penstock.core.config import QueueConfig
+from penstock.core.ranges import RangeSet
+
+_SHIFT = 8
+_SIZE = 1 << _SHIFT
+_MASK = _SIZE - 1
+
+
+class Column:
+    """Integers by offset, in pages: what is far apart costs nothing in between."""
+
+    __slots__ = ("_low", "_pages")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+        self._low = 0
+        """No page is below this one."""
+
+    def __getitem__(self, offset: int) -> int:
+        """0 also for what nobody wants any more."""
+        cells = self._pages.get(offset >> _SHIFT)
+        return cells[offset & _MASK] if cells is not None else 0
+
+    def put(self, first: int, values: array[int]) -> None:
+        at = 0
+        while at < len(values):
+            page, begin = (first + at) >> _SHIFT, (first + at) & _MASK
+            count = min(_SIZE - begin, len(values) - at)
+            cells = self._pages.get(page)
+            if cells is None:
+                if not self._pages:
+                    self._low = page
+                cells = self._pages[page] = array("q", bytes(8 * _SIZE))
+            cells[begin : begin + count] = values[at : at + count]
+            at += count
+
+    def drop_below(self, offset: int) -> None:
+        bound = offset >> _SHIFT
+        if bound > self._low:
+            near = bound - self._low <= len(self._pages)
+            for page in range(self._low, bound) if near else [page for page in self._pages if page < bound]:
+                self._pages.pop(page, None)
+            self._low = bound
+
+    def keep(self, wanted: RangeSet) -> None:
+        """Drop the pages in which nothing is wanted."""
+        for page in [page for page in self._pages if not wanted.overlaps(page << _SHIFT, (page + 1) << _SHIFT)]:
+            del self._pages[page]
+
+    def dump(self) -> list[tuple[int, bytes]]:
+        return [(page, cells.tobytes()) for page, cells in sorted(self._pages.items())]
+
+
+class Traits:
+    """The columns of one partition. Hard: they come with the messages and outlive restarts."""
+
+    __slots__ = ("key", "priority", "tenant")
+
+    def __init__(self, config: QueueConfig):
+        self.priority = Column() if config.order != "fifo" else None
+        self.key = Column() if config.ordered_keys else None
+        self.tenant = Column() if config.fair_share.enabled else None
+
+    def note(self, first: int, batch: Batch) -> None:
+        if self.priority is not None:
+            self.priority.put(first, _integers(batch, layout.PRIORITY))
+        if self.key is not None:
+            self.key.put(first, _hashes(batch, layout.KEY))
+        if self.tenant is not None:
+            self.tenant.put(first, _hashes(batch, layout.TENANT))
+
+    def drop_below(self, offset: int) -> None:
+        for _, column in self.columns():
+            column.drop_below(offset)
+
+    def keep(self, wanted: RangeSet) -> None:
+        for _, column in self.columns():
+            column.keep(wanted)
+
+    def columns(self) -> Iterator[tuple[str, Column]]:
+        for name in self.__slots__:
+            column = getattr(self, name)
+            if column is not None:
+                yield name, column
+
+    def dump(self) -> dict[str, list[tuple[int, bytes]]]:
+        """Page by page, with whatever else is on a page."""
+        return {name: column.dump() for name, column in self.columns()}
+
+    def values(self, wanted: RangeSet) -> dict[str, list[tuple[int, list[int]]]]:
+        """Range by range, only what is wanted: equal for equal states, whatever else a page still holds."""
+        return {
+            name: [(first, [column[offset] for offset in range(first, stop)]) for first, stop in wanted]
+            for name, column in self.columns()
+        }
+
+    def load(self, values: dict[str, list[tuple[int, bytes | list[int]]]]) -> None:
+        """What `dump` or `values` gave."""
+        for name, pieces in values.items():
+            column = Column()
+            for at, piece in pieces:
+                first = at << _SHIFT if isinstance(piece, bytes) else at
+                column.put(first, array("q", piece))
+            setattr(self, name, column)
+
+
+def hash_of(text: bytes) -> int:
+    """64 bits that stand for a key or a tenant, the same forever and everywhere; 0 for none."""
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True) if text else 0
+
+
+def _integers(batch: Batch, column: int) -> array[int]:
+    return array("q", batch.integers(column)) if batch.has(column) else array("q", bytes(8 * batch.count))
+
+
+def _hashes(batch: Batch, column: int) -> array[int]:
+    if not batch.has(column):
+        return array("q", bytes(8 * batch.count))
+    texts = batch.strings(column)
+    known = {text: hash_of(text) for text in set(texts)}
+    return array("q", [known[text] for text in texts])
