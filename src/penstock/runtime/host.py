@@ -11,6 +11,7 @@ from penstock.core.commands import Open
 from penstock.ids import ulid_text
 from penstock.journal.port import Engine, ShardJournal
 from penstock.runtime.loop import ShardLoop
+from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Recovered, recover
 from penstock.runtime.upkeep import Upkeep
 
@@ -70,6 +71,7 @@ async def open_shard(
         every_bytes=segment_bytes,
         kept=segments_kept,
         far_entries=far_entries,
+        pace=Pace(clock),
         shard_changed=recovered.replayed > 0,
         on_trouble=on_trouble,
         on_round=on_round,

@@ -22,7 +22,6 @@ from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.port import Damaged, ShardJournal
 
-
 SCAN_PIECES = 200
 """Pieces looked through by the prints of their keys between two turns of the event loop."""
 

@@ -33,6 +33,7 @@ from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
 from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, key_prints, segment_name
 from penstock.runtime.loop import ShardLoop
+from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
 
 RETENTION_EVERY_S = 30.0
@@ -57,6 +58,7 @@ class Upkeep:
         every_bytes: int,
         kept: int,
         far_entries: int,
+        pace: Pace,
         shard_changed: bool,
         on_trouble: Callable[[str], None],
         on_round: Callable[[], None],
@@ -66,7 +68,8 @@ class Upkeep:
         self._next_segment = next_segment
         self._named_agendas = agenda_blobs
         """Blobs of agenda entries that the newest snapshot names."""
-        self._far = FarEntries(loop.journal, self._take_number, far_entries)
+        self._pace = pace
+        self._far = FarEntries(loop.journal, self._take_number, far_entries, pace)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
@@ -103,6 +106,7 @@ class Upkeep:
 
     async def round(self) -> None:
         """All five steps. Safe to call at any time; one at a time."""
+        self._pace.begin()
         await self._retain()
         log = self._loop.log
         bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
@@ -192,7 +196,7 @@ class Upkeep:
             live = self._live(queue, number, partition, part[0][1], part[-1][0].end)
             for stored, first in part:
                 yield stored, stored.end - first, sum(stop - start for start, stop in live.within(first, stored.end))
-            await asyncio.sleep(0)
+            await self._pace.breathe()
 
     # -- sealing and compaction ---------------------------------------------------------------------------------------
 
@@ -243,7 +247,7 @@ class Upkeep:
                     if size >= SEGMENT_BYTES_MAX:
                         await self._write_segment(queue, number, batch, fresh)
                         batch, size = [], 0
-            await asyncio.sleep(0)
+            await self._pace.breathe()
         if batch:
             await self._write_segment(queue, number, batch, fresh)
         current = self._loop.log.indexes.get(place)
@@ -262,6 +266,7 @@ class Upkeep:
         prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
         parts = [prefix, *(part for _, head, attached, _ in batch for part in (head, attached))]
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
+        self._pace.begin()
         at = BLOB_HEADER.size + len(prefix)
         for run, head, attached, prints in batch:
             length = len(head) + len(attached)
@@ -295,12 +300,13 @@ class Upkeep:
             )
 
         await loop.cut(complete)
+        self._pace.begin()
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
         name = f"snapshot-{values['index']:020d}-{self._take_number():012d}"
         parts = []
         for part in encoded(values):
             parts.append(part)
-            await asyncio.sleep(0)
+            await self._pace.breathe()
         await loop.journal.put_blob(name, seal_blob(SNAPSHOT_MAGIC, parts))
         self._named_agendas = named
         self._changed = False
