@@ -75,6 +75,9 @@ BLOCKED_KEYS_MAX = 100_000
 costs memory for its messages' places, and a hundred thousand of them are a failure that somebody should look at."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
+PRODUCER_RANGES_MAX = 10_000
+"""Stretches of accepted numbers of a producer. With more gaps than this the lowest ones are closed: what was left out
+there, and comes after all, is refused."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 

@@ -174,7 +174,7 @@ def test_bytes_that_changed_are_not_served():
     for at in range(HEADER.size, len(frame)):
         shelf.journal._store.frames[0] = frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
         shelf.log._last_piece.clear()
-        with pytest.raises(Damaged, match="journal locator 1, offset"):
+        with pytest.raises(Damaged, match="frame 1 in memory, offset"):
             shelf.read((1, 0), 0, 1)
 
 

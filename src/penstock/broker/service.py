@@ -95,6 +95,7 @@ class Broker:
     def _number_for_publish(self, path: QueuePath) -> int:
         number = self._loop.shard.paths.get(path)
         if number is None:
+            self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
             self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
             number = self._loop.shard.paths[path]

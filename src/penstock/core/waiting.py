@@ -11,9 +11,6 @@ from penstock.core.records import Record
 from penstock.core.settling import fail
 from penstock.core.state import Partition, Shard
 
-LEASED_PAST_EXPIRY_RECHECK_MS = 1_000
-"""A message whose time ran out in somebody's hands is looked at again this often until they let go."""
-
 
 def _untouchable(partition: Partition, offset: int) -> str | None:
     """Why a message can be neither cancelled nor moved, or None if it can: nobody has it and nobody is done with it."""
@@ -70,14 +67,12 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noqa
             ranges = _expire(partition, keeps=shard.queues[queue_number].config.retention.mode == "keep")
             if ranges:
                 made.append(records.Expired(now_ms, queue_number, number, ranges.flat()))
-            if partition.overdue:
-                shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
     shard.overdue_partitions = {}
     return Decision(made, None)
 
 
 def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
-    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is settled.
+    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is let go.
 
     What everybody has finished has nothing left to expire, unless it is kept for readers to come.
     """

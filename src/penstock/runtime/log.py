@@ -417,8 +417,8 @@ class MessageLog:
                 if isinstance(record, Published) and (record.queue, record.partition) == place
             ]
         except UnknownRecord as error:
-            where = f"journal locator {locator}" if locator > 0 else segment_name(-locator)
-            raise Damaged(f"{where}, offset {skip}: {error}") from None
+            where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
+            raise Damaged(f"{where}: {error}") from None
         self._forget_piece(place)
         self._last_piece[place] = (locator, skip, records)
         self._last_room -= _size(records)

@@ -380,6 +380,10 @@ class LocalJournal:
             raise Damaged(f"{segment.path}, offset {at}: {length} bytes were written here, {len(data)} are left")
         return data
 
+    def where(self, locator: int, skip: int) -> str:
+        segment = self._segments[locator >> POSITION_BITS]
+        return f"{segment.path}, offset {(locator & (1 << POSITION_BITS) - 1) + skip}"
+
     async def first_kept(self) -> int:
         return self._segments[min(self._segments)].first
 
