@@ -60,7 +60,7 @@ class RangeSet:
             self.remove(self.starts[0], bound)
 
     def close_gaps(self, most: int) -> None:
-        """With more ranges than this, take in the lowest gaps between them, and some more, so that it is seldom done."""
+        """With more ranges than this, take in the lowest gaps between them, and some more: it is to be seldom."""
         surplus = len(self.starts) - most
         if surplus > 0:
             self.add(self.starts[0], self.stops[surplus + most // 10])
