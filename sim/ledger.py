@@ -18,7 +18,6 @@ from penstock.batch import layout
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
-from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from sim.buffers import Buffers, check_scope
 from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
@@ -329,18 +328,18 @@ class Ledger:
         if record.at < max(message.due, fate.due):
             early = max(message.due, fate.due) - record.at
             raise Violation("I5", f"{message} was delivered {early} ms before its time")
-        if message.expires and message.expires <= record.at and not self._held_past_expiry(message, record.at):
+        if message.expires and message.expires <= record.at and not self._held_past_expiry(message):
             raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
         if message.plain and not fate.delivered:
             if message.offset <= partition.order.get(record.group, -1):
                 raise Violation("I5", f"{message} came after a later one")
             partition.order[record.group] = message.offset
 
-    def _held_past_expiry(self, message: Message, now_ms: int) -> bool:
-        """A message that somebody has does not expire; it is looked at again a moment after they let go."""
+    def _held_past_expiry(self, message: Message) -> bool:
+        """A message that somebody has does not expire until they let go."""
         if message.offset < message.queue.partitions[message.partition].start:
             return True  # trimmed while somebody had it: retention has no more to say
-        return message.leased() or message.expires <= message.free_since >= now_ms - LEASED_PAST_EXPIRY_RECHECK_MS
+        return message.leased()
 
     def _check_order(self, unfinished: dict[int, Fate], record: records.Leased, last: int) -> None:
         """Nothing that was ready is left behind something of a higher offset."""

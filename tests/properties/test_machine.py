@@ -31,7 +31,6 @@ from penstock.core.lifecycle import State
 from penstock.core.records import Record
 from penstock.core.slices import encoded
 from penstock.core.state import Shard
-from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.errors import InvalidRequest, PenstockError, QueueFull, QueueNotFound
 from penstock.journal.codec import decode, encode
 
@@ -173,7 +172,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         raise AssertionError("time has done its work ten times over, and still has something to do")
 
     def check_nothing_is_late(self) -> None:
-        """No lease past its deadline; no message past its time to live, unless somebody has it or just had it."""
+        """No lease past its deadline; no message past its time to live, unless somebody has it."""
         for queue in self.model.queues.values():
             for message in queue.messages():
                 lives = message.lives.values()
@@ -185,8 +184,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
                 finished = not kept and bool(lives) and all(life.end is not None for life in lives)
                 trimmed = message.offset < queue.starts[message.partition]
                 leased = any(life.lease is not None for life in lives)
-                just_released = self.now - message.released_at <= LEASED_PAST_EXPIRY_RECHECK_MS
-                assert finished or trimmed or leased or just_released, f"offset {message.offset} outlived its time"
+                assert finished or trimmed or leased, f"offset {message.offset} outlived its time"
 
     # -- rules: queues -------------------------------------------------------------------------------------------------
 

@@ -388,6 +388,9 @@ def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int])
             progress.desk.let_go(first, stop)
     if not lease.held:
         del shard.leases[lease_id]
+    if shard.queues[lease.queue].partitions[lease.partition].overdue:
+        # Their time ran out in somebody's hands: what was let go now ends before anybody gets it again.
+        shard.overdue_partitions[lease.queue, lease.partition] = None
 
 
 # -- messages that wait or end by themselves --------------------------------------------------------------------

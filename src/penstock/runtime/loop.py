@@ -62,6 +62,8 @@ FULL_PAUSE_S = 1.0
 """After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
 
 
+_ANY_PUBLISH = commands.Publish([], 0)
+
 Cut = Callable[[int, bytes, int], None]
 """Told the index, the chain and the locator of the frame that a cut was made behind (locator 0: of an earlier run)."""
 
@@ -149,6 +151,8 @@ class ShardLoop:
         future = asyncio.get_running_loop().create_future()
         self._park(decision.records, decision.reply, future)
         if decision.records:
+            if self.shard.needs_tick():
+                self._advance(now_ms)  # what was let go past its time to live is for nobody
             self._serve_waiters(decision.records)
             self._arm_timer()
         return future
@@ -204,6 +208,10 @@ class ShardLoop:
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def check_publish(self) -> None:
+        """Raises what every publish would be refused with now, whatever is in it."""
+        self._admit(_ANY_PUBLISH)
 
     def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:

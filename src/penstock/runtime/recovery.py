@@ -100,6 +100,9 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
             for queue, partition, columns in values["pieces"]
             if queue in shard.queues
         }
+        for queue, partition, prints in values.get("keys", ()):
+            if (queue, partition) in pieces:
+                pieces[queue, partition].load_prints(prints)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         return Snapshot(
             values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard)
