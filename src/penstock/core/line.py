@@ -3,20 +3,33 @@
 What is published joins at the end. What comes back (given back, due again) is older than all that, so it is kept
 beside the row in a small heap and goes first.
 
-A place is one integer, `offset << 8 | partition`: places of one partition sort like their offsets.
+A place is one integer that says where a message is and sorts by how old it is: how often the queue had grown when it
+came (8 bits), its offset (47 bits), its partition (8 bits). Of two messages with one key the older one has the lower
+place, also where the key has moved to a new partition in between.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from penstock import limits
 
 PARTITION_BITS = 8
 PARTITION_MASK = (1 << PARTITION_BITS) - 1
-assert limits.PARTITIONS_MAX <= 1 << PARTITION_BITS
+OFFSET_MASK = (1 << 47) - 1
+AGE_SHIFT = PARTITION_BITS + 47
+assert limits.PARTITIONS_MAX <= 1 << PARTITION_BITS, "also a queue that grew by one partition each time fits its age"
+
+
+def place_of(partition: int, offset: int, age: int = 0) -> int:
+    return age << AGE_SHIFT | offset << PARTITION_BITS | partition
+
+
+def partition_and_offset(place: int) -> tuple[int, int]:
+    return place & PARTITION_MASK, place >> PARTITION_BITS & OFFSET_MASK
+
 
 Valid = Callable[[int], bool]
 """Is this place still to be given out? What is in a row may have been settled, leased or moved since it joined."""
@@ -36,6 +49,10 @@ class Line:
         else:
             heappush(self._back, place)
 
+    def push_all(self, places: Sequence[int], _priorities: Sequence[int]) -> None:
+        """Many at once, all fresh."""
+        self._row.extend(places)
+
     def pop(self, valid: Valid, _now_ms: int = 0) -> int | None:
         """The first that is still valid; those before it are dropped."""
         back = self._back
@@ -53,6 +70,9 @@ class Line:
             if valid(place):
                 return place
         return None
+
+    def sweep(self, valid: Valid) -> None:
+        """What is no longer valid comes up by itself."""
 
     def __len__(self) -> int:
         """How many there are, counting those that are no longer valid."""

@@ -38,11 +38,12 @@ def dump(shard: Shard) -> dict[str, Any]:
     }
 
 
-def load(values: dict[str, Any]) -> Shard:
-    """The state, soft fields included."""
+def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
+    """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
     if values["version"] != VERSION:
         raise ValueError(f"snapshot version {values['version']} is not known here (known: {VERSION})")
     shard = Shard()
+    shard.replaying = replaying
     shard.now_ms = values["now_ms"]
     shard.advanced_ms = values["advanced_ms"]
     shard.term = values["term"]

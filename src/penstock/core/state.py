@@ -326,7 +326,7 @@ class Shard:
 
     __slots__ = (
         "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
-        "overdue_partitions", "paths", "queues", "term", "timers",
+        "overdue_partitions", "paths", "queues", "replaying", "term", "timers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -341,6 +341,8 @@ class Shard:
         self.next_lease = 1
         self.last_id = 0
         # Soft.
+        self.replaying = False
+        """True while records are read again and nobody asks who is next: dispatchers begin when that is over."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []
