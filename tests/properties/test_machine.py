@@ -24,7 +24,7 @@ from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants, snapshot
 from penstock.core.advance import advance
 from penstock.core.apply import apply
-from penstock.core.config import QueueConfig, parse_config
+from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.leasing import Fit
 from penstock.core.lifecycle import State

@@ -155,7 +155,8 @@ class Ranks:
     def left(self, number: int, partition: int, offset: int) -> bool:
         """Moved to another time: wherever it stood, it joins again. True if it stood in the row."""
         names = [name for name in self._rank if (name[0], *name[2:]) == (number, partition, offset)]
-        return any([self._rank.pop(name)[0] == 1 for name in names])
+        stood = [self._rank.pop(name)[0] for name in names]
+        return 1 in stood
 
     def in_order(self, number: int, queue: NaiveQueue, group: int, messages: Iterable[Message]) -> list[Message]:
         """The row, with everyone who came back before the first in it that is younger."""
