@@ -40,7 +40,6 @@ from penstock.broker.types import (
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
-from penstock.core.line import PARTITION_BITS, PARTITION_MASK
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
 from penstock.core.settling import all_held
@@ -400,9 +399,8 @@ class Broker:
         group_number = found.groups.get(group)
         runs: list[DeliveredRun] = []
         if group_number in found.dispatchers:
-            for place in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
-                offset = place >> PARTITION_BITS
-                runs += self._runs(found, place & PARTITION_MASK, offset, offset + 1, RangeSet())
+            for number, offset in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
+                runs += self._runs(found, number, offset, offset + 1, RangeSet())
             return runs
         for number, partition in enumerate(found.partitions):
             progress = partition.progress.get(group_number) if group_number is not None else None

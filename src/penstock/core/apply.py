@@ -127,7 +127,7 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
         else:
             _skip_scheduled(partition, progress, record.at)
         _move_start(queue, partition)
-    if queue.config.indexed:
+    if queue.config.indexed and not shard.replaying:
         open_desk(queue, record.group)
 
 

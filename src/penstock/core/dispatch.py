@@ -13,34 +13,43 @@ may be stale; they are dropped when they come up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 
 from penstock.core.heap import Heap
 from penstock.core.keys import KeyGate
 from penstock.core.lanes import Lanes
-from penstock.core.line import PARTITION_BITS, PARTITION_MASK, Line, Valid
+from penstock.core.line import OFFSET_MASK, PARTITION_BITS, PARTITION_MASK, Line, Valid, partition_and_offset, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
 from penstock.core.tenants import FairShare, Order
 from penstock.core.traits import hash_of
 
+SWEEP_EVERY = 512
+"""Messages that end between two looks at how much of the index is stale."""
+LOAD_AT_ONCE = 1 << 16
+"""Places that are held as a list at a time while an index is built."""
+
 
 class Dispatcher:
-    """The ready messages of one group, by place (`offset << 8 | partition`)."""
+    """The ready messages of one group, by place (`line.py`)."""
 
-    __slots__ = ("_group", "_queue", "_source", "gate", "shares")
+    __slots__ = ("_ended", "_group", "_queue", "_source", "gate", "shares")
 
     def __init__(self, queue: Queue, group: int):
         self._queue = queue
         self._group = group
+        self._ended = 0
         config = queue.config
         self.gate = KeyGate() if config.ordered_keys else None
         self.shares: FairShare | None = None
         self._source: FairShare | Order
         if config.fair_share.enabled:
             weights = {hash_of(tenant.encode()): weight for tenant, weight in config.fair_share.weights.items()}
-            self._source = self.shares = FairShare(self._make_order, weights, config.fair_share.max_in_flight)
+            # What is delivered at most once is never in flight: it is done by being delivered.
+            cap = config.fair_share.max_in_flight if config.delivery == "at_least_once" else None
+            self._source = self.shares = FairShare(self._make_order, weights, cap)
         else:
             self._source = self._make_order()
 
@@ -57,6 +66,26 @@ class Dispatcher:
         if self.gate is None or self.gate.enter(self._key(place), place, fresh=fresh):
             self._offer(place, fresh=fresh)
 
+    def ready_all(self, places: list[int]) -> None:
+        """The same for many fresh ones of one partition, in order of their offsets."""
+        if self.gate is not None or isinstance(self._source, FairShare):
+            for place in places:
+                self.ready(place, fresh=True)
+        elif places:
+            self._source.push_all(places, self._priorities(places))
+
+    def load(self, partitions: list[Iterator[int]]) -> bool:
+        """All that is ready, at once, if the order does not ask who was told first; otherwise False."""
+        if self.gate is not None or not isinstance(self._source, Heap):
+            return False
+        for places in partitions:
+            every = array("q", places)
+            priorities = array("q")
+            for at in range(0, len(every), LOAD_AT_ONCE):
+                priorities.extend(self._priorities(every[at : at + LOAD_AT_ONCE]))
+            self._source.load(every, priorities)
+        return True
+
     def hold(self, place: int) -> None:
         """This message is leased or waits for its next attempt: its key is taken."""
         if self.gate is not None:
@@ -68,6 +97,16 @@ class Dispatcher:
             following = self.gate.leave(self._key(place), place, self._valid(None))
             if following is not None:
                 self._offer(following, fresh=False)
+
+    def ended(self, count: int) -> None:
+        """So many messages are done or were moved: what the index says about them may be stale, and may stay so."""
+        self._ended += count
+        if self._ended >= SWEEP_EVERY:
+            self._ended = 0
+            wanted = sum(partition.progress[self._group].undone(partition.end) for partition in self._queue.partitions)
+            if len(self._source) > wanted + wanted // 4 + SWEEP_EVERY:
+                for _ in range(4):
+                    self._source.sweep(self._valid(None))
 
     def park(self, key: int, place: int) -> None:
         """This message was given up, and its key waits with it."""
@@ -96,30 +135,35 @@ class Dispatcher:
 
     # -- who is next --------------------------------------------------------------------------------------------------
 
-    def take(self, wanted: int, now_ms: int) -> list[int]:
-        """Up to this many places, best first. They are out of here until they are leased or given back."""
+    def take(self, wanted: int, now_ms: int, room_after: Callable[[int], int]) -> list[int]:
+        """Up to this many places, best first, until there is no room left after one of them.
+
+        They are out of here until they are leased. One at a time: what is looked at and not given spends no share.
+        """
         taken: list[int] = []
         seen: set[int] = set()
-        valid = self._valid(now_ms)
+        still = self._valid(now_ms)
+
+        def valid(place: int) -> bool:
+            return place not in seen and still(place)
+
         if self.shares is not None:
             self.shares.begin()
         while len(taken) < wanted:
             place = self._source.pop(valid, now_ms)
             if place is None:
                 break
-            if place not in seen:
-                seen.add(place)
-                taken.append(place)
+            seen.add(place)
+            taken.append(place)
+            if room_after(place) <= 0:
+                break
         return taken
 
-    def give_back(self, places: list[int]) -> None:
-        for place in places:
-            self._offer(place, fresh=False)
-
-    def upcoming(self, now_ms: int) -> Iterator[int]:
-        """What would be taken, without taking it; where lanes or tenants take turns, about in this order."""
+    def upcoming(self, now_ms: int) -> Iterator[tuple[int, int]]:
+        """(partition, offset) of what would be taken, without taking it; where lanes or tenants take turns, about in
+        this order."""
         valid = self._valid(now_ms)
-        return (place for place in self._source if valid(place))
+        return (partition_and_offset(place) for place in self._source if valid(place))
 
     def _valid(self, now_ms: int | None) -> Valid:
         """Entries are stale if their message was settled, leased, moved to later or taken away since.
@@ -129,7 +173,8 @@ class Dispatcher:
         partitions, group, gate = self._queue.partitions, self._group, self.gate
 
         def valid(place: int) -> bool:
-            partition, offset = partitions[place & PARTITION_MASK], place >> PARTITION_BITS
+            partition = partitions[place & PARTITION_MASK]
+            offset = place >> PARTITION_BITS & OFFSET_MASK
             if not partition.progress[group].may_deliver(partition, offset, now_ms):
                 return False
             return gate is None or now_ms is None or gate.lets(self._key(place), place)
@@ -144,98 +189,124 @@ class Dispatcher:
 
     def _key(self, place: int) -> int:
         column = self._queue.partitions[place & PARTITION_MASK].traits.key
-        return column[place >> PARTITION_BITS] if column is not None else 0
+        return column[place >> PARTITION_BITS & OFFSET_MASK] if column is not None else 0
 
     def _tenant(self, place: int) -> int:
         column = self._queue.partitions[place & PARTITION_MASK].traits.tenant
-        return column[place >> PARTITION_BITS] if column is not None else 0
+        return column[place >> PARTITION_BITS & OFFSET_MASK] if column is not None else 0
 
     def _priority(self, place: int) -> int:
         column = self._queue.partitions[place & PARTITION_MASK].traits.priority
-        return column[place >> PARTITION_BITS] if column is not None else 0
+        return column[place >> PARTITION_BITS & OFFSET_MASK] if column is not None else 0
+
+    def _priorities(self, places: Sequence[int]) -> Sequence[int]:
+        """Of places of one partition."""
+        column = self._queue.partitions[places[0] & PARTITION_MASK].traits.priority
+        offsets = [place >> PARTITION_BITS & OFFSET_MASK for place in places]
+        return column.get_all(offsets) if column is not None else offsets
 
 
 class Desk:
     """One partition's way to the dispatcher of its group: what a `Progress` tells it."""
 
-    __slots__ = ("_dispatcher", "_partition")
+    __slots__ = ("_dispatcher", "_partition", "_queue")
 
-    def __init__(self, dispatcher: Dispatcher, partition: int):
+    def __init__(self, queue: Queue, dispatcher: Dispatcher, partition: int):
+        self._queue = queue
         self._dispatcher = dispatcher
         self._partition = partition
 
+    def places(self, first: int, stop: int) -> list[int]:
+        if not self._queue.growths:
+            return list(range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS))
+        return [self._place(offset) for offset in range(first, stop)]
+
+    def _place(self, offset: int) -> int:
+        return place_of(self._partition, offset, self._queue.age_of(self._partition, offset))
+
     def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
-        for offset in range(first, stop):
-            self._dispatcher.ready(offset << PARTITION_BITS | self._partition, fresh=fresh)
+        if fresh:
+            self._dispatcher.ready_all(self.places(first, stop))
+            return
+        for place in self.places(first, stop):
+            self._dispatcher.ready(place)
 
     def leave(self, first: int, stop: int) -> None:
         if self._dispatcher.gate is not None:
-            for offset in range(first, stop):
-                self._dispatcher.leave(offset << PARTITION_BITS | self._partition)
+            for place in self.places(first, stop):
+                self._dispatcher.leave(place)
+        self._dispatcher.ended(stop - first)
 
     def leased(self, first: int, stop: int) -> None:
-        for offset in range(first, stop):
-            self._dispatcher.hold(offset << PARTITION_BITS | self._partition)
-            self._dispatcher.leased(offset << PARTITION_BITS | self._partition)
+        if self._dispatcher.gate is None and self._dispatcher.shares is None:
+            return
+        for place in self.places(first, stop):
+            self._dispatcher.hold(place)
+            self._dispatcher.leased(place)
+
+    def waiting(self, offset: int) -> None:
+        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
+        to be tried again."""
+        self._dispatcher.hold(self._place(offset))
 
     def park(self, key: int, offset: int) -> None:
-        self._dispatcher.park(key, offset << PARTITION_BITS | self._partition)
-
-    def resume(self, offset: int) -> None:
-        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
-        self._dispatcher.hold(offset << PARTITION_BITS | self._partition)
+        self._dispatcher.park(key, self._place(offset))
 
     def unpark(self, key: int, offset: int) -> None:
-        self._dispatcher.unpark(key, offset << PARTITION_BITS | self._partition)
+        self._dispatcher.unpark(key, self._place(offset))
 
     def let_go(self, first: int, stop: int) -> None:
         if self._dispatcher.shares is not None:
-            for offset in range(first, stop):
-                self._dispatcher.let_go(offset << PARTITION_BITS | self._partition)
+            for place in self.places(first, stop):
+                self._dispatcher.let_go(place)
 
 
 def open_desks(queue: Queue) -> None:
     """The dispatchers of a queue from its hard state; none where a cursor is enough."""
-    queue.dispatchers = {}
-    for group in queue.group_names:
-        if queue.config.indexed:
+    close_desks(queue)
+    if queue.config.indexed:
+        for group in queue.group_names:
             open_desk(queue, group)
-        else:
-            for partition in queue.partitions:
-                partition.progress[group].desk = None
+
+
+def close_desks(queue: Queue) -> None:
+    """Nobody keeps in order what is ready, until the desks are opened again."""
+    queue.dispatchers = {}
+    for partition in queue.partitions:
+        for progress in partition.progress.values():
+            progress.desk = None
 
 
 def open_desk(queue: Queue, group: int) -> None:
     """The dispatcher of one group. What waits for its next attempt is told to it when that is due."""
     dispatcher = queue.dispatchers[group] = Dispatcher(queue, group)
-    free = []
+    free: list[Iterator[int]] = []
     for number, partition in enumerate(queue.partitions):
         progress = partition.progress[group]
-        progress.desk = Desk(dispatcher, number)
+        desk = progress.desk = Desk(queue, dispatcher, number)
         held = progress.leased.copy()
         for first, stop in progress.leased:
-            progress.desk.leased(first, stop)
-        for offset, retry in progress.retries.items():
+            desk.leased(first, stop)
+        for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # What was redriven is like new, unless its key has waited for it.
             if retry.attempt or queue.config.park_dead_keys:
-                dispatcher.hold(offset << PARTITION_BITS | number)
-        for (owner, offset), letter in partition.dead.items():
-            if owner == group and letter.key:
-                progress.desk.park(letter.key, offset)
-        free.append(_free_places(partition, progress, held, number))
-
-    def by_age(place: int) -> tuple[int, int]:
-        return queue.age_of(place & PARTITION_MASK, place >> PARTITION_BITS), place
-
-    for place in merge(*free, key=by_age if queue.growths else None):
+                desk.waiting(offset)
+        if queue.config.park_dead_keys:
+            for (owner, offset), letter in partition.dead.items():
+                if owner == group and letter.key:
+                    desk.park(letter.key, offset)
+        free.append(_free_places(partition, progress, held, desk))
+    if dispatcher.load(free):
+        return
+    for place in merge(*free):
         dispatcher.ready(place, fresh=True)
 
 
-def _free_places(partition: Partition, progress: Progress, held: RangeSet, number: int) -> Iterator[int]:
+def _free_places(partition: Partition, progress: Progress, held: RangeSet, desk: Desk) -> Iterator[int]:
     """Neither done nor in somebody's hands, nor to be later: ascending."""
     for first, stop in progress.done.gaps(progress.floor, partition.end):
         for inside, after in held.gaps(first, stop):
             for free, busy in partition.scheduled.gaps(inside, after):
-                for offset in range(free, busy):
-                    yield offset << PARTITION_BITS | number
+                for begin in range(free, busy, LOAD_AT_ONCE):
+                    yield from desk.places(begin, min(busy, begin + LOAD_AT_ONCE))

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from penstock.core.line import PARTITION_MASK, Valid
 
 CHUNK = 512
 """Entries per chunk: an insertion moves half a chunk of memory at worst, a chunk costs two arrays."""
+
+LOAD_SLICE = 1 << 15
+"""About so many entries are sorted at a time when a heap is loaded."""
+
+Entry = tuple[int, int]
+"""(priority, place); a maximum is the minimum of the complements."""
 
 
 class SortedPlaces:
@@ -27,80 +33,160 @@ class SortedPlaces:
     with the moving done by memcpy.
     """
 
-    __slots__ = ("_chunks", "_count", "_lasts")
+    __slots__ = ("_chunks", "_count", "_last_places", "_last_priorities", "_swept")
 
     def __init__(self) -> None:
         self._chunks: list[tuple[array[int], array[int]]] = []
-        self._lasts: list[tuple[int, int]] = []
-        """The last entry of each chunk."""
+        self._last_priorities = array("q")
+        self._last_places = array("q")
+        """Of each chunk: its last entry. Apart from the chunks, so that looking for one touches little memory."""
         self._count = 0
+        self._swept = 0
+        """The chunk that is swept next."""
 
     def add(self, priority: int, place: int) -> None:
-        self._count += 1
         if not self._chunks:
-            self._chunks.append((array("q", [priority]), array("q", [place])))
-            self._lasts.append((priority, place))
-            return
-        at = min(bisect_left(self._lasts, (priority, place)), len(self._lasts) - 1)
-        priorities, places = self._chunks[at]
-        low = bisect_left(priorities, priority)
-        row = bisect_left(places, place, low, bisect_right(priorities, priority, low))
-        priorities.insert(row, priority)
-        places.insert(row, place)
-        if row == len(priorities) - 1:
-            self._lasts[at] = (priority, place)
-        if len(priorities) > 2 * CHUNK:
-            self._chunks[at : at + 1] = [(priorities[:CHUNK], places[:CHUNK]), (priorities[CHUNK:], places[CHUNK:])]
-            self._lasts.insert(at, (priorities[CHUNK - 1], places[CHUNK - 1]))
+            self._replace(0, 0, [(priority, place)])
+        else:
+            at = min(_row(self._last_priorities, self._last_places, priority, place), len(self._chunks) - 1)
+            priorities, places = self._chunks[at]
+            row = _row(priorities, places, priority, place)
+            priorities.insert(row, priority)
+            places.insert(row, place)
+            if row == len(priorities) - 1:
+                self._last_priorities[at], self._last_places[at] = priority, place
+            if len(priorities) > 2 * CHUNK:
+                self._replace(at, at + 1, list(zip(priorities, places, strict=True)))
+        self._count += 1
 
-    def take_first(self) -> tuple[int, int]:
+    def add_all(self, entries: list[Entry]) -> None:
+        """Many at once, in order. Enough of them in front of all the others become chunks as they are."""
+        if len(entries) < CHUNK or (self._chunks and entries[-1] > next(iter(self))):
+            for entry in entries:
+                self.add(*entry)
+        else:
+            self._replace(0, 0, entries)
+            self._count += len(entries)
+
+    def _replace(self, first: int, stop: int, entries: list[Entry]) -> None:
+        """These entries in as many chunks as it takes, in the place of those chunks."""
+        parts = [entries[low : low + CHUNK] for low in range(0, len(entries), CHUNK)]
+        self._chunks[first:stop] = [
+            (array("q", [entry[0] for entry in part]), array("q", [entry[1] for entry in part])) for part in parts
+        ]
+        self._last_priorities[first:stop] = array("q", [part[-1][0] for part in parts])
+        self._last_places[first:stop] = array("q", [part[-1][1] for part in parts])
+
+    def take_first(self) -> Entry:
         priorities, places = self._chunks[0]
         self._count -= 1
         first = priorities.pop(0), places.pop(0)
         if not priorities:
-            del self._chunks[0], self._lasts[0]
+            self._replace(0, 1, [])
         return first
+
+    def sweep(self, valid: Valid) -> None:
+        """Drop what is no longer valid, and what is there twice, out of the next chunk."""
+        if not self._chunks:
+            return
+        at = self._swept % len(self._chunks)
+        priorities, places = self._chunks[at]
+        kept = [entry for entry in dict.fromkeys(zip(priorities, places, strict=True)) if valid(entry[1])]
+        self._count -= len(priorities) - len(kept)
+        joins = at > 0 and len(self._chunks[at - 1][0]) + len(kept) <= CHUNK
+        first = at - 1 if joins else at
+        if joins:
+            kept = [*zip(*self._chunks[first], strict=True), *kept]
+        self._replace(first, at + 1, kept)
+        self._swept = first + 1
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[Entry]:
         for priorities, places in self._chunks:
             yield from zip(priorities, places, strict=True)
 
 
+def _row(priorities: array[int], places: array[int], priority: int, place: int) -> int:
+    """Where (priority, place) belongs among these."""
+    row = bisect_left(priorities, priority)
+    if row < len(priorities) and priorities[row] == priority:
+        row = bisect_left(places, place, row, bisect_right(priorities, priority, row))
+    return row
+
+
 class Heap:
-    __slots__ = ("_best", "_fan_out", "_rest", "_sign", "_spine")
+    __slots__ = ("_best", "_fan_out", "_flip", "_rest", "_spine", "_swept")
 
     def __init__(self, mode: str, top_k: int, partitions: int):
-        self._sign = 1 if mode == "min" else -1
+        # The complement, not the negative: that of the lowest number would not fit.
+        self._flip = 0 if mode == "min" else -1
         self._fan_out = -(-top_k // partitions)
-        self._spine: list[tuple[int, int]] = []
+        self._spine: list[Entry] = []
         """The best entries of all partitions, in order."""
-        self._best: dict[int, list[tuple[int, int]]] = {}
+        self._best: dict[int, list[Entry]] = {}
         """The same by partition, in order. Never more than the fan-out, and fewer only if there are no others."""
         self._rest: dict[int, SortedPlaces] = {}
+        self._swept = 0
 
     def push(self, place: int, priority: int, *, fresh: bool) -> None:  # noqa: ARG002  one shape for all orders
-        # A maximum is the minimum of the complements; the negative of the lowest number would not fit.
-        entry = (priority if self._sign > 0 else ~priority, place)
-        partition = place & PARTITION_MASK
+        self._push((priority ^ self._flip, place))
+
+    def _push(self, entry: Entry) -> None:
+        partition = entry[1] & PARTITION_MASK
         best = self._best.setdefault(partition, [])
         if len(best) == self._fan_out:
             if entry > best[-1]:
-                self._put_by(partition, entry)
+                self._rest_of(partition).add(*entry)
                 return
             displaced = best.pop()
             del self._spine[bisect_left(self._spine, displaced)]
-            self._put_by(partition, displaced)
+            self._rest_of(partition).add(*displaced)
         insort(best, entry)
         insort(self._spine, entry)
 
-    def _put_by(self, partition: int, entry: tuple[int, int]) -> None:
+    def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None:
+        """Many at once, all of one partition: most go to the rest, and there together."""
+        if places:
+            flip = self._flip
+            self._push_all(sorted(zip([each ^ flip for each in priorities], places, strict=True)))
+
+    def load(self, places: array[int], priorities: array[int]) -> None:
+        """All there is of one partition, at once.
+
+        Sorted in slices of the order's range: a slice is the most that is ever held as tuples.
+        """
+        flip, count = self._flip, len(places)
+        step = max(1, LOAD_SLICE // 8)
+        sample = sorted((priorities[at] ^ flip, places[at]) for at in range(0, count, step))
+        bounds = sample[8::8]
+        slices = [(array("q"), array("q")) for _ in range(len(bounds) + 1)]
+        for entry in zip([each ^ flip for each in priorities] if flip else priorities, places, strict=True):
+            keys, values = slices[bisect_right(bounds, entry)]
+            keys.append(entry[0])
+            values.append(entry[1])
+        while slices:
+            # The last slice first: each then goes in front of all that is there.
+            self._push_all(sorted(zip(*slices.pop(), strict=True)))
+
+    def _push_all(self, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        partition = entries[0][1] & PARTITION_MASK
+        best = self._best.get(partition, [])
+        # Only the first F can be among the best, and of them only those that find room or are better than the last.
+        ahead = min(self._fan_out, self._fan_out - len(best) + (bisect_left(entries, best[-1]) if best else 0))
+        for entry in entries[:ahead]:
+            self._push(entry)
+        if ahead < len(entries):
+            self._rest_of(partition).add_all(entries[ahead:])
+
+    def _rest_of(self, partition: int) -> SortedPlaces:
         rest = self._rest.get(partition)
         if rest is None:
             rest = self._rest[partition] = SortedPlaces()
-        rest.add(*entry)
+        return rest
 
     def pop(self, valid: Valid, _now_ms: int = 0) -> int | None:
         while self._spine:
@@ -121,6 +207,13 @@ class Heap:
         elif not self._best[partition]:
             del self._best[partition]
             self._rest.pop(partition, None)
+
+    def sweep(self, valid: Valid) -> None:
+        """Drop some of what is no longer valid. Others drop it when it comes up; here it may never come up."""
+        if self._rest:
+            partitions = list(self._rest)
+            self._swept = (self._swept + 1) % len(partitions)
+            self._rest[partitions[self._swept]].sweep(valid)
 
     def __len__(self) -> int:
         return len(self._spine) + sum(map(len, self._rest.values()))

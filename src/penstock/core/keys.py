@@ -1,7 +1,8 @@
 """Ordered keys: of the messages with one key, one at a time is let through; the others wait behind it in order.
 
 Let through means: ready to be leased, leased, or waiting for its next attempt. So a message that failed holds back its
-own key and nothing else. The next one follows when it is done: acked, expired, cancelled or given up.
+own key and nothing else. The next one follows when it is done: acked, expired, cancelled or given up. A key that is
+parked lets nobody follow.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from penstock.core.line import Line, Valid
 class KeyGate:
     """The keys of one group. Messages without a key (0) are nobody's business here."""
 
-    __slots__ = ("_behind", "_through")
+    __slots__ = ("_behind", "_parked", "_through")
 
     def __init__(self) -> None:
         self._through: dict[int, int] = {}
         """Key -> the place that is let through."""
         self._behind: dict[int, Line] = {}
         """Key -> those who wait; only for keys where somebody does."""
+        self._parked: dict[int, set[int]] = {}
+        """Key -> the places that were given up and for which it waits."""
 
     @property
     def blocked(self) -> int:
@@ -26,10 +29,13 @@ class KeyGate:
         return len(self._behind)
 
     def enter(self, key: int, place: int, *, fresh: bool) -> bool:
-        """True if this one is let through now; otherwise it waits until `leave` names it."""
+        """True if this one is let through now; otherwise it waits until `leave` or `unpark` names it."""
         if not key:
             return True
-        holder = self._through.setdefault(key, place)
+        holder = self._through.get(key)
+        if holder is None and key not in self._parked:
+            self._through[key] = place
+            return True
         if holder == place:
             return True
         line = self._behind.get(key)
@@ -42,15 +48,18 @@ class KeyGate:
         """This one is done; the next one with its key, which is let through in its stead."""
         if not key or self._through.get(key) != place:
             return None
+        del self._through[key]
+        return self._next(key, valid)
+
+    def _next(self, key: int, valid: Valid) -> int | None:
+        if key in self._parked or key in self._through:
+            return None
         line = self._behind.get(key)
         following = line.pop(valid) if line is not None else None
-        if following is None:
-            del self._through[key]
-            self._behind.pop(key, None)
-        else:
+        if following is not None:
             self._through[key] = following
-            if not line:
-                del self._behind[key]
+        if not line:
+            self._behind.pop(key, None)
         return following
 
     def seize(self, key: int, place: int) -> None:
@@ -63,20 +72,29 @@ class KeyGate:
 
     def park(self, key: int, place: int) -> None:
         """This one was given up, and its key stays blocked until `unpark`."""
-        if self._through.get(key, place) == place:
-            self._through[key] = ~place
+        self._parked.setdefault(key, set()).add(place)
+        if self._through.get(key) == place:
+            del self._through[key]
 
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
-        """The next one with this key, if it was parked for this place."""
-        if self._through.get(key) != ~place:
+        """Its key need not wait for this one any longer; the next one with the key, if it waits for no other."""
+        parked = self._parked.get(key)
+        if parked is None or place not in parked:
             return None
-        self._through[key] = place
-        return self.leave(key, place, valid)
+        parked.remove(place)
+        if parked:
+            return None
+        del self._parked[key]
+        return self._next(key, valid)
 
     def lets(self, key: int, place: int) -> bool:
         """True if this one is let through."""
         return not key or self._through.get(key) == place
 
     def holder(self, key: int) -> int | None:
-        """The place that is let through; its complement if the key is parked; None if nobody has the key."""
+        """The place that is let through, or None."""
         return self._through.get(key)
+
+    def parked_for(self, key: int) -> list[int]:
+        """The places that were given up and for which this key waits, oldest first."""
+        return sorted(self._parked.get(key, ()))

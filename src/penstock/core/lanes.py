@@ -2,8 +2,8 @@
 
 In a round every lane may give as many messages as its weight says, 50/25/15/7/3 unless the queue says otherwise. The
 lanes are asked in order, so critical goes first within a round, also when it arrives in the middle of one; but it
-spends its share like everyone else. The round is over when no lane that has something has share left. With all lanes
-full, what is delivered converges to the weights exactly.
+spends its share like everyone else. The round is over when no lane that has something has share left, and when nobody
+has anything. With all lanes full, what is delivered converges to the weights exactly.
 
 A lane that has been passed over for 30 seconds, because few messages are taken at all, is served once out of turn.
 """
@@ -24,16 +24,22 @@ class Lanes:
     def __init__(self, weights: Sequence[int]):
         self._weights = weights
         self._lines = [Line() for _ in range(LANES)]
-        self._share = [0] * LANES
+        self._share = list(weights)
         self._since: list[int | None] = [None] * LANES
         """When the lane was last served, or first seen waiting; None while it is empty."""
 
     def push(self, place: int, priority: int, *, fresh: bool) -> None:
-        self._lines[priority].push(place, priority, fresh=fresh)
+        # The edge lets no other priorities in; a record of one is still a fact, and must find a lane.
+        self._lines[min(max(priority, 0), LANES - 1)].push(place, priority, fresh=fresh)
+
+    def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None:
+        for place, priority in zip(places, priorities, strict=True):
+            self.push(place, priority, fresh=True)
 
     def pop(self, valid: Valid, now_ms: int) -> int | None:
-        lane = self._boosted(now_ms)
-        place = self._take(lane, valid, now_ms) if lane is not None else None
+        place = None
+        while place is None and (lane := self._boosted(now_ms)) is not None:
+            place = self._take(lane, valid, now_ms)
         while place is None and any(self._lines):
             for lane in range(LANES):
                 if self._share[lane] > 0 and self._lines[lane]:
@@ -42,6 +48,8 @@ class Lanes:
                         break
             else:
                 self._share = list(self._weights)
+        if place is None:
+            self._share = list(self._weights)
         return place
 
     def _take(self, lane: int, valid: Valid, now_ms: int) -> int | None:
@@ -64,6 +72,9 @@ class Lanes:
             elif since < longest:
                 chosen, longest = lane, since
         return chosen
+
+    def sweep(self, valid: Valid) -> None:
+        """Every lane has its turns, so what is no longer valid comes up by itself."""
 
     def __len__(self) -> int:
         return sum(map(len, self._lines))

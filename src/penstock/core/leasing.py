@@ -10,7 +10,7 @@ import msgspec
 from penstock import limits
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
-from penstock.core.line import PARTITION_BITS, PARTITION_MASK
+from penstock.core.line import partition_and_offset
 from penstock.core.members import unknown_member
 from penstock.core.rebalancing import new_group, seat_of
 from penstock.core.records import Record
@@ -108,21 +108,21 @@ def _lease_in_order(
     shard: Shard, queue: Queue, group: int, command: commands.Lease, now_ms: int, fit: Fit | None
 ) -> Decision:
     """Up to `max` messages as the dispatcher orders them, over all partitions: one lease per partition again."""
-    dispatcher = queue.dispatchers[group]
-    places = dispatcher.take(command.max, now_ms)
     room = limits.LEASE_REPLY_BYTES_MAX
+
+    def room_after(place: int) -> int:
+        nonlocal room
+        if fit is not None:
+            number, offset = partition_and_offset(place)
+            room -= fit(queue.number, number, offset, offset + 1, room)[1]
+        return room
+
     settled = queue.config.delivery == "at_most_once"
     lease_ms = command.lease_ms or queue.config.lease_ms
     leases: dict[int, records.Leased] = {}
     granted: list[commands.LeasedRun] = []
-    for at, place in enumerate(places):
-        number, offset = place & PARTITION_MASK, place >> PARTITION_BITS
-        if fit is not None:
-            _, used = fit(queue.number, number, offset, offset + 1, room)
-            room -= used
-            if room <= 0 and granted:
-                dispatcher.give_back(places[at:])
-                break
+    for place in queue.dispatchers[group].take(command.max, now_ms, room_after):
+        number, offset = partition_and_offset(place)
         lease = leases.get(number)
         if lease is None:
             lease = leases[number] = records.Leased(

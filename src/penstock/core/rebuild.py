@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core import rebalancing
-from penstock.core.dispatch import open_desks
+from penstock.core.dispatch import close_desks, open_desks
 from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
 
@@ -19,8 +19,19 @@ def rebuild(shard: Shard) -> None:
         rebuild_queue(shard, queue)
 
 
+def end_replay(shard: Shard) -> None:
+    """From here on it matters who is next: where that is found in an index, the index is built."""
+    shard.replaying = False
+    for queue in shard.queues.values():
+        if queue.config.indexed:
+            rebuild_queue(shard, queue)
+
+
 def rebuild_queue(shard: Shard, queue: Queue) -> None:
     """The soft fields of one queue. Its entries among the shard's timers may be there twice afterwards; no matter."""
+    if shard.replaying and queue.config.indexed:
+        close_desks(queue)  # `end_replay` comes back to it
+        return
     open_desks(queue)
     for group, membership in queue.memberships.items():
         membership.armed = None

@@ -84,11 +84,12 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
     }
 
 
-def load(values: dict[str, Any]) -> Shard:
-    """The state, soft fields included."""
+def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
+    """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
     if values["version"] not in (COMPARABLE, CAPTURED):
         raise ValueError(f"snapshot version {values['version']} is not known here (known: up to {CAPTURED})")
     shard = Shard()
+    shard.replaying = replaying
     shard.now_ms = values["now_ms"]
     shard.advanced_ms = values["advanced_ms"]
     shard.term = values["term"]

@@ -420,8 +420,8 @@ class Shard:
 
     __slots__ = (
         "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
-        "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "schedules", "term", "timers",
-        "transactions",
+        "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "replaying", "schedules",
+        "term", "timers", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -443,6 +443,8 @@ class Shard:
         """Heap of (due, schedule); stale entries are dropped when they come up."""
         self.due_schedules: dict[str, None] = {}
         """Schedules whose fire time has come, to be fired at the next ticks."""
+        self.replaying = False
+        """True while records are read again and nobody asks who is next: dispatchers begin when that is over."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []

@@ -8,7 +8,7 @@ until one of them is settled. Order and priority apply within a tenant's own mes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -20,7 +20,11 @@ class Order(Protocol):
 
     def push(self, place: int, priority: int, *, fresh: bool) -> None: ...
 
+    def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None: ...
+
     def pop(self, valid: Valid, now_ms: int) -> int | None: ...
+
+    def sweep(self, valid: Valid) -> None: ...
 
     def __len__(self) -> int: ...
 
@@ -30,7 +34,7 @@ class Order(Protocol):
 class FairShare:
     """Ready messages by tenant. A tenant is its hash; 0 are the messages without one, which share one turn."""
 
-    __slots__ = ("_cap", "_make", "_orders", "_ready", "_resting", "_taken", "_turn", "_weights", "in_flight")
+    __slots__ = ("_cap", "_make", "_orders", "_ready", "_resting", "_swept", "_taken", "_turn", "_weights", "in_flight")
 
     def __init__(self, make: Callable[[], Order], weights: Mapping[int, int], cap: int | None):
         self._make = make
@@ -45,6 +49,8 @@ class FairShare:
         """What the first tenant may still have in this turn."""
         self._taken: dict[int, int] = {}
         """What was popped for a decision that is not a fact yet."""
+        self._swept: list[int] = []
+        """Tenants whose messages are yet to be swept in this round."""
         self.in_flight: dict[int, int] = {}
 
     def push(self, tenant: int, place: int, priority: int, *, fresh: bool) -> None:
@@ -56,7 +62,7 @@ class FairShare:
         self._wake(tenant)
 
     def begin(self) -> None:
-        """A new decision: what was popped for the last one is counted as in flight by now, or was given back."""
+        """A new decision: what was popped for the last one is counted as in flight by now."""
         self._taken.clear()
 
     def pop(self, valid: Valid, now_ms: int) -> int | None:
@@ -103,6 +109,15 @@ class FairShare:
         if tenant in self._resting:
             self._resting.remove(tenant)
             self._ready.append(tenant)
+
+    def sweep(self, valid: Valid) -> None:
+        self._swept = self._swept or list(self._orders)
+        order = self._orders.get(self._swept.pop()) if self._swept else None
+        if order is not None:
+            order.sweep(valid)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._orders.values()))
 
     @property
     def waiting(self) -> int:

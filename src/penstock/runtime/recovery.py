@@ -10,7 +10,7 @@ import msgspec
 from penstock.core import snapshot
 from penstock.core.agenda import ENTRY_BYTES, Read
 from penstock.core.apply import apply
-from penstock.core.rebuild import rebuild_queue
+from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
 from penstock.core.state import Shard
 from penstock.journal.blobs import decode_snapshot
@@ -57,6 +57,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
     """Raises Damaged if the journal does not add up; then nothing may be served from it."""
     log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
+    start.shard.replaying = True
     read = partial(read_chunk, journal)
     for name, size in (await journal.list_blobs("snapshot-"))[-1:]:
         start = load_snapshot(name, journal.read_blob(name, 0, size))
@@ -78,11 +79,8 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         _replay(shard, log, read, locator, frame.index, frame.body)
         replayed += 1
     await _check_segments(journal, log)
-    for queue in shard.queues.values():
-        if queue.config.indexed and replayed:
-            # Records say what happened, not what was looked at and left: dispatchers begin afresh.
-            rebuild_queue(shard, queue)
     await _check_agendas(journal, shard)
+    end_replay(shard)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
@@ -94,7 +92,7 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
     """Raises Damaged with the blob's name, whatever is wrong with it."""
     values = decode_snapshot(name, data)
     try:
-        shard = snapshot.load(values["state"])
+        shard = snapshot.load(values["state"], replaying=True)
         pieces = {
             (queue, partition): PartitionIndex.load(columns)
             for queue, partition, columns in values["pieces"]
