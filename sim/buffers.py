@@ -59,7 +59,7 @@ class Buffers:
             return  # something is left of what may go, and while it is, the window is open
         if not self._has_waited(queue, buffer, record.group, record.at):
             age = record.at - buffer.newest_at
-            raise Violation("I14", f"{queue.path} delivered {age} ms after its newest message, its window was closed")
+            raise Violation("I15", f"{queue.path} delivered {age} ms after its newest message, its window was closed")
         for number, partition in enumerate(queue.partitions):
             buffer.flushed[record.group, number] = len(partition.messages)
 
@@ -99,4 +99,4 @@ def check_scope(queues: Iterable[LedgerQueue], buffers: Buffers, record: records
         for number, name in queue.groups.items():
             if name == group and buffers.is_quiet(queue, record.at):
                 for message in ready(queue, number, record.at):
-                    raise Violation("I15", f"{chosen.path} was served before {queue.path}, where {message} was ready")
+                    raise Violation("I16", f"{chosen.path} was served before {queue.path}, where {message} was ready")
