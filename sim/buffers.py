@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from penstock.core import records
 from sim.entries import LedgerQueue, Message
+from sim.seats import Seats
 from sim.violation import Violation
 
 
@@ -90,13 +91,18 @@ def ready(queue: LedgerQueue, group: int, at: int) -> Iterable[Message]:
     return (message for message in waiting(queue, group, at) if not 0 < message.expires <= at)
 
 
-def check_scope(queues: Iterable[LedgerQueue], buffers: Buffers, record: records.Leased, chosen: LedgerQueue) -> None:
-    """A lease from a scope must not pass over a queue that is more important and has something (I15)."""
+def check_scope(
+    queues: Iterable[LedgerQueue], buffers: Buffers, seats: Seats, record: records.Leased, chosen: LedgerQueue
+) -> None:
+    """A lease from a scope must not pass over a queue that is more important and has something (I16).
+
+    What is there for a group with members is for them alone.
+    """
     group = chosen.groups[record.group]
     for queue in queues:
         if queue.config.queue_priority <= chosen.config.queue_priority:
             continue
         for number, name in queue.groups.items():
-            if name == group and buffers.is_quiet(queue, record.at):
+            if name == group and not seats.taken(queue.number, number) and buffers.is_quiet(queue, record.at):
                 for message in ready(queue, number, record.at):
                     raise Violation("I16", f"{chosen.path} was served before {queue.path}, where {message} was ready")

@@ -299,7 +299,7 @@ class Ledger:
         self.seats.leased(record, queue)
         self.buffers.leased(queue, record)
         if record.consumer.startswith(SCOPE_CONSUMER):
-            check_scope(self.queues.values(), self.buffers, record, queue)
+            check_scope(self.queues.values(), self.buffers, self.seats, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
