@@ -233,8 +233,12 @@ class Checkers:
         group = queue.groups.get(name[0]) if queue is not None else None
         membership = queue.memberships.get(group) if queue is not None and group is not None else None
         member = membership.members.get(name[1]) if membership is not None else None
-        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0)) if member is not None else 0
-        return member is None or call.options["generation"] < oldest
+        if membership is None or member is None:
+            return True
+        # Of a queue that was deleted meanwhile, and made again under its name, somebody may know later generations.
+        newest = membership.generation if self._plan.has("deletes") else call.options["generation"]
+        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0))
+        return not oldest <= call.options["generation"] <= newest
 
     def _place(self, call: Call) -> tuple[int, int] | None:
         queue = self._ledger.paths.get(call.arguments[0])

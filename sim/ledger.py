@@ -143,6 +143,9 @@ class Ledger:
                         message.ended = "let go"
         self.buffers.configured(queue, record)
         queue.config = record.config
+        if queue.grow():
+            # From now on its keys may lie elsewhere.
+            queue.keys.clear()
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
         queue = self.queues.pop(record.queue)
