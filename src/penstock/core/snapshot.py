@@ -112,6 +112,7 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
         "ids": [(client_id, at, *_dump_place(place)) for client_id, (at, place) in queue.dedup.ids.items()],
+        "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "producers": [
             (
                 name, entry.epoch, entry.used_at, entry.accepted.flat(),
@@ -119,7 +120,6 @@ def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
             )
             for name, entry in queue.dedup.producers.items()
         ],
-        "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "partitions": [
             _dump_partition(partition, now_ms, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
