@@ -550,11 +550,11 @@ class ShardLoop:
             return
         try:
             self.shard, self.log, self._writer = await self._reload()
-            self._scopes = Scopes(self.shard, self.log.published_at)
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
         renew_sessions(self.shard, self._clock.now_ms())
+        self._scopes = Scopes(self.shard, self.log.published_at)
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()
