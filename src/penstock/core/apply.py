@@ -338,7 +338,7 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                 )  # fmt: skip
                 if record.due <= record.at:
                     # At once means before anything that is asked for at the same moment.
-                    heappush(progress.ready, offset)
+                    progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)

@@ -2,9 +2,9 @@
 
 Each partition keeps its own places in order. Over them stands the *spine*: from every partition its true best F, with
 F = ceil(K / P) for a queue that promises its consumers one of the K best of P partitions. The spine is brought up to
-date in the same step as every push, so its first entry is the best there is (rank 1) as long as all partitions are
-here; where partitions live with different owners, each owner's entries are among its F best, and what is taken from
-the spine is among the P x F best of all, whoever takes it.
+date in the same step as every push, so its first entry is the best there is (rank 1). Its first F entries are the F
+best of all partitions: where those live with different owners, as many may be taken from one view of it before it has
+to be looked at again.
 """
 
 from __future__ import annotations
