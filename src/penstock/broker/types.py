@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -59,7 +60,7 @@ class DeliveredRun(msgspec.Struct, frozen=True):
 
 class LeaseReply(NamedTuple):
     runs: list[DeliveredRun]
-    results: list[Settled]
+    results: Sequence[Settled]
 
 
 class ReadReply(NamedTuple):

@@ -24,7 +24,8 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 
 async def lease(edge: Edge, request: Request) -> Answer:
-    parse_query(NoQuery, request.query)
+    if request.query:
+        parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
     queue = parse_queue(cast(str, asked.queue))
     group = check_group(asked.group)

@@ -1,22 +1,22 @@
-"""The JSON text of published and delivered messages, written by the run rather than by the message.
+"""The JSON text of published and delivered messages, written by the run rather than by the message (`weave.py`).
 
-What holds for a whole run becomes a template once; each message then costs one formatting with its id, its offset and
-its payload. The payload is put in as the bytes that were published. Everything that is not a payload, a key or a
+The payload is put in as the bytes that were published. Everything that is not a payload, a key or a
 header is ASCII by its own rules (queue names, ids, receipts) and needs no escaping.
 """
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.batch import Batch, layout
 from penstock.broker.types import DeliveredRun, PublishedRun
-from penstock.ids import ulid_text, ulid_texts
-from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled
+from penstock.ids import ulid_tails, ulid_text, ulid_texts
+from penstock.transports.http.weave import Weave, numbers
+from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, results_json
 from penstock.wire.publishing import is_too_deep
 
 _encoder = msgspec.json.Encoder()
@@ -46,6 +46,14 @@ def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] 
     return items
 
 
+def published_whole(runs: Sequence[PublishedRun], durable: bool) -> bytes | None:
+    """The answer, if the messages of the request are those of the runs one after the other; otherwise None."""
+    if any(run.rows is not None for run in runs):
+        return None
+    messages = b",".join([_published_objects(run) for run in runs])
+    return b'{"messages":[%b],"durable":%b}' % (messages, b"true" if durable else b"false")
+
+
 def published_answer(items: Sequence[str], durable: bool) -> bytes:
     return f'{{"messages":[{{{",{".join(items)}],"durable":{"true" if durable else "false"}}}'.encode()
 
@@ -67,6 +75,16 @@ def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
     return _encoder.encode({"runs": entries, "durable": durable})
 
 
+def _published_objects(run: PublishedRun) -> bytes:
+    shared, tails = ulid_tails(run.id, run.count)
+    weave = Weave(f'{{"id":"{shared}')
+    weave.column(tails)
+    weave.text(f'","queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.column(numbers(range(run.offset, run.offset + run.count)))
+    weave.text(',"duplicate":true}' if run.duplicate else ',"duplicate":false}')
+    return weave.objects()
+
+
 def _published_run(run: PublishedRun) -> list[str]:
     middle = f'","queue":"{run.queue}","partition":{run.partition},"offset":'
     end = ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
@@ -82,18 +100,18 @@ def _published_run(run: PublishedRun) -> list[str]:
 
 def leased_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of the messages of a lease."""
-    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=True)]) + b"]"
+    return b"[%b]" % b",".join([_messages(run, leased=True) for run in runs])
 
 
 def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of messages that nobody holds: as of a lease, without receipt and deadline."""
-    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=False)]) + b"]"
+    return b"[%b]" % b",".join([_messages(run, leased=False) for run in runs])
 
 
 def dead_letter(entry: dict[str, Any]) -> bytes:
     """A message that was given up, with its last attempt and why."""
     run: DeliveredRun = entry["run"]
-    (message,) = _messages(msgspec.structs.replace(run, attempt=entry["attempts"]), leased=False)
+    message = _messages(msgspec.structs.replace(run, attempt=entry["attempts"]), leased=False)
     why = {
         "group": entry["group"],
         "reason": entry["reason"],
@@ -110,7 +128,7 @@ def lease_answer(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None
     messages = leased_messages(runs)
     if results is None:
         return b'{"messages":%b}' % messages
-    return b'{"messages":%b,"results":%b}' % (messages, _encoder.encode(results))
+    return b'{"messages":%b,"results":%b}' % (messages, results_json(results))
 
 
 def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
@@ -140,45 +158,48 @@ def read_meta(runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, s
     return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset)
 
 
-def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:
+def _messages(run: DeliveredRun, *, leased: bool) -> bytes:
+    """The messages of a run, with commas between."""
     batch = run.batch
-    ids = "\n".join(ulid_texts(run.id, batch.count)).encode().split(b"\n")
-    offsets = range(run.offset, run.offset + batch.count)
-    # `template` has one blank for each of `columns`; a column that the batch does not have is a constant instead.
-    template = '{"id":"%b",'
-    columns: list[Iterable[object]] = [ids]
+    shared, tails = ulid_tails(run.id, batch.count)
+    offsets = numbers(range(run.offset, run.offset + batch.count))
+    weave = Weave(f'{{"id":"{shared}')
+    weave.column(tails)
     if leased and run.receipt is not None:
-        template += f'"receipt":"{run.receipt}%d",'
-        columns.append(offsets)
-    elif leased:
-        template += '"receipt":null,'
-    template += f'"queue":"{run.queue}","partition":{run.partition},"offset":%d,'
-    columns.append(offsets)
+        weave.text(f'","receipt":"{run.receipt}')
+        weave.column(offsets)
+        weave.text('",')
+    else:
+        weave.text('","receipt":null,' if leased else '",')
+    weave.text(f'"queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.column(offsets)
     if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
-        template += '"payload":%b,'
-        columns.append(batch.payloads())
+        weave.text(',"payload":')
+        weave.column(batch.payloads())
     else:
-        template += "%b,"
-        columns.append(_payload_fields(batch))
+        weave.text(",")
+        weave.column(_payload_fields(batch))
+    # A column that the batch does not have is the same for all.
     if batch.has(layout.KEY):
-        template += '"key":%b,'
-        columns.append([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
+        weave.text(',"key":')
+        weave.column([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
     else:
-        template += '"key":null,'
+        weave.text(',"key":null')
     if batch.has(layout.PRIORITY):
-        template += '"priority":%d,'
-        columns.append(batch.integers(layout.PRIORITY))
+        weave.text(',"priority":')
+        weave.column(numbers(batch.integers(layout.PRIORITY)))
     else:
-        template += '"priority":0,'
+        weave.text(',"priority":0')
     if batch.has(layout.HEADERS):
-        template += '"headers":%b,'
-        columns.append([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
+        weave.text(',"headers":')
+        weave.column([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
     else:
-        template += '"headers":{},'
-    template += f'"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}'
+        weave.text(',"headers":{}')
+    weave.text(f',"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}')
     if leased:
-        template += f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}'
-    return list(map((template + "}").encode().__mod__, zip(*columns, strict=True)))
+        weave.text(f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}')
+    weave.text("}")
+    return weave.objects()
 
 
 def _payload_fields(batch: Batch) -> list[bytes]:
