@@ -47,6 +47,8 @@ RECEIPTS_MAX = 10_000
 READ_MESSAGES_MAX = 10_000
 PEEK_MESSAGES_MAX = 1_000
 PAGE_LIMIT_MAX = 500
+WORKERS_MAX = 1_000
+"""Most workers that are ever suggested, unless the caller allows more."""
 
 # -- time -------------------------------------------------------------------------------------------------------
 

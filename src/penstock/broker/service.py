@@ -16,7 +16,9 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
+from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
+from penstock.broker.explain import Explanations
 from penstock.broker.receipts import Claims
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
@@ -55,6 +57,8 @@ class Broker:
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
+        self._explanations = Explanations(host.loop)
+        self._autoscale = Autoscale(host.loop, self._stats)
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -380,6 +384,24 @@ class Broker:
 
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
+
+    async def explain(self, queue: QueuePath, *, id: str | None = None, group: str = "default") -> dict[str, Any]:
+        """Why a message, or the head of each partition, is not being delivered to this group now."""
+        return await self._explanations.explain(self._queue(queue), group, id)
+
+    def autoscale(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        target_drain_s: float = 60.0,
+        min_workers: int = 0,
+        max_workers: int = limits.WORKERS_MAX,
+    ) -> dict[str, Any]:
+        """How fast messages come and go, and how many workers would drain what waits in `target_drain_s`."""
+        return self._autoscale.signal(
+            self._queue(queue), group, target_drain_s=target_drain_s, min_workers=min_workers, max_workers=max_workers
+        )
 
     async def dead_letters(self, queue: QueuePath, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """The dead letters of a queue, oldest first, with why they are there and what they carried (as a run each)."""

@@ -7,6 +7,8 @@ parked lets nobody follow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.core.line import Line, Valid
 
 
@@ -94,6 +96,10 @@ class KeyGate:
     def holder(self, key: int) -> int | None:
         """The place that is let through, or None."""
         return self._through.get(key)
+
+    def waiting(self, key: int) -> Iterator[int]:
+        """Those who wait behind the one that is let through, in order; some may have ended since."""
+        return iter(self._behind.get(key, ()))
 
     def parked_for(self, key: int) -> list[int]:
         """The places that were given up and for which this key waits, oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop
 
 import msgspec
@@ -40,7 +40,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     for step in range(len(partitions)):
         number = (turn + step) % len(partitions)
         partition = partitions[number]
-        if queue.growths and not _may_begin(queue, group, number):
+        if queue.growths and any(True for _ in partitions_before(queue, group, number)):
             continue
         runs = _select(partition, partition.progress[group], wanted, now_ms)
         if runs and fit is not None:
@@ -67,8 +67,9 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     return Decision(made, granted)
 
 
-def _may_begin(queue: Queue, group: int, number: int) -> bool:
-    """False for a partition that was added while older ones still had messages that this group has not been given.
+def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:
+    """Older partitions for which one that was added later has to wait: they had messages by then that this group has
+    not been given.
 
     They may have the same keys as what is in the new one, and first deliveries keep the order of their key.
     """
@@ -77,8 +78,7 @@ def _may_begin(queue: Queue, group: int, number: int) -> bool:
             for older, end in enumerate(ends):
                 progress = queue.partitions[older].progress[group]
                 if _past_exceptions(progress, progress.cursor) < end:
-                    return False
-    return True
+                    yield older
 
 
 def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision:

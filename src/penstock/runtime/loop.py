@@ -81,7 +81,7 @@ class ShardLoop:
         self.shard = shard
         self.journal = journal
         self.log = log
-        self.counters = Counters()
+        self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
@@ -135,7 +135,9 @@ class ShardLoop:
     def lease(self, command: commands.Lease, wait_ms: int) -> asyncio.Future[Any]:
         """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
-        self._advance(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self.counters.asked(command.queue, command.group, now_ms)
+        self._advance(now_ms)
         future = asyncio.get_running_loop().create_future()
         if self._grant(command, future):
             return future
@@ -180,8 +182,29 @@ class ShardLoop:
     def waiting(self) -> int:
         return self._waiters.count
 
+    def waiting_in(self, queue: int, group: str) -> int:
+        """Consumers of this group that wait for messages."""
+        return self._waiters.count_of(queue, group)
+
+    @property
+    def without_room(self) -> bool:
+        """True while nothing at all can be written, so that nothing is delivered either."""
+        return self._without_room
+
+    @property
+    def durable_index(self) -> int:
+        """Of the last frame whose replies have left, or are about to."""
+        return self._writer.next_index - (2 if self._in_flight else 1)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def brought_to_now(self) -> int:
+        """Let time do its work, for whoever looks at the state; says what time it is."""
+        now_ms = self._clock.now_ms()
+        if self.failed is None and not self._without_room and not self._shut:
+            self._advance(now_ms)
+        return now_ms
 
     def _admit(self, command: Command) -> None:
         if self.failed is not None:
@@ -281,8 +304,8 @@ class ShardLoop:
     def _park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
         parked = Parked(reply, future)
         for record in made:
+            self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
-            self.counters.note(record)
             head, attached = encode(record)
             at = parked.size
             parked.size += len(head)
@@ -419,6 +442,7 @@ class ShardLoop:
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
+        self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()

@@ -62,6 +62,10 @@ class Waiters:
     def has(self, queue: int) -> bool:
         return queue in self._parked
 
+    def count_of(self, queue: int, group: str) -> int:
+        """Consumers of one group that still wait."""
+        return sum(not waiter.future.done() for waiter in self._parked.get(queue, {}).get(group, ()))
+
     def dismiss(self, queue: int | None = None, error: Exception | None = None) -> None:
         """Answer everyone (or everyone of one queue): empty, or with an error."""
         for number in [queue] if queue is not None else list(self._parked):

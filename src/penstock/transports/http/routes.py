@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, publish, settle
+from penstock.transports.http import admin, consume, looks, publish, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -36,6 +36,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
     Operation("read", "GET", "/v1/read", consume.read),
     Operation("peek", "GET", "/v1/peek", consume.peek),
+    Operation("explain", "GET", "/v1/explain", looks.explain),
+    Operation("autoscale", "GET", "/v1/autoscale", looks.autoscale),
     Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
     Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
     Operation("put_queue", "PUT", "/v1/queues/{path}", admin.put_queue),
