@@ -158,12 +158,12 @@ class FakeBroker:
     def stats(self, queue):
         self._note("stats", queue)
         self._known(queue)
-        totals = dict.fromkeys(
-            ("published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled"), 3
-        )
+        names = ("published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled")
+        totals = dict.fromkeys(names, 3) | {"lease_expired": 1}
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "totals": totals, "groups": [{"group": "default", "lag": 4}],
+            "totals": totals,
+            "groups": [{"group": "default", "lag": 4, "busy_workers": 2, "finished": 9, "service_s": 4.5}],
         }  # fmt: skip
 
     def summary(self):

@@ -45,13 +45,18 @@ class Stats:
         }
 
     def groups(self, queue: Queue) -> dict[str, Any]:
+        now_ms = self._loop.now_ms()
         entries = []
         for name, number in sorted(queue.groups.items()):
             parts = [(part, part.progress[number]) for part in queue.partitions]
+            work = self._loop.counters.work(queue.number, number, now_ms)
             entries.append(
                 {
                     "group": name,
                     **self.backlog(queue, number),
+                    "busy_workers": work.busy,
+                    "finished": work.finished,
+                    "service_s": work.served_ms / 1000,
                     **_dispatch(queue, number),
                     "partitions": [
                         {

@@ -151,10 +151,14 @@ _TOTALS = {
     "delivered": "Messages handed out under a lease.",
     "redelivered": "Messages handed out again.",
     "acked": "Messages done.",
-    "retried": "Messages given back, or not settled in time, that will be handed out again.",
     "dead_lettered": "Messages given up.",
     "expired": "Messages that outlived their time.",
     "cancelled": "Messages taken back before delivery.",
+}
+_GROUPS = {
+    "busy_workers": (GaugeMetricFamily, "busy_workers", "Consumers that hold messages; leases without a name count."),
+    "finished": (CounterMetricFamily, "finished", "Messages that a consumer was done with: acked or given up."),
+    "service_s": (CounterMetricFamily, "service_seconds", "From lease to end, of all that was finished."),
 }
 _STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
 
@@ -171,6 +175,15 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     lag = GaugeMetricFamily(
         "penstock_consumer_lag_messages", "Messages that a group has not done yet.", labels=[*labels, "group"]
     )
+    retried = CounterMetricFamily(
+        "penstock_messages_retried",
+        "Messages that will be handed out again: given back (nack), or not settled in time (lease_expired).",
+        labels=[*labels, "reason"],
+    )
+    groups = {
+        field: kind(f"penstock_group_{name}", text, labels=[*labels, "group"])
+        for field, (kind, name, text) in _GROUPS.items()
+    }
     seen: Counter[str] = Counter()
     for queue in queues:
         try:
@@ -185,11 +198,16 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
             seen[field] += stats[field]
         if stats["oldest_age_ms"] is not None:
             age.add_metric(names, stats["oldest_age_ms"] / 1000)
+        expired = stats["totals"]["lease_expired"]
+        retried.add_metric([*names, "lease_expired"], expired)
+        retried.add_metric([*names, "nack"], stats["totals"]["retried"] - expired)
         for group in stats["groups"]:
             lag.add_metric([*names, group["group"]], group["lag"])
+            for field, family in groups.items():
+                family.add_metric([*names, group["group"]], group[field])
     summary = broker.summary()
     if summary["queues"] > len(queues):
         for state, field in _STATES.items():
             if field in summary:
                 messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    return [*totals.values(), messages, age, lag]
+    return [*totals.values(), retried, messages, age, lag, *groups.values()]
