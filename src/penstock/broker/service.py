@@ -39,6 +39,7 @@ from penstock.core.ranges import RangeSet
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
+from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 
@@ -58,6 +59,7 @@ class Broker:
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._stats = Stats(host.loop)
         self._explanations = Explanations(host.loop)
+        self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
 
     # -- publish ------------------------------------------------------------------------------------------------------
@@ -388,6 +390,18 @@ class Broker:
     async def explain(self, queue: QueuePath, *, id: str | None = None, group: str = "default") -> dict[str, Any]:
         """Why a message, or the head of each partition, is not being delivered to this group now."""
         return await self._explanations.explain(self._queue(queue), group, id)
+
+    async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
+        """What became of a message, as far back as the journal goes."""
+        found = await self._history.of(self._queue(queue), ulid_value(id))
+        return {
+            "queue": queue,
+            "id": id.upper(),
+            "partition": found.partition,
+            "offset": found.offset,
+            "complete": found.complete,
+            "events": msgspec.to_builtins(found.events),
+        }
 
     def autoscale(
         self,

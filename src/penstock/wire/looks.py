@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 
 class ExplainedMessage(msgspec.Struct):
@@ -31,6 +31,30 @@ class ExplainReply(msgspec.Struct):
     waiting_consumers: int
     last_asked_at_ms: int | None
     messages: list[ExplainedMessage]
+
+
+class HistoryEvent(msgspec.Struct):
+    """One transition; what does not apply to its kind is left out."""
+
+    kind: str
+    at_ms: int
+    group: str | UnsetType = UNSET
+    consumer: str | UnsetType = UNSET
+    lease: int | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    due_at_ms: int | UnsetType = UNSET
+    deadline_at_ms: int | UnsetType = UNSET
+
+
+class HistoryReply(msgspec.Struct):
+    queue: str
+    id: str
+    partition: int | None
+    offset: int | None
+    complete: Annotated[bool, Meta(description="False if the journal does not go back to the beginning.")]
+    events: list[HistoryEvent]
 
 
 class AutoscaleReply(msgspec.Struct):

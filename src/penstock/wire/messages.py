@@ -257,6 +257,11 @@ class ExplainQuery(Request):
     group: GroupName = "default"
 
 
+class HistoryQuery(Request):
+    queue: QueueName
+    id: MessageIdText
+
+
 class AutoscaleQuery(Request):
     queue: QueueName
     group: GroupName = "default"

@@ -105,6 +105,12 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, looks.ExplainReply),),
         refusals=(404,),
     ),
+    "history": Described(
+        "What became of a message, as far back as the journal goes.",
+        query=messages.HistoryQuery,
+        answers=((200, looks.HistoryReply),),
+        refusals=(404,),
+    ),
     "autoscale": Described(
         "How fast messages come and go, and how many workers it takes.",
         query=messages.AutoscaleQuery,

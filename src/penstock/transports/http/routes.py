@@ -37,6 +37,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("read", "GET", "/v1/read", consume.read),
     Operation("peek", "GET", "/v1/peek", consume.peek),
     Operation("explain", "GET", "/v1/explain", looks.explain),
+    Operation("history", "GET", "/v1/history", looks.history),
     Operation("autoscale", "GET", "/v1/autoscale", looks.autoscale),
     Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
     Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
