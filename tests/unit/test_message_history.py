@@ -243,7 +243,7 @@ async def test_searching_while_everything_goes_on(box):
 @with_broker
 async def test_others_have_their_turn_and_too_many_are_refused(box):
     (message,) = await published(box, b"x")
-    for _ in range(30):
+    for _ in range(200):
         await published(box, b"y")
     turns = 0
 
@@ -263,7 +263,7 @@ async def test_others_have_their_turn_and_too_many_are_refused(box):
     answers = await asyncio.gather(*searches)
     ticking.cancel()
     assert all(answer == answers[0] for answer in answers)
-    assert turns > 30, "a search gives way at least once per frame"
+    assert turns > 4 * len(searches), "a search gives way several times"
     assert await kinds(box, message) == ["published"]
 
 
@@ -282,7 +282,7 @@ async def test_a_message_with_too_long_a_life_loses_its_beginning(box):
 @with_broker
 async def test_a_search_ends_when_the_broker_does(box):
     (message,) = await published(box, b"x")
-    for _ in range(20):
+    for _ in range(200):
         await published(box, b"y")
     search = asyncio.ensure_future(box.broker.history(ORDERS, id=message))
     await asyncio.sleep(0)

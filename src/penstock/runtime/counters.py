@@ -59,7 +59,9 @@ class Counters:
         return found
 
     def work(self, queue: int, group: int, now_ms: int) -> Work:
-        groups = self._work.setdefault(queue, {})
+        groups = self._work.get(queue)
+        if groups is None:
+            groups = self._work[queue] = {}
         found = groups.get(group)
         if found is None:
             found = groups[group] = Work(now_ms)
@@ -135,7 +137,7 @@ class Counters:
             counters.lease_expired += count
         lease = leases.get(record.lease) if kind in _OF_A_LEASE else None
         if lease is not None:
-            work = self.work(lease.queue, lease.group, record.at)
+            work = self.work(record.queue, record.group, record.at)
             work.let_go(record.at, lease.consumer or lease.id, count)
             if kind is records.Acked or kind is records.DeadLettered:
                 work.done(record.at, count, count * max(0, record.at - lease.at))

@@ -26,7 +26,10 @@ from penstock.journal.codec import PublishedHead, skim
 from penstock.runtime.loop import ShardLoop
 
 SLICE_RECORDS = 500
-"""Records between two turns of the event loop: about a millisecond."""
+"""Records between two turns of the event loop: about a millisecond. Whatever else takes time is counted in records."""
+FRAME_COST = 10
+BYTES_COST = 4096
+"""To read and check them costs as much as a record."""
 CLOCK_SLACK_MS = 60_000
 """Frames may be younger than their neighbours behind a restart say, by as long as a commit may take."""
 
@@ -222,13 +225,13 @@ class History:
                 reaches_back = reaches_back or frame.index == 1 or frame.at_ms < born_ms
                 if frame.index > upto:
                     break
+                looked += FRAME_COST + len(frame.body) // BYTES_COST
                 for record in skim(frame.body):
                     trail.follow(record)
                     looked += 1
-                    if looked % SLICE_RECORDS == 0:
+                    if looked >= SLICE_RECORDS:
+                        looked = 0
                         await self._let_others()
-                looked += SLICE_RECORDS // 50  # a frame costs something, too
-                await self._let_others()
         complete = (trail.seen_publishing or (trail.place is None and reaches_back)) and not trail.dropped
         partition, offset = trail.place or (None, None)
         return Found(partition, offset, complete, list(trail.events))

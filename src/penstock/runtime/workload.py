@@ -23,16 +23,16 @@ class Ring:
         self._sums = [array("q", bytes(8 * BUCKETS)) for _ in range(columns)]
 
     def add(self, at_ms: int, column: int, amount: int) -> None:
-        self._roll(at_ms)
+        if at_ms // BUCKET_MS > self._latest:
+            self._roll(at_ms // BUCKET_MS)
         self._sums[column][self._latest % BUCKETS] += amount
 
     def total(self, now_ms: int, column: int) -> int:
         """What was added in the last minute, up to `now_ms`."""
-        self._roll(now_ms)
+        self._roll(now_ms // BUCKET_MS)
         return sum(self._sums[column])
 
-    def _roll(self, at_ms: int) -> None:
-        bucket = at_ms // BUCKET_MS
+    def _roll(self, bucket: int) -> None:
         for passed in range(max(self._latest, bucket - BUCKETS) + 1, bucket + 1):
             for sums in self._sums:
                 sums[passed % BUCKETS] = 0
