@@ -50,6 +50,9 @@ class Message:
     due: int
     expires: int | None
     budget: int | None
+    key: bytes = b""
+    priority: int = 0
+    tenant: bytes = b""
     gone: State | str | None = None
     """Ended for every group, also those to come."""
     released_at: int = 0
@@ -303,14 +306,18 @@ class Naive:
                 (layout.DELAY_MS, 0), (layout.DELIVER_AT_MS, 0), (layout.TTL_MS, 0), (layout.MAX_RETRIES, -1),
             )
         )  # fmt: skip
-        ids = batch.strings(layout.ID) if batch.has(layout.ID) else [b""] * batch.count
+        priorities = list(batch.integers(layout.PRIORITY)) if batch.has(layout.PRIORITY) else [0] * batch.count
+        ids, keys, tenants = (
+            batch.strings(column) if batch.has(column) else [b""] * batch.count
+            for column in (layout.ID, layout.KEY, layout.TENANT)
+        )
         for row in range(batch.count):
             due = max(record.at + max(delays[row], queue.config.delay_ms), ats[row])
             ttl = ttls[row] or queue.config.ttl_ms or 0
             message = Message(
                 record.partition, record.offset + row, record.id + row,
                 due if due > record.at else 0, record.at + ttl if ttl else None,
-                budgets[row] if budgets[row] >= 0 else None,
+                budgets[row] if budgets[row] >= 0 else None, keys[row], priorities[row], tenants[row],
             )  # fmt: skip
             message.lives = {
                 group: Life(due=message.due, off_path=message.due > record.at) for group in queue.groups.values()

@@ -37,8 +37,9 @@ class Lanes:
             self.push(place, priority, fresh=True)
 
     def pop(self, valid: Valid, now_ms: int) -> int | None:
-        lane = self._boosted(now_ms)
-        place = self._take(lane, valid, now_ms) if lane is not None else None
+        place = None
+        while place is None and (lane := self._boosted(now_ms)) is not None:
+            place = self._take(lane, valid, now_ms)
         while place is None and any(self._lines):
             for lane in range(LANES):
                 if self._share[lane] > 0 and self._lines[lane]:

@@ -1,7 +1,7 @@
 """First come, first served: places in a row, eight bytes each.
 
-What is published joins at the end. What comes back (given back, due again) is older than all that, so it is kept
-beside the row in a small heap and goes first.
+What is published joins at the end. What comes later than its place (given back, due by now) is kept beside the row in a
+small heap, and goes before the first of the row that is younger.
 
 A place is one integer that says where a message is and sorts by how old it is: how often the queue had grown when it
 came (8 bits), its offset (47 bits), its partition (8 bits). Of two messages with one key the older one has the lower
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
+from itertools import islice
 
 from penstock import limits
 
@@ -55,21 +56,30 @@ class Line:
 
     def pop(self, valid: Valid, _now_ms: int = 0) -> int | None:
         """The first that is still valid; those before it are dropped."""
-        back = self._back
+        back, row = self._back, self._row
+        while self._head < len(row):
+            place = row[self._head]
+            if not valid(place):
+                self._pass()
+                continue
+            while back and back[0] < place:
+                older = heappop(back)
+                if valid(older):
+                    return older
+            self._pass()
+            return place
         while back:
             place = heappop(back)
             if valid(place):
                 return place
-        row = self._row
-        while self._head < len(row):
-            place = row[self._head]
-            self._head += 1
-            if self._head * 2 > len(row) + 64:
-                del row[: self._head]
-                self._head = 0
-            if valid(place):
-                return place
         return None
+
+    def _pass(self) -> None:
+        """The first of the row leaves it."""
+        self._head += 1
+        if self._head * 2 > len(self._row) + 64:
+            del self._row[: self._head]
+            self._head = 0
 
     def sweep(self, valid: Valid) -> None:
         """What is no longer valid comes up by itself."""
@@ -80,9 +90,7 @@ class Line:
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they would be popped. The first few cost little, however many have come back."""
-        yield from _ascending(self._back)
-        for at in range(self._head, len(self._row)):
-            yield self._row[at]
+        return merge(_ascending(self._back), islice(self._row, self._head, None))
 
     def turns(self, valid: Valid, _now_ms: int) -> Iterator[int]:
         """What one decision would pop, in order, without popping it."""
