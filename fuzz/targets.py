@@ -30,9 +30,9 @@ from penstock.journal.blobs import (
     SegmentDescription,
     decode_segment,
     decode_snapshot,
+    described,
     encode_snapshot,
     seal_blob,
-    segment_prefix,
 )
 from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
 from penstock.journal.frame import BadFrame, FrameWriter, find_frame, read_frame
@@ -40,6 +40,7 @@ from penstock.journal.port import Damaged
 from penstock.runtime.recovery import load_snapshot
 from penstock.server.config import ConfigError, load_settings
 from penstock.wire.delivery import LeaseMeta, Run, decode_delivery, encode_delivery
+from penstock.wire.filters import parse_filter
 from penstock.wire.messages import PublishFrameQuery
 from penstock.wire.parse import parse_query
 from penstock.wire.publishing import PlainPublish, batch_of, parse_publish, plain_batch
@@ -230,10 +231,35 @@ def _snapshot_seed() -> bytes:
 
 
 def _segment_seed() -> bytes:
-    return segment_prefix(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
+    return described(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
 
 
 _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)
+
+
+class _Letter:
+    """What filters are asked about here: every kind of value once."""
+
+    def field(self, name: str) -> str | int | None:
+        return {"age": 5_000, "attempts": 3, "reason": "rejected", "error": "Read timeout"}.get(name)
+
+    def header(self, name: str) -> str | None:
+        return {"tenant": "acme"}.get(name)
+
+    def payload(self) -> object:
+        return {"order": {"total": 120.5, "items": [1, "two", None]}, "paid": True}
+
+
+def letter_filter(data: bytes) -> None:
+    """Invariant: InvalidRequest with the field's name and a position inside the text, or an answer yes or no."""
+    text = data.decode("utf-8", "replace")
+    try:
+        found = parse_filter(text)
+    except InvalidRequest as error:
+        assert error.details["field"] == "filter" and 0 <= error.details["position"] <= len(text)
+        return
+    assert found.matches(_Letter()) in (True, False)
+
 
 TARGETS: dict[str, Target] = {
     "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
@@ -256,6 +282,13 @@ TARGETS: dict[str, Target] = {
         [
             b'{"queue":"q","messages":[{"payload":{"a":[1,2]}},{"payload":null}]}',
             b'{"queue":"q","atomic":false,"messages":[{"payload_b64":"aGk=","key":"k","delay_ms":1,"headers":{"a":"b"}}]}',
+        ],
+    ),
+    "letter_filter": Target(
+        letter_filter,
+        [
+            b'reason = "max_retries" and error ~ "timeout" and header.tenant = "acme" and payload.order.total > 100',
+            b'not (age > 1h or attempts <= 2.5e1) and payload.order."items"[1] != null or key !~ "x"',
         ],
     ),
     "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),

@@ -8,17 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.broker.types import (
+    DeliveredRun,
+    LeaseReply,
+    PublishedRun,
+    PublishReply,
+    ReadReply,
+    ShareReply,
+    Touched,
+    TransactReply,
+)
 from penstock.core.state import Shard
 from penstock.errors import (
     Conflict,
     DiskFull,
     FencedProducer,
     InvalidRequest,
+    NotFound,
     PenstockError,
     QueueFull,
     QueueNotFound,
+    StaleGeneration,
+    StaleReceipt,
     Unavailable,
+    UnknownMember,
 )  # fmt: skip
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
@@ -57,8 +70,12 @@ class Checkers:
             "extend": self._settle,
             "cancel": self._cancel,
             "reschedule": self._reschedule,
+            "transact": self._transact,
+            "redrive": self._redrive,
             "read": self._read,
             "peek": self._peek,
+            "join_group": self._share,
+            "heartbeat": self._heartbeat,
         }
 
     def answer(self, call: Call, reply: Any) -> None:
@@ -72,11 +89,16 @@ class Checkers:
         allowed = (
             isinstance(error, Unavailable)
             or (isinstance(error, DiskFull) and (has("full") or has("full_hard")))
-            or (isinstance(error, QueueFull) and call.method == "publish" and has("max_messages"))
+            or (isinstance(error, QueueFull) and call.method in ("publish", "transact") and has("max_messages"))
+            or (isinstance(error, StaleReceipt) and call.method == "transact" and not _happened(call))
+            or (type(error) is Conflict and call.method in ("delete_dead_letters", "redrive"))
             or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
+            or (isinstance(error, NotFound) and call.method == "stop_redrive")
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
+            or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
+            or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.
             or (type(error) is Conflict and call.method == "publish" and any(s.stored for p in call.about for s in p))
         )
@@ -112,10 +134,29 @@ class Checkers:
                 raise Violation("I6", f"{message} was confirmed twice as new")
             self._new.add(number)
 
+    def _transact(self, call: Call, reply: TransactReply) -> None:
+        receipts, parts = call.about
+        if reply.acked != receipts:
+            raise Violation("I7", f"a transaction of {receipts} was answered for {reply.acked}")
+        answered = 0
+        for run in reply.runs:
+            rows = run.rows if run.rows is not None else range(len(parts[run.part]))
+            for position, row in enumerate(rows):
+                self._published(run, position, parts[run.part][row])
+                answered += 1
+        if answered != sum(map(len, parts)):
+            raise Violation("I7", f"a transaction of {sum(map(len, parts))} messages was answered for {answered}")
+
+    def _redrive(self, call: Call, reply: dict[str, Any]) -> None:
+        queue = self._ledger.paths.get(call.arguments[0])
+        if not reply["dry_run"] and queue is not None and reply["redrive_id"] not in queue.redrives:
+            raise Violation("I1", f"redrive {reply['redrive_id']} was confirmed, but is not in the journal")
+
     # -- lease --------------------------------------------------------------------------------------------------------
 
     def _lease(self, call: Call, reply: LeaseReply) -> None:
         self._check_settled(call.options.get("ack", ()), reply.results, "ack")
+        self._check_seat(call, reply)
         count = 0
         for run in reply.runs:
             count += run.count
@@ -168,6 +209,53 @@ class Checkers:
         if len(found) != run.count:
             raise Violation("I1", f"a run of {run.count} messages carries {len(found)}")
         return found
+
+    # -- members of groups --------------------------------------------------------------------------------------------
+
+    def _is_assigned(self, call: Call) -> bool:
+        """A plain lease in a group that has members."""
+        return "member" not in call.options and (call.arguments[0], call.options["group"]) in self._plan.assigned
+
+    def _is_out(self, call: Call) -> bool:
+        """Only who is gone, was replaced, or goes back behind what it has confirmed is refused; not who is behind."""
+        path, name = call.arguments[0], (call.options["group"], call.options.get("member", ""))
+        shard = self.live_state()
+        queue = shard.queues.get(shard.paths.get(path, 0))
+        group = queue.groups.get(name[0]) if queue is not None else None
+        membership = queue.memberships.get(group) if queue is not None and group is not None else None
+        member = membership.members.get(name[1]) if membership is not None else None
+        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0)) if member is not None else 0
+        return member is None or call.options["generation"] < oldest
+
+    def _place(self, call: Call) -> tuple[int, int] | None:
+        queue = self._ledger.paths.get(call.arguments[0])
+        numbers = [number for number, name in queue.groups.items() if name == call.options["group"]] if queue else []
+        return (queue.number, numbers[0]) if queue is not None and numbers else None
+
+    def _share(self, call: Call, reply: ShareReply) -> None:
+        """What a member is told of its partitions is what it had in that generation."""
+        place = self._place(call)
+        if place is None:
+            return  # the queue was deleted meanwhile
+        had = self._ledger.seats.had(place, reply.member, reply.generation)
+        if reply.assigned != had or not set(reply.awaited) <= set(had) or set(reply.giving_up) & set(had):
+            raise Violation("I13", f"{reply} in a generation in which {reply.member} had {had}")
+
+    def _heartbeat(self, call: Call, reply: ShareReply) -> None:
+        self._share(call, reply)
+        place = self._place(call)
+        if place is not None:
+            heard, key = self._ledger.seats.heard, (*place, reply.member)
+            heard[key] = max(heard.get(key, 0), call.about)
+
+    def _check_seat(self, call: Call, reply: LeaseReply) -> None:
+        """A member is given messages of what it had in the generation it goes by."""
+        place, options = self._place(call), call.options
+        if place is not None and options.get("member"):
+            had = self._ledger.seats.had(place, options["member"], options["generation"])
+            for run in reply.runs:
+                if run.partition not in had:
+                    raise Violation("I13", f"{options['member']} goes by {had} and was given partition {run.partition}")
 
     # -- settle -------------------------------------------------------------------------------------------------------
 
@@ -260,11 +348,18 @@ class Checkers:
 def is_wanted(message: Message) -> bool:
     """Somebody may still ask for its bytes."""
     partition = message.queue.partitions[message.partition]
+    if message.redriven and any(not fate.final for fate in message.fates.values()):
+        return True
     if message.ended or message.offset < partition.start:
         return False
     if message.queue.config.retention.mode == "keep":
         return True
     return not message.finished()
+
+
+def _happened(call: Call) -> bool:
+    """True if what a transaction publishes is stored: then it must not be refused."""
+    return any(sent.stored for part in call.about[1] for sent in part)
 
 
 def _untouched(message: Message) -> bool:

@@ -5,11 +5,13 @@ what it has stored may change without being noticed.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from penstock.core import snapshot
 from penstock.engines.local.engine import LocalEngine
 from penstock.journal.port import Damaged
+from penstock.runtime.far import read_chunk
 from penstock.runtime.recovery import recover
 from sim.checkers import is_wanted
 from sim.ledger import Ledger
@@ -55,6 +57,11 @@ class Ending:
             reply = await self._network.call("dead_letters", queue.path, limit=PAGE)
             if reply["total"] != dead or len(reply["dead_letters"]) != min(PAGE, dead):
                 raise Violation("I8", f"{queue.path} has {dead} dead letters, the broker shows {reply['total']}")
+            told = await self._network.call("redrives", queue.path)
+            for redrive in told["redrives"]:
+                known = queue.redrives[redrive["redrive_id"]]
+                if (redrive["status"], redrive["redriven"]) != (known.ended, known.moved):
+                    raise Violation("I8", f"{redrive} of {queue.path} moved {known.moved} and is {known.ended}")
             stats = await self._network.call("stats", queue.path)
             if stats["depth"] and queue.groups:
                 raise Violation("I12", f"{queue.path} is finished, and has a depth of {stats['depth']}")
@@ -82,7 +89,9 @@ class Ending:
         if journal.tail.index != self._ledger.index:
             raise Violation("I10", f"the journal ends with frame {journal.tail.index} of {self._ledger.index}")
         shard = recovered.shard
-        if snapshot.digest(shard) != self._history.digest_at(max(shard.now_ms, shard.advanced_ms)):
+        if snapshot.digest(shard, partial(read_chunk, journal)) != self._history.digest_at(
+            max(shard.now_ms, shard.advanced_ms)
+        ):
             raise Violation("I10", "the state is another")
         for queue in self._ledger.queues.values():
             for number, partition in enumerate(queue.partitions):

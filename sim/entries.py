@@ -32,7 +32,7 @@ class Fate:
 class Message:
     __slots__ = (
         "at", "budget", "due", "ended", "expires", "fates", "free_since", "id", "offset", "partition", "plain", "queue",
-        "sent", "size",
+        "redriven", "sent", "size",
     )  # fmt: skip
 
     def __init__(self, queue: LedgerQueue, partition: int, offset: int, number: int, at: int, sent: Sent, size: int):
@@ -52,6 +52,8 @@ class Message:
         self.budget = sent.max_retries
         self.fates: dict[int, Fate] = {}
         self.ended = ""
+        self.redriven = False
+        """Somebody wanted it handled, whatever its age: nothing but being finished ends it."""
         self.free_since = 0
         """When the last lease of it ended."""
 
@@ -77,8 +79,8 @@ class LedgerPartition:
         """Per group: what is not finished, by offset, ascending."""
         self.order: dict[int, int] = {}
         """Per group: the last plain message that was delivered for the first time."""
-        self.dead: dict[tuple[int, int], str] = {}
-        """(group, offset) -> reason."""
+        self.dead: dict[tuple[int, int], int] = {}
+        """(group, offset) -> when."""
 
     def settle_start(self, config: QueueConfig) -> int:
         """Where the log begins now."""
@@ -95,9 +97,19 @@ class LedgerQueue:
         self.config = config
         self.partitions = [LedgerPartition() for _ in range(config.partitions)]
         self.groups: dict[int, str] = {}
+        self.redrives: dict[str, LedgerRedrive] = {}
         self.tokens: dict[int, Message] = {}
         self.keys: dict[bytes, int] = {}
         """Key -> the partition of all its messages."""
+
+
+class LedgerRedrive:
+    __slots__ = ("ended", "moved", "record")
+
+    def __init__(self, record: records.RedriveStarted):
+        self.record = record
+        self.moved = 0
+        self.ended = ""
 
 
 class LedgerLease:

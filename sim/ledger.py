@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import limits
+from penstock.batch import layout
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
 from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
-from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, Message, Settlement
+from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
+from sim.seats import Seats
 from sim.sent import Sent, token_of
 from sim.violation import Violation
 
@@ -36,6 +38,13 @@ class Ledger:
         """(lease, offset) -> how it ended."""
         self.extended: dict[tuple[int, int], list[int]] = {}
         self.last_id = 0
+        self.seats = Seats(self.leases)
+        self.transacted: dict[tuple[int, int], tuple[Sent, ...]] = {}
+        """(lease, offset) that a transaction acks -> what it publishes."""
+        self._acked_now: set[tuple[int, int]] = set()
+        """Of the frame that is being read."""
+        self._copying: dict[int, list[LedgerRedrive]] = {}
+        """Tokens of letters that were copied: the copies must follow in the same frame."""
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -43,6 +52,9 @@ class Ledger:
             records.QueueDeleted: self._queue_deleted,
             records.QueuePurged: self._queue_purged,
             records.GroupCreated: self._group_created,
+            records.MemberJoined: lambda record: self.seats.joined(record, self.queues[record.queue]),
+            records.MembersLeft: lambda record: self.seats.left(record, self.queues[record.queue]),
+            records.HandedOver: lambda record: self.seats.handed_over(record, self.queues[record.queue]),
             records.Trimmed: self._trimmed,
             records.Published: self._published,
             records.Leased: self._leased,
@@ -54,6 +66,11 @@ class Ledger:
             records.Expired: self._expired,
             records.Cancelled: self._cancelled,
             records.Rescheduled: self._rescheduled,
+            records.DeadLettersRemoved: self._letters_removed,
+            records.RedriveStarted: self._redrive_started,
+            records.Redriven: self._redriven,
+            records.RedriveEnded: self._redrive_ended,
+            records.Transacted: lambda _: None,
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
@@ -62,6 +79,7 @@ class Ledger:
             raise Violation("I10", f"frame {index} follows frame {self.index}")
         self.index, self.chain = index, chain
         requests = {}
+        self._acked_now = set()
         for record in facts:
             if record.at < self.now_ms:
                 raise Violation("I5", f"journal time went back from {self.now_ms} to {record.at} in frame {index}")
@@ -70,10 +88,18 @@ class Ledger:
             if type(record) is records.Published:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
+        self.seats.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
                 raise Violation("I7", f"{message} is stored, but of the same publish {missing} are not")
+            if request and not request[0].consumes <= self._acked_now:
+                raise Violation("I7", f"{message} is stored, but what its transaction acks is not acked with it")
+        for place in self._acked_now & self.transacted.keys():
+            if any(sent.request not in requests for sent in self.transacted[place]):
+                raise Violation("I7", f"offset {place[1]} was acked by a transaction that stores nothing with it")
+        if self._copying:
+            raise Violation("I7", f"messages {sorted(self._copying)} left the dead letters and were not copied")
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -81,6 +107,7 @@ class Ledger:
         for lease in self.leases.values():
             for fate in lease.held.values():
                 fate.deadline = max(fate.deadline, record.at + lease.lease_ms)
+        self.seats.opened(record.at)
 
     def _configured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
@@ -113,8 +140,8 @@ class Ledger:
         for partition in queue.partitions:
             partition.dead.clear()
             for message in partition.messages:
-                if not message.ended:
-                    message.ended = how
+                if not message.ended or message.redriven:
+                    message.ended = message.ended or how
                     for group, fate in message.fates.items():
                         if fate.lease:
                             self.leases[fate.lease].held.pop(message.offset, None)
@@ -151,10 +178,13 @@ class Ledger:
             raise Violation(
                 "I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}"
             )
-        partition.start = max(partition.start, record.start)
+        # What is in somebody's hands, or was redriven, stays until it is finished; also when the next trim comes.
         for group, unfinished in partition.open.items():
-            for offset in [offset for offset, fate in unfinished.items() if offset < record.start and not fate.lease]:
-                self._finish(unfinished[offset], group, "trimmed")
+            for fate in list(unfinished.values()):
+                inside = partition.start <= fate.message.offset < record.start
+                if inside and not fate.lease and not fate.message.redriven:
+                    self._finish(fate, group, "trimmed")
+        partition.start = max(partition.start, record.start)
 
     # -- messages in --------------------------------------------------------------------------------------------------
 
@@ -168,6 +198,13 @@ class Ledger:
         self.last_id = record.id + record.batch.count - 1
         for row, payload in enumerate(record.batch.payloads()):
             token = token_of(payload)
+            if token in self._copying:
+                # One copy for each group that gave it up.
+                redrives = self._copying.pop(token)
+                self._copied(queue, record, row, redrives.pop())
+                if redrives:
+                    self._copying[token] = redrives
+                continue
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
@@ -187,10 +224,30 @@ class Ledger:
                 raise Violation("I5", f"{message}: messages with its key are in partition {queue.keys[sent.key]}")
             sent.stored += 1
             queue.tokens[token] = message
-            self.by_id[message.id] = message
-            partition.messages.append(message)
-            for group, unfinished in partition.open.items():
-                message.fates[group] = unfinished[message.offset] = Fate(message)
+            self._add(message)
+
+    def _copied(
+        self, queue: LedgerQueue, record: records.Published, row: int, redrive: LedgerRedrive
+    ) -> None:  # fmt: skip
+        terms = redrive.record
+        sent = self._sent[token_of(record.batch.payload(row))]
+        if (terms.target, record.batch.payload(row)) != (queue.path, sent.payload):
+            raise Violation("I1", f"the copy of message {sent.token} is another, or in {queue.path}")
+        if record.batch.string(layout.KEY, row) != sent.key or record.batch.has(layout.ID):
+            raise Violation("I1", f"the copy of message {sent.token} has another key, or the id of its first life")
+        self._add(
+            Message(
+                queue, record.partition, record.offset + row, record.id + row, record.at,
+                sent.copy_for(queue.path, terms.delay_ms), len(sent.payload),
+            )
+        )  # fmt: skip
+
+    def _add(self, message: Message) -> None:
+        partition = message.queue.partitions[message.partition]
+        self.by_id[message.id] = message
+        partition.messages.append(message)
+        for group, unfinished in partition.open.items():
+            message.fates[group] = unfinished[message.offset] = Fate(message)
 
     # -- messages out -------------------------------------------------------------------------------------------------
 
@@ -198,6 +255,7 @@ class Ledger:
         queue = self.queues[record.queue]
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
+        self.seats.leased(record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
@@ -268,9 +326,12 @@ class Ledger:
 
     def _acked(self, record: records.Acked) -> None:
         for fate in self._release(record, Settlement("acked", None)):
+            self._acked_now.add((record.lease, fate.message.offset))
             self._finish(fate, record.group, "acked")
 
     def _retried(self, record: records.Retried) -> None:
+        if record.reason == "session_expired":
+            self.seats.buried(record, self.leases[record.lease])
         for fate in self._release(record, Settlement("retrying", record.due)):
             if record.reason == "lease_expired" and record.at < fate.deadline:
                 raise Violation("I3", f"{fate.message}: its lease ended {fate.deadline - record.at} ms early")
@@ -287,9 +348,8 @@ class Ledger:
             if record.reason == "max_retries" and fate.attempt <= self._budget(fate):
                 raise Violation("I8", f"{fate.message} was given up after attempt {fate.attempt}, within its budget")
             if record.kept:
-                self.queues[record.queue].partitions[record.partition].dead[record.group, fate.message.offset] = (
-                    record.reason
-                )
+                partition = self.queues[record.queue].partitions[record.partition]
+                partition.dead[record.group, fate.message.offset] = record.at
             self._finish(fate, record.group, "dead")
 
     def _budget(self, fate: Fate) -> int:
@@ -320,6 +380,71 @@ class Ledger:
                     raise Violation("I3", f"offset {offset} is {what} under lease {lease_id}, which does not hold it")
                 fates.append(fate)
         return fates
+
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    def _letters_removed(self, record: records.DeadLettersRemoved) -> None:
+        queue = self.queues[record.queue]
+        config = queue.config
+        before = sum(len(partition.dead) for partition in queue.partitions)
+        for message, died in self._taken_from_the_dead(record):
+            before -= 1
+            if record.reason == "limit" and (config.dead_letter_max is None or before < config.dead_letter_max):
+                raise Violation("I8", f"{message} is no dead letter any more, although there was room for it")
+            if record.reason == "expired" and (
+                config.dead_letter_ttl_ms is None or died + config.dead_letter_ttl_ms > record.at
+            ):
+                raise Violation("I8", f"{message} is no dead letter any more, before its time")
+            if record.reason == "copied":
+                redrive = self._moving(queue, record.redrive, died, message)
+                self._copying.setdefault(message.sent.token, []).append(redrive)
+
+    def _redriven(self, record: records.Redriven) -> None:
+        queue = self.queues[record.queue]
+        partition = queue.partitions[record.partition]
+        partition.settle_start(queue.config)  # it does not go back for what is redriven
+        for message, died in self._taken_from_the_dead(record):
+            terms = self._moving(queue, record.redrive, died, message).record
+            if record.due != record.at + terms.delay_ms:
+                raise Violation("I5", f"{message} is redriven for {record.due}, asked for was {terms.delay_ms} ms")
+            fate = message.fates[record.group]
+            fate.final, fate.attempt, fate.due = "", 0, record.due
+            message.redriven, message.expires = True, 0
+            unfinished = partition.open[record.group]
+            unfinished[message.offset] = fate
+            partition.open[record.group] = dict(sorted(unfinished.items()))
+
+    def _taken_from_the_dead(self, record: records.DeadLettersRemoved | records.Redriven) -> list[tuple[Message, int]]:
+        dead = self.queues[record.queue].partitions[record.partition].dead
+        taken = []
+        for first, stop in pairs(record.ranges):
+            for message in self._run(record.queue, record.partition, first, stop - first):
+                died = dead.pop((record.group, message.offset), None)
+                if died is None:
+                    raise Violation("I8", f"{message} is taken from the dead letters, and is none")
+                taken.append((message, died))
+        return taken
+
+    def _moving(self, queue: LedgerQueue, name: str, died: int, message: Message) -> LedgerRedrive:
+        redrive = queue.redrives.get(name)
+        if redrive is None or redrive.ended:
+            raise Violation("I8", f"{message} was redriven by {name!r}, which is not under way")
+        if died > redrive.record.at:
+            raise Violation("I8", f"{message} was redriven by {name!r}, which began before it died")
+        redrive.moved += 1
+        return redrive
+
+    def _redrive_started(self, record: records.RedriveStarted) -> None:
+        queue = self.queues[record.queue]
+        if record.redrive in queue.redrives:
+            raise Violation("I6", f"redrive {record.redrive!r} of {queue.path} was started twice")
+        queue.redrives[record.redrive] = LedgerRedrive(record)
+
+    def _redrive_ended(self, record: records.RedriveEnded) -> None:
+        redrive = self.queues[record.queue].redrives[record.redrive]
+        if redrive.ended:
+            raise Violation("I8", f"redrive {record.redrive!r} ended twice")
+        redrive.ended = record.outcome
 
     # -- messages that wait or end by themselves ----------------------------------------------------------------------
 
@@ -364,6 +489,10 @@ class Ledger:
 
     def _run(self, queue: int, partition: int, first: int, count: int) -> list[Message]:
         return self.queues[queue].partitions[partition].messages[first : first + count]
+
+    def under_way(self) -> list[str]:
+        """Redrives that have not ended."""
+        return [name for queue in self.queues.values() for name, redrive in queue.redrives.items() if not redrive.ended]
 
     def unfinished(self) -> list[Fate]:
         return [

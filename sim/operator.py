@@ -23,6 +23,8 @@ class Operator:
         self._plan = plan = workload.plan
         self._rng = plan.rng("operator")
         self._late_groups = 0
+        self._redrives = 0
+        self._known_redrives: list[tuple[str, dict[str, Any]]] = []
         actions: dict[str, list[Callable[[], Awaitable[None]]]] = {
             "cancels": [self._cancel, self._cancel_key],
             "reschedules": [self._reschedule, self._reschedule_key],
@@ -31,6 +33,7 @@ class Operator:
             "purges": [self._purge],
             "deletes": [self._delete],
             "late_groups": [self._late_group],
+            "redrives": [self._redrive, self._redrive, self._repeat_redrive, self._stop_redrive, self._delete_letters],
         }
         self._actions = [action for name, some in actions.items() if plan.has(name) for action in some]
 
@@ -146,6 +149,45 @@ class Operator:
         first = await self._call(method, queue.path)
         if isinstance(first, Conflict):
             await self._call(method, queue.path, confirm=first.details["confirm"])
+
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    FILTERS = ("", "", 'reason = "rejected"', 'key = "ada" or key = "bob"', "age > 5s", 'not error ~ "never"')
+
+    async def _redrive(self) -> None:
+        rng = self._rng
+        self._redrives += 1
+        terms = {
+            "filter": rng.choice(self.FILTERS),
+            "group": rng.choice((None, None, "default")),
+            "target": rng.choice((None, None, rng.choice(self._plan.queues).path, "sim/default/mended")),
+            "delay_ms": rng.choice((0, 0, 3_000)),
+            "rate_per_s": rng.choice((1, 20, 1_000)),
+            "redrive_id": f"redrive-{self._redrives}",
+        }
+        self._known_redrives.append((self._queue().path, terms))
+        path, terms = self._known_redrives[-1]
+        if rng.random() < 0.3:
+            await self._call("redrive", path, **terms, dry_run=True)
+        await self._call("redrive", path, **terms, dry_run=False)
+
+    async def _repeat_redrive(self) -> None:
+        if self._known_redrives:
+            path, terms = self._rng.choice(self._known_redrives[-5:])
+            await self._call("redrive", path, **terms, dry_run=False)
+
+    async def _stop_redrive(self) -> None:
+        if self._known_redrives and self._rng.random() < 0.3:
+            path, terms = self._rng.choice(self._known_redrives[-3:])
+            await self._call("stop_redrive", path, terms["redrive_id"])
+
+    async def _delete_letters(self) -> None:
+        if self._rng.random() < 0.4:
+            path, which = self._queue().path, {"filter": self._rng.choice(self.FILTERS)}
+            first = await self._call("delete_dead_letters", path, **which)
+            if isinstance(first, Conflict):
+                await self._call("delete_dead_letters", path, **which, confirm=first.details["confirm"])
+            await self._call("dead_letters", path, **which, limit=20)
 
     async def _late_group(self) -> None:
         """A reader that comes late, stays for a while and goes without a word."""

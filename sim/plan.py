@@ -15,8 +15,9 @@ from penstock.engines.local.journal import Fsync
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
-    "late_groups", "max_messages", "nacks", "partitions", "parts", "patches", "pipelining", "purges", "ranges",
-    "reads", "rejects", "releases", "reschedules", "sequences", "ttl",
+    "late_groups", "max_messages", "members", "nacks", "partitions", "parts", "patches", "pipelining", "purges",
+    "ranges", "reads", "rejects", "releases", "reschedules", "sequences", "ttl", "redrives", "dead_letter_bounds",
+    "transacts",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 
@@ -52,6 +53,8 @@ class Plan:
         self.zero_ahead_bytes = rng.choice((0, 100, 4096))
         self.segments_kept = rng.randint(1, 3)
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
+        self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
+        """Delays far in the future that stay in memory, at most."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.
@@ -64,6 +67,13 @@ class Plan:
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)
         """Per queue and group."""
+        self.assigned = {
+            (queue.path, group)
+            for queue in self.queues
+            for group in self.groups
+            if self.has("members") and rng.random() < 0.7
+        }
+        """Groups whose consumers are members with assigned partitions."""
         crowd = len(self.queues) * len(self.groups) * self.consumers
         self.pace = rng.choice((0.7, 1, 1, 2)) * max(1.0, crowd / 2) ** 0.7
         """Clients think this much longer than usual; in a crowd each one does less."""
@@ -95,6 +105,9 @@ class Plan:
                 )
             ),
         }
+        if self.has("dead_letter_bounds") and rng.random() < 0.5:
+            config["dead_letter_max"] = rng.choice((1, 5, 20))
+            config["dead_letter_ttl_ms"] = rng.choice((None, 20_000, 100_000))
         if self.has("partitions"):
             config["partitions"] = rng.randint(1, 4)
         if self.has("ttl") and rng.random() < 0.3:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 from penstock.broker.service import Broker
 from penstock.clock import SystemClock
 from penstock.core import invariants, snapshot
-from penstock.engines.local import journal
 from penstock.engines.local.engine import LocalEngine
 from penstock.errors import PenstockError
 from penstock.journal.port import EngineError
+from penstock.runtime.far import read_chunk
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
@@ -57,13 +58,16 @@ class Process:
     async def start(self) -> None:
         """Raises OSError or EngineError if the files cannot be opened now."""
         plan = self._plan
-        journal.ZERO_AHEAD_BYTES = plan.zero_ahead_bytes
-        local = LocalEngine(ROOT, fsync=plan.fsync, files=self._files, segment_bytes=plan.segment_bytes)
+        local = LocalEngine(
+            ROOT, fsync=plan.fsync, files=self._files, segment_bytes=plan.segment_bytes,
+            zero_ahead_bytes=plan.zero_ahead_bytes,
+        )  # fmt: skip
         self._engine = engine = ObservedEngine(local, self._history)
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
         self.host = host = await open_shard(
             engine, 0, SystemClock(self._machine), node, on_failure=self._fail, on_trouble=self._on_trouble,
             segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
+            far_entries=plan.far_entries,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)
         await self.check_state()
@@ -86,7 +90,7 @@ class Process:
             return
         shard = loop.shard
         self.check_invariants()
-        live = snapshot.digest(shard)
+        live = snapshot.digest(shard, partial(read_chunk, self.host.journal))
         by_ms = max(shard.now_ms, shard.advanced_ms)
 
         def compare(index: int, chain: bytes, locator: int) -> None:  # noqa: ARG001  the shape of a cut

@@ -9,8 +9,8 @@ class Sent:
     """One message as its producer means it. Sending it again sends the same object again."""
 
     __slots__ = (
-        "client_id", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "queue", "request", "sequenced",
-        "stored", "token", "ttl_ms",
+        "client_id", "consumes", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "queue", "request",
+        "sequenced", "stored", "token", "ttl_ms",
     )  # fmt: skip
 
     def __init__(self, token: int, queue: str, padding: int):
@@ -26,11 +26,20 @@ class Sent:
         self.sequenced = False
         self.request: tuple[Sent, ...] = ()
         """Everything that was published together with it."""
+        self.consumes: frozenset[tuple[int, int]] = frozenset()
+        """Of a transaction: the (lease, offset) that are acked with it."""
         self.stored = 0
 
     @property
     def deduplicated(self) -> bool:
-        return self.sequenced or bool(self.client_id)
+        return self.sequenced or bool(self.client_id) or bool(self.consumes)
+
+    def copy_for(self, queue: str, delay_ms: int) -> Sent:
+        """What a redrive publishes in another queue: this message, without what belongs to its first life."""
+        copy = Sent(self.token, queue, 0)
+        copy.payload, copy.key = self.payload, self.key
+        copy.delay_ms, copy.ttl_ms, copy.max_retries = delay_ms, self.ttl_ms, self.max_retries
+        return copy
 
 
 def token_of(payload: bytes) -> int:

@@ -15,7 +15,8 @@ from penstock.batch import Batch, layout
 from penstock.batch.codec import build
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart, PublishReply
 from penstock.errors import Conflict, FencedProducer, PenstockError, QueueNotFound
-from penstock.ids import QueuePath, ulid_text
+from penstock.ids import QueuePath, parse_offsets, parse_receipt_prefix, ulid_text
+from sim.attending import Attendant
 from sim.drain import Drain
 from sim.ledger import Ledger
 from sim.loop import VirtualLoop
@@ -49,9 +50,13 @@ class Workload:
             self.spawn(self._produce(f"producer-{number}", plan.rng(f"producer-{number}")))
         for queue in plan.queues:
             for group in plan.groups:
-                for number in range(plan.consumers):
+                assigned = (queue.path, group) in plan.assigned
+                for number in range(plan.consumers + assigned):
                     name = f"{queue.path[-1]}-{group}-{number}"
-                    self.spawn(self.consume(queue.path, group, name, until_s))
+                    if assigned:
+                        self.spawn(Attendant(self, queue.path, group, name).live(until_s))
+                    else:
+                        self.spawn(self.consume(queue.path, group, name, until_s))
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:
@@ -61,7 +66,10 @@ class Workload:
         """No new messages, and consumers that ack whatever they get."""
         for task in self._tasks:
             task.cancel()
-        self._drain = Drain(self._loop, self.network, self.ledger)
+        self._drain = Drain(self._loop, self.network, self.ledger, self.plan.assigned)
+
+    def now_s(self) -> float:
+        return self._loop.time()
 
     def working(self) -> bool:
         return self._loop.time() < self.until_s
@@ -170,13 +178,13 @@ class Workload:
                 await asyncio.sleep(3 * rng.random() + (2 if isinstance(error, QueueNotFound) else 0.2))
                 continue
             acks = []
-            receipts = self._receipts(reply, rng)
+            receipts = self.receipts(reply, rng)
             if reply.runs or not wait_ms:
                 await asyncio.sleep(rng.expovariate(1 / ((2 if reply.runs else 6) * plan.pace)))
             if receipts:
-                acks = await self._handle(receipts, rng)
+                acks = await self.handle(receipts, rng)
 
-    def _receipts(self, reply: LeaseReply, rng: Random) -> list[str]:
+    def receipts(self, reply: LeaseReply, rng: Random) -> list[str]:
         receipts: list[str] = []
         for run in reply.runs:
             if run.receipt is None:
@@ -187,7 +195,7 @@ class Workload:
                 receipts += [f"{run.receipt}{run.offset + position}" for position in range(run.count)]
         return receipts
 
-    async def _handle(self, receipts: list[str], rng: Random) -> list[str]:
+    async def handle(self, receipts: list[str], rng: Random) -> list[str]:
         """Do with them what this consumer does; returns what is to be acked with the next lease."""
         plan = self.plan
         if rng.random() < 0.3:
@@ -209,6 +217,8 @@ class Workload:
             await self._settle("extend", receipts, lease_ms=rng.choice((200, 2_000, 8_000)))
             await asyncio.sleep(rng.random() * 5)
             await self._settle("ack", receipts)
+        elif (chance := chance - plan.chance("transacts", 0.25)) < 0:
+            await self._transact(receipts, rng)
         elif (chance := chance - plan.chance("late_acks", 0.1)) < 0:
             await asyncio.sleep(rng.random() * 15)
             await self._settle("ack", receipts)
@@ -218,6 +228,30 @@ class Workload:
             await self._settle("ack", receipts)
         return []
 
+    async def _transact(self, receipts: list[str], rng: Random) -> None:
+        """Ack what was handled and publish what came of it. Without an answer the very same is asked again."""
+        request = [[self._message(rng.choice(self.plan.queues).path, rng)] for _ in range(rng.choice((1, 1, 2)))]
+        for part in request:
+            part += [self._message(part[0].queue, rng) for _ in range(rng.choice((0, 0, 2)))]
+        together = tuple(sent for part in request for sent in part)
+        consumed = frozenset(place for receipt in receipts for place in _places(receipt))
+        for sent in together:
+            sent.client_id, sent.request, sent.consumes = b"", together, consumed
+        for place in consumed:
+            self.ledger.transacted[place] = together
+        parts = [PublishPart(QueuePath(part[0].queue), _batch(part)) for part in request]
+        for attempt in range(5):
+            try:
+                await self.network.call("transact", receipts, parts, about=(receipts, request))
+            except NoAnswer:
+                await asyncio.sleep(0.2 + rng.random() * attempt)
+            except PenstockError as error:
+                if not error.retryable:
+                    return
+                await asyncio.sleep(0.5)
+            else:
+                return
+
     async def _settle(self, method: str, receipts: list[str], **options: Any) -> None:
         for _ in range(2 if receipts else 0):
             try:
@@ -226,6 +260,14 @@ class Workload:
                 await asyncio.sleep(0.3)
             else:
                 return
+
+
+def _places(receipt: str) -> list[tuple[int, int]]:
+    """(lease, offset) of everything that a receipt stands for."""
+    prefix, _, tail = receipt.rpartition(".")
+    parsed, offsets = parse_receipt_prefix(prefix), parse_offsets(tail)
+    assert parsed is not None and offsets is not None
+    return [(parsed[1], offset) for offset in range(offsets[0], offsets[1] + 1)]
 
 
 def _batch(part: list[Sent]) -> Batch:

@@ -127,12 +127,15 @@ class World:
             await asyncio.sleep(1.0 if self.loop.time() < healed_s + 60 else 20.0)
             unfinished = self.ledger.unfinished()
             now_s, now_ms = self.loop.time(), self.machine.now_ms()
-            if not unfinished and now_ms is not None and now_s > healed_s + WIRE_EMPTY_S:
+            under_way = self.ledger.under_way()
+            if not unfinished and not under_way and now_ms is not None and now_s > healed_s + WIRE_EMPTY_S:
                 return
             if now_ms is not None and any(max(f.message.due, f.due, f.deadline) > now_ms for f in unfinished):
                 waiting_s = now_s
             if now_s > waiting_s + DRAIN_S or now_s > healed_s + FAR_S:
                 what = f"{len(unfinished)} unfinished, first {unfinished[0].message}" if unfinished else "no broker"
+                if under_way:
+                    what = f"redrives {under_way} are still under way"
                 raise Violation("I12", f"{now_s - healed_s:.0f} s after the last fault: {what}")
 
 

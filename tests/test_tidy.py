@@ -23,7 +23,17 @@ IMPURE = {
     "asyncio", "datetime", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time",
     "uuid",
 }  # fmt: skip
-SERVER_ONLY = ["uvicorn", "uvloop", "google_crc32c", "typer", "rich", "structlog", "prometheus_client", "pyspark"]
+SERVER_ONLY = [
+    "uvicorn",
+    "uvloop",
+    "google_crc32c",
+    "typer",
+    "rich",
+    "structlog",
+    "prometheus_client",
+    "pyspark",
+    "cronsim",
+]
 NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""
 LOADED_BY_NAME = {"penstock.client", "penstock.errors", "penstock.sync", "penstock.__main__"}

@@ -10,6 +10,7 @@ from benchmarks.workloads.delays import delays_200k
 from benchmarks.workloads.latency import latency_e2e
 from benchmarks.workloads.lease_ack import bulk_b1000_200B, cpu_b100, lease_ack_b100_200B
 from benchmarks.workloads.publish import publish_b1_c64, publish_b100_200B
+from benchmarks.workloads.rebalance import rebalance_storm
 from benchmarks.workloads.run import Run
 
 __all__ = ["WORKLOADS", "Run", "Workload"]
@@ -20,6 +21,6 @@ WORKLOADS: dict[str, Workload] = {
     workload.__name__: workload
     for workload in (
         publish_b100_200B, lease_ack_b100_200B, bulk_b1000_200B, publish_b1_c64, cpu_b100, backlog_1m, delays_200k,
-        latency_e2e,
+        latency_e2e, rebalance_storm,
     )
 }  # fmt: skip

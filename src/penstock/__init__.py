@@ -13,6 +13,7 @@ from penstock._version import __version__
 
 if TYPE_CHECKING:
     from penstock.client import (
+        Assigned,
         BatchConsumer,
         Client,
         Consumer,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Schedules,
+        Scope,
         StoredMessage,
     )
     from penstock.errors import (
@@ -38,24 +41,27 @@ if TYPE_CHECKING:
         QueueFull,
         QueueNotFound,
         RateLimited,
+        StaleGeneration,
         StaleReceipt,
         TooLarge,
         Unauthenticated,
         Unavailable,
+        UnknownMember,
     )
 
 _CLIENT = (
-    "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published",
-    "PublishedMessage", "Queue", "StoredMessage",
+    "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
+    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
-    "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleReceipt", "TooLarge", "Unauthenticated",
-    "Unavailable",
+    "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration", "StaleReceipt", "TooLarge",
+    "Unauthenticated", "Unavailable", "UnknownMember",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
 
 __all__ = [
+    "Assigned",
     "BatchConsumer",
     "Client",
     "Conflict",
@@ -78,11 +84,15 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Schedules",
+    "Scope",
+    "StaleGeneration",
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "UnknownMember",
     "__version__",
 ]
 

@@ -9,7 +9,9 @@
     ├── MethodNotAllowed    405  caller: the path exists, the method does not
     ├── Conflict            409  caller: the state of things refuses it; look, then decide
     │   ├── StaleReceipt         the lease behind the receipt has ended
-    │   └── FencedProducer       a newer epoch of the same producer exists
+    │   ├── FencedProducer       a newer epoch of the same producer exists
+    │   ├── StaleGeneration      the group has moved on from what this member goes by
+    │   └── UnknownMember        the group does not have this member, or no longer
     ├── TooLarge            413  caller: send less at once
     ├── RateLimited         429  caller: slow down, then again
     │   └── QueueFull            the queue is at its limit, then again
@@ -74,6 +76,14 @@ class FencedProducer(Conflict):
     code = "fenced_producer"
 
 
+class StaleGeneration(Conflict):
+    code = "stale_generation"
+
+
+class UnknownMember(Conflict):
+    code = "unknown_member"
+
+
 class TooLarge(PenstockError):
     code = "too_large"
 
@@ -105,6 +115,7 @@ BY_CODE: dict[str, type[PenstockError]] = {
     kind.code: kind
     for kind in (
         InvalidRequest, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict, StaleReceipt,
-        FencedProducer, TooLarge, RateLimited, QueueFull, Internal, Unavailable, DiskFull,
+        FencedProducer, StaleGeneration, UnknownMember, TooLarge, RateLimited, QueueFull, Internal, Unavailable,
+        DiskFull,
     )
 }  # fmt: skip

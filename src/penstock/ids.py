@@ -21,6 +21,8 @@ MessageId = NewType("MessageId", int)
 
 _SEGMENT = re.compile(limits.NAME_PATTERN)
 _GROUP = re.compile(limits.GROUP_PATTERN)
+_SCHEDULE = re.compile(limits.SCHEDULE_NAME_PATTERN)
+_MEMBER = re.compile(limits.MEMBER_PATTERN)
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
@@ -43,12 +45,54 @@ def parse_queue(text: str) -> QueuePath:
     )
 
 
+def parse_scope(text: str) -> str:
+    """One or two segments: a namespace, or a namespace and a task."""
+    segments = text.split("/")
+    if len(segments) <= 2 and all(_SEGMENT.fullmatch(segment) for segment in segments):
+        return text
+    raise InvalidRequest(
+        f"scope {text[:200]!r} is not a scope: a namespace, or a namespace and a task joined by '/', each of "
+        "lower-case letters, digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        details={"field": "scope"},
+    )
+
+
 def check_group(text: str) -> str:
     if not _GROUP.fullmatch(text):
         raise InvalidRequest(
             f"group {text[:200]!r} is not a group name: 1 to 128 letters, digits, '.', '_', ':' or '-', "
             "starting with a letter or digit",
             details={"field": "group"},
+        )
+    return text
+
+
+def check_client_id(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise InvalidRequest(
+            f"client_id {text[:200]!r} is not a name for a reader: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "client_id"},
+        )
+    return text
+
+
+def check_schedule(text: str) -> str:
+    if not _SCHEDULE.fullmatch(text):
+        raise InvalidRequest(
+            f"schedule {text[:200]!r} is not a name for one: 1 to 128 letters, digits, '.', '_' or '-', "
+            "starting with a letter or digit",
+            details={"field": "name"},
+        )
+    return text
+
+
+def check_member(text: str) -> str:
+    if not _MEMBER.fullmatch(text):
+        raise InvalidRequest(
+            f"member {text[:200]!r} is not a name for a member: 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            details={"field": "member"},
         )
     return text
 

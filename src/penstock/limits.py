@@ -15,6 +15,7 @@ NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
 
 GROUP_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 CONSUMER_CHARS_MAX = 128
+MEMBER_PATTERN = GROUP_PATTERN
 
 # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -64,13 +65,25 @@ DELAY_MS_MAX = 100 * 366 * 86_400_000
 TTL_MS_MAX = DELAY_MS_MAX
 TIME_MS_MAX = 2**52
 """Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
+WINDOW_MS_MAX = 24 * 3_600_000
+"""A queue that is not left alone for a day is not a buffer but a delay."""
 DEDUP_WINDOW_MS = 24 * 3_600_000
+SESSION_MS_MIN = 500
+SESSION_MS_MAX = 3_600_000
+"""A member of a group that is not heard for its session has left. Below half a second a busy machine would do that."""
+DRAIN_MS_MAX = LEASE_MS_MAX
+"""How long a member may take to finish what it holds of a partition that moves on."""
+HEARTBEATS_PER_SESSION = 10
+"""How often members are asked to be heard. Heartbeats cost no disk, and a member busy with what it has hears by them
+what it is to give up; and a few that are lost cost nobody their partitions."""
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
 GROUPS_PER_QUEUE_MAX = 1_000
+MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
+"""More members than partitions would have nothing to do."""
 RETRIES_MAX = 1_000_000
 PRIORITY_MAX = 2**63 - 1
 TOP_K_MAX = 1_000
@@ -79,10 +92,47 @@ TENANT_WEIGHTS_MAX = 1_000
 BLOCKED_KEYS_MAX = 100_000
 """Ordered keys of one group with messages that wait behind another one. Above it publishing waits: a key that is stuck
 costs memory for its messages' places, and a hundred thousand of them are a failure that somebody should look at."""
+READERS_PER_QUEUE_MAX = 10_000
+"""Names under which positions in one queue are kept."""
+READER_FORGOTTEN_MS = 30 * 86_400_000
+SCOPES_KEPT = 256
+"""Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
+
+TRANSACTIONS_KEPT = 100_000
+TRANSACTION_WINDOW_MS = 3_600_000
+"""So many of the latest transactions, of the last hour, can be repeated without happening again."""
+
+# -- schedules --------------------------------------------------------------------------------------------------
+
+SCHEDULES_MAX = 1_000
+SCHEDULE_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+SCHEDULE_BYTES_MAX = 64 * KIB
+"""A schedule as JSON, its message included: all of them are in every snapshot."""
+SCHEDULE_FIRES_MAX = 100
+"""Fire times that one decision makes messages of: a schedule that makes up for a night lets others have their turn."""
+SCHEDULE_NEXT_SHOWN = 5
+CRON_CHARS_MAX = 256
+
+# -- dead letters -----------------------------------------------------------------------------------------------
+
+FILTER_CHARS_MAX = 2_048
+FILTER_DEPTH_MAX = 16
+"""Brackets and `not` inside each other, and names in a path."""
+SCAN_LETTERS_MAX = 20_000
+"""Dead letters that one page of a filtered list looks at; the answer then says where to go on."""
+REDRIVES_KEPT = 100
+"""Redrives of a queue whose id and outcome are remembered."""
+REDRIVES_RUNNING_MAX = 4
+REDRIVE_ID_CHARS_MAX = 128
+REDRIVE_RATE_MAX = 100_000
+REDRIVE_STEP_MESSAGES = 500
+REDRIVE_STEP_BYTES = 2 * MIB
+"""One step of a redrive is one decision: it goes into one frame with everything else."""
+PRUNE_STEP = 1_000
 
 # -- the shard --------------------------------------------------------------------------------------------------
 
@@ -97,6 +147,8 @@ HOT_BYTES_MAX = 16 * MIB
 """Recent message bytes kept in memory; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """What was read from the log last, per partition, and is kept for the next read of the same place."""
+FAR_ENTRIES_MIN = 16_384
+"""Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 
@@ -128,6 +180,7 @@ METRIC_QUEUES_MAX = 500
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
 assert LEASE_REPLY_BYTES_MAX >= PAYLOAD_BYTES_MAX
@@ -135,4 +188,6 @@ assert COMMIT_BYTES_MAX < JOURNAL_SEGMENT_BYTES
 assert DISK_RESERVE_BYTES >= COMMIT_BYTES_MAX
 assert TIME_MS_MAX > DELAY_MS_MAX
 assert WAIT_MS_MAX < KEEP_ALIVE_MS
+assert REDRIVE_STEP_BYTES + PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX and REDRIVE_STEP_MESSAGES <= BATCH_MESSAGES_MAX
+assert REDRIVES_RUNNING_MAX < REDRIVES_KEPT
 assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX

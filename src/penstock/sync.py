@@ -1,12 +1,16 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._members import Assigned
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch
+from penstock.client._sync_schedules import Schedules
+from penstock.client._sync_scope import Scope
 
 __all__ = [
+    "Assigned",
     "BatchConsumer",
     "Client",
     "Consumer",
@@ -16,5 +20,7 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Schedules",
+    "Scope",
     "StoredMessage",
 ]

@@ -75,3 +75,19 @@ def test_inspect_reads_the_journal_of_a_running_server(penstock, server, tmp_pat
     server.publish("inspected", 1)
     data_dir = server.log_path.with_suffix("")
     assert "default/default/inspected" in penstock("inspect", str(data_dir))
+
+
+def test_groups_and_their_members(penstock, server):
+    assert penstock("queues", "grouped", "--set", "partitions=2")
+    assert penstock("groups", "grouped") == "no groups\n"
+    penstock("publish", "grouped", "1")
+    assert penstock("consume", "grouped", "--group", "g", "--assigned", "--max", "1") == "1\n"
+    server.ask("POST", "/v1/groups/join", {"queue": "grouped", "group": "g", "member": "ada"})
+    title, header, ada, *_, last = penstock("groups", "grouped").rstrip().splitlines()
+    assert title == "g  assigned, generation 3, lag 0, leased 0"
+    assert header.split()[:3] == ["member", "generation", "partitions"]
+    assert ada.split()[:3] == ["ada", "3", "[0,1]"]
+    assert last.split()[:2] == ["1", "ada"]
+    assert "join it" in penstock("consume", "grouped", "--group", "g", "--wait", "0.1", code=1)
+    shown = json.loads(penstock("groups", "grouped", "-o", "json"))
+    assert shown["groups"][0]["members"][0]["member"] == "ada"

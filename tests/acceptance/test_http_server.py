@@ -166,7 +166,7 @@ def test_the_life_of_a_queue(server):
     patched = server.ask("PATCH", "/v1/queues/life/of/queue", {"lease_ms": 5000}).json
     assert (patched["config"]["lease_ms"], patched["config"]["max_retries"]) == (5000, 3)
     assert server.ask("GET", "/v1/queues/life/of/queue").json == patched
-    for bad in ({"nope": 1}, {"order": "lanes"}, {"ordered_keys": True}, {"window_ms": 5}, {"lease_ms": -1}):
+    for bad in ({"nope": 1}, {"order": "stack"}, {"ordered_keys": 1}, {"lease_ms": -1}):
         refused = server.ask("PATCH", "/v1/queues/life/of/queue", bad)
         assert (refused.status, refused.json["error"]["details"]["field"]) == (400, next(iter(bad)))
     listed = server.ask("GET", "/v1/queues?prefix=life/").json

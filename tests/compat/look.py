@@ -93,6 +93,7 @@ def _queue(queue: Queue, log: MessageLog) -> dict[str, Any]:
     names = queue.group_names
     return {
         "config": msgspec.to_builtins(queue.config),
+        **({"members": _members(queue)} if queue.memberships else {}),
         "client_ids": sorted(map(text, queue.dedup.ids)),
         "producers": {name: [p.epoch, p.accepted.flat()] for name, p in sorted(queue.dedup.producers.items())},
         "partitions": [
@@ -120,6 +121,10 @@ def _queue(queue: Queue, log: MessageLog) -> dict[str, Any]:
             for number, partition in enumerate(queue.partitions)
         ],
     }  # fmt: skip
+
+
+def _members(queue: Queue) -> dict[str, Any]:
+    return {queue.group_names[group]: list(each.dump()) for group, each in sorted(queue.memberships.items())}
 
 
 def _messages(queue: Queue, partition: int, log: MessageLog) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ What a released version wrote must be readable forever, so fixtures are written 
 - when a format got a new version (docs/formats/): raise VERSION here; the next journal goes into a directory of its own
   and every older one stays;
 - when a frame got a new column or a journal a new kind of record: add it below. New batch frames are added beside the
-  old ones. A journal that lacks a kind is joined by another one: raise VERSION.
+  old ones. A journal that lacks a kind is joined by another one: add it to STORIES.
 
 Nothing that exists is overwritten. If a test says that an old fixture reads differently, the code is wrong, not the
 fixture; with one exception: a new field with a default, in a record or in the state, shows in `dump.txt` and changes
@@ -22,14 +22,25 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
-from penstock.core.commands import TrimPartition
+from penstock.core.commands import (
+    Claim,
+    DeleteLetters,
+    EndRedrive,
+    Lease,
+    Letter,
+    Part,
+    RedriveLetters,
+    StartRedrive,
+    Transact,
+    TrimPartition,
+)
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.journal import FILE_HEADER_BYTES
 from penstock.ids import parse_queue, ulid_text
@@ -40,6 +51,7 @@ from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_del
 from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
+Story = Callable[[Path], Coroutine[Any, Any, None]]
 VERSION = 1
 SEGMENT_BYTES = 3_000
 """Of a journal file: small, so that there are several."""
@@ -48,6 +60,7 @@ ZEROS_KEPT = 512
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+JOBS, DEAD = parse_queue("jobs"), parse_queue("dead")
 
 
 def main() -> None:
@@ -58,9 +71,10 @@ def main() -> None:
             renew(directory)
         return
     write_batches(HERE / "batch")
-    journal = HERE / f"journal-v{VERSION}"
-    if not journal.exists():
-        write_journal(journal)
+    for name, story in STORIES.items():
+        journal = HERE / f"journal-v{VERSION}{name}"
+        if not journal.exists():
+            write_journal(journal, story)
 
 
 # -- batches ------------------------------------------------------------------------------------------------------
@@ -128,11 +142,11 @@ def deliveries() -> Iterator[tuple[str, bytes]]:
 # -- the journal --------------------------------------------------------------------------------------------------
 
 
-def write_journal(directory: Path) -> None:
+def write_journal(directory: Path, story: Story) -> None:
     """A data directory, and beside it what it holds."""
     directory.mkdir()
     data = directory / "data"
-    asyncio.run(tell(data))
+    asyncio.run(story(data))
     for name in ("lock", "reserve"):
         (data / name).unlink()
     for file in sorted((data / "shard-0/journal").glob("*.log"))[-1:]:
@@ -172,6 +186,51 @@ async def tell(root: Path) -> None:
     await _second_chapter(host, broker, clock)
     await host.close(final_snapshot=False)
     await engine.close()
+
+
+async def tell_of_members(root: Path) -> None:
+    """The same, and then a group whose partitions are assigned, with one on its way, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(3)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(JOBS, {"partitions": 3})
+    await broker.publish([PublishPart(JOBS, _keyed(9))])
+    await broker.join_group(JOBS, member="ada", session_ms=20_000, drain_ms=5_000)
+    held = await broker.lease(JOBS, member="ada", generation=1, max=9)
+    await broker.join_group(JOBS, member="bob", session_ms=90_000)
+    await broker.ack(
+        [receipt for run in held.runs if run.partition == 2 for receipt in receipts(LeaseReply([run], []))]
+    )
+    await broker.heartbeat(JOBS, member="ada", generation=1)
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.join_group(JOBS, member="cyd", session_ms=120_000)
+    await broker.heartbeat(JOBS, member="bob", generation=2)
+    clock.advance(20_000)
+    await broker.heartbeat(JOBS, member="cyd", generation=3)
+    await broker.leave_group(JOBS, member="cyd")
+    bob = await broker.heartbeat(JOBS, member="bob", generation=2)
+    await broker.lease(JOBS, member="bob", generation=bob.generation, max=9, lease_ms=600_000)
+    await broker.join_group(JOBS, member="dee", session_ms=90_000)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+async def tell_of_letters(root: Path) -> None:
+    """The same, and then dead letters are brought back, copied and deleted, and a transaction is made."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(4)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(DEAD, {"dead_letter_max": 10, "dead_letter_alarm": {"count": 5}})
+    await _dead_letters(host, clock)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+STORIES: dict[str, Story] = {"": tell, "-members": tell_of_members, "-letters": tell_of_letters}
+"""What the name of the journal's directory ends with -> what is in it."""
 
 
 async def _open(root: Path, clock: ManualClock, dice: random.Random) -> tuple[LocalEngine, ShardHost, Broker]:
@@ -286,3 +345,24 @@ def _write_json(path: Path, values: Any) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+async def _dead_letters(host: ShardHost, clock: ManualClock) -> None:
+    """By command, because a redrive itself takes its time."""
+    submit, shard = host.loop.submit, host.loop.shard
+    work, copies = shard.paths[WORK], shard.paths[DEAD]
+    letters = [
+        Letter(number, group, offset, letter.dead_at)
+        for number, partition in enumerate(shard.queues[work].partitions)
+        for (group, offset), letter in sorted(partition.dead.items())
+    ]
+    await submit(StartRedrive(work, "back", filter='reason = "rejected"', delay_ms=60_000, rate_per_s=100))
+    await submit(RedriveLetters(work, "back", letters[:1]))
+    await submit(StartRedrive(work, "elsewhere", "audit", None, [bytes(16)], DEAD, priority=7, rate_per_s=5))
+    await submit(RedriveLetters(work, "elsewhere", letters[1:2], Part(copies, _numbered(500, 1)), 1))
+    await submit(EndRedrive(work, "elsewhere", "failed", 1, "the last one is too large"))
+    await submit(DeleteLetters(work, letters[2:3]))
+    (run,) = await host.loop.lease(Lease(work, "late", 1, 77), 0)
+    claim = Claim(run.lease, run.nonce, run.first, run.first + 1)
+    await submit(Transact([claim], [Part(copies, _numbered(510, 2))], 2))
+    clock.advance(10)

@@ -247,9 +247,8 @@ def test_when_even_the_reserve_is_used_up_nothing_is_half_done(tmp_path, monkeyp
     asyncio.run(run())
 
 
-def test_a_broker_starts_on_a_disk_without_room(tmp_path, monkeypatch):
-    # The opening goes into the zeros that the first life wrote ahead; the simulator plays with how many there are.
-    monkeypatch.setattr("penstock.engines.local.journal.ZERO_AHEAD_BYTES", limits.MIB)
+def test_a_broker_starts_on_a_disk_without_room(tmp_path):
+    """The opening goes into the zeros that the first life wrote ahead."""
 
     async def first_life() -> None:
         async with in_process(local(tmp_path)) as box:

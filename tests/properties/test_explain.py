@@ -34,6 +34,8 @@ ORDERS = {
     "fair": {"fair_share": {"enabled": True, "weights": {"a": 2}, "max_in_flight": 3}},
     "fair lanes": {"order": "lanes", "fair_share": {"enabled": True, "max_in_flight": 2}},
     "fair keys": {"order": "heap", "ordered_keys": True, "fair_share": {"enabled": True, "max_in_flight": 2}},
+    "window": {"window_ms": 400, "window_max_wait_ms": 1000},
+    "window keys": {"window_ms": 400, "ordered_keys": True},
     "at most once": {"delivery": "at_most_once", "fair_share": {"enabled": True, "max_in_flight": 1}},
 }
 names = st.sampled_from([b"", b"a", b"b", b"c"])

@@ -30,6 +30,7 @@ from penstock.core.leasing import Fit
 from penstock.core.lifecycle import State
 from penstock.core.rebuild import end_replay
 from penstock.core.records import Record
+from penstock.core.slices import encoded
 from penstock.core.state import Shard
 from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
@@ -80,9 +81,9 @@ def batches(draw, now_ms: int) -> Batch:
     return Batch.open(build([b"%d" % row for row in range(count)], columns=present))
 
 
-def packed(values: object) -> dict:
+def reloaded(shard: Shard) -> Shard:
     """Through bytes and back, as a snapshot does it."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(values))
+    return snapshot.load(msgspec.msgpack.decode(b"".join(encoded(snapshot.capture(shard)))))
 
 
 PUBLISHING = rule(
@@ -376,7 +377,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         """Read the state again; or another node takes the shard, perhaps long after the first one fell silent."""
         turns = {number: queue.turn for number, queue in self.shard.queues.items()}
         if how == "snapshot":
-            self.shard = snapshot.load(packed(snapshot.dump(self.shard)))
+            self.shard = reloaded(self.shard)
         else:
             self.shard = self.replayed()
         self.restarted(how)
@@ -421,7 +422,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
             return
         self.let_time_work()
         expected = snapshot.digest(self.shard)
-        loaded = snapshot.load(packed(snapshot.dump(self.shard)))
+        loaded = reloaded(self.shard)
         assert snapshot.digest(loaded) == expected, "a snapshot is not the state it was taken of"
         replayed = self.replayed()
         assert snapshot.digest(replayed) == expected, "the journal does not add up to the state"

@@ -20,6 +20,7 @@ from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.records import Record
+from penstock.core.slices import encoded
 from penstock.core.state import Shard
 from penstock.errors import PenstockError
 from penstock.journal.codec import decode, encode
@@ -171,8 +172,13 @@ def places(record) -> set[tuple[int, int, int]]:
     }
 
 
+def reloaded(shard: Shard) -> Shard:
+    """Through the bytes of a snapshot."""
+    return snapshot.load(msgspec.msgpack.decode(b"".join(encoded(snapshot.capture(shard)))))
+
+
 def as_bytes(shard: Shard) -> bytes:
-    """What a snapshot of it would hold; equal for equal states."""
+    """Equal for equal states."""
     return msgspec.msgpack.encode(snapshot.dump(shard))
 
 
@@ -204,7 +210,7 @@ def test_a_snapshot_behind_every_record_leads_to_the_same_state():
             twin = following.popleft()
             advance(twin, advanced_ms)
             assert as_bytes(twin) == written, f"the snapshot {CARRIED_ON} records before {number}, carried on"
-        following.append(snapshot.load(msgspec.msgpack.decode(written)))
+        following.append(reloaded(live))
         assert as_bytes(following[-1]) == written, f"the snapshot behind record {number}"
     invariants.check(live)
     advance(live, history.shard.advanced_ms)
@@ -216,7 +222,7 @@ def test_what_is_not_finished_is_still_there(seed):
     """Only for queues that keep nothing: there nobody but the groups decides what is over."""
     history = History(seed)
     history.run(1500)
-    shard = snapshot.load(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.dump(history.shard))))
+    shard = reloaded(history.shard)
     for number in (1, 2):
         queue = shard.queues[number]
         for group in GROUPS:

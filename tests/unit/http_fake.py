@@ -7,9 +7,12 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.batch import Batch
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.broker.types import DeliveredRun, FoundLetter, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
 from penstock.clock import SystemClock
+from penstock.core.deadletters import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
 from penstock.transports.http import HttpApp
 from penstock.wire.delivery import Settled
@@ -70,7 +73,7 @@ class FakeBroker:
         return runs
 
     async def lease(
-        self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=()
+        self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=(), member="", generation=0
     ) -> LeaseReply:
         self._note("lease", queue, group, max, wait_ms, lease_ms, consumer, tuple(ack))
         if wait_ms and not self.queues.get(queue):
@@ -85,6 +88,9 @@ class FakeBroker:
         runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
         self.queues[queue] = []
         return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
+
+    async def lease_scope(self, scope, **options) -> LeaseReply:
+        return await self.lease(f"{scope}/default/any", **options)
 
     async def ack(self, receipts):
         self._note("ack", receipts)
@@ -114,7 +120,7 @@ class FakeBroker:
         self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
         return 1, [Touched("x", "rescheduled")]
 
-    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0) -> ReadReply:
+    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
         runs = self._runs(queue, max, None)
         count = sum(run.count for run in runs)
@@ -158,11 +164,14 @@ class FakeBroker:
     def stats(self, queue):
         self._note("stats", queue)
         self._known(queue)
-        names = ("published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled")
-        totals = dict.fromkeys(names, 3) | {"lease_expired": 1}
+        names = (
+            "published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled",
+            "redriven",
+        )  # fmt: skip
+        totals = dict.fromkeys(names, 3) | {"lease_expired": 1, "session_expired": 0}
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "totals": totals,
+            "dead_letter_alarm": None, "totals": totals,
             "groups": [{"group": "default", "lag": 4, "busy_workers": 2, "finished": 9, "service_s": 4.5}],
         }  # fmt: skip
 
@@ -174,19 +183,14 @@ class FakeBroker:
         self._note("groups", queue)
         return {"groups": []}
 
-    async def dead_letters(self, queue, *, page=1, limit=50):
-        self._note("dead_letters", queue, page, limit)
-        why = {
-            "attempts": 4,
-            "first_at": 1,
-            "last_at": 2,
-            "dead_at": 3,
-            "consumer": "w",
-            "reason": "retries",
-            "error": "e",
-        }
-        entries = [{"run": run, "group": "default", **why} for run in self._runs(queue, 1, None)]
-        return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit}
+    async def dead_letters(self, queue, *, group=None, filter=None, page=1, limit=50, after=None):
+        self._note("dead_letters", queue, group, filter, page, limit, after)
+        entries = self._letters(queue)
+        return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit, "next": None}
+
+    def _letters(self, queue):
+        letter = DeadLetter(4, 1, 2, 3, "w", "retries", "e")
+        return [FoundLetter(replace(run, attempt=4), "default", letter) for run in self._runs(queue, 1, None)]
 
 
 class Response(NamedTuple):

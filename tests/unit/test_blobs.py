@@ -10,17 +10,17 @@ from penstock.journal.blobs import (
     SegmentDescription,
     decode_segment,
     decode_snapshot,
+    described,
     encode_snapshot,
     open_blob,
     seal_blob,
-    segment_prefix,
 )
 from penstock.journal.port import Damaged
 
 VALUES = {"index": 7, "chain": b"x" * 16, "state": {"queues": [1, 2, {"a": None}]}}
 ABOUT = SegmentDescription("a/b/c", 3, 10, 20, 8)
 SNAPSHOT = b"".join(encode_snapshot(VALUES))
-SEGMENT = b"".join(seal_blob(SEGMENT_MAGIC, [segment_prefix(ABOUT), memoryview(b"records")]))
+SEGMENT = b"".join(seal_blob(SEGMENT_MAGIC, [described(ABOUT), memoryview(b"records")]))
 
 
 def test_what_was_sealed_is_read_back():

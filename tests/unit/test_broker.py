@@ -344,7 +344,10 @@ async def test_dead_letters_can_be_looked_at(box):
         await box.advance(10)
     page = await box.broker.dead_letters(ORDERS, page=2, limit=2)
     assert (page["total"], page["page"], page["limit"]) == (5, 2, 2)
-    shown = [(e["run"].batch.payloads(), e["reason"], e["error"], e["consumer"]) for e in page["dead_letters"]]
+    shown = [
+        (found.run.batch.payloads(), found.letter.reason, found.letter.error, found.letter.consumer)
+        for found in page["dead_letters"]
+    ]
     assert shown == [([b"2"], "max_retries", "no 2", "worker-7"), ([b"3"], "max_retries", "no 3", "worker-7")]
     await box.restart()
     assert (await box.broker.dead_letters(ORDERS))["total"] == 5
@@ -365,7 +368,8 @@ async def test_numbers_add_up(box):
     assert told == {"depth": 15, "ready": 5, "scheduled": 5, "leased": 3, "waiting_for_retry": 2, "dead": 1}
     assert stats["totals"] == {
         "published": 20, "delivered": 10, "redelivered": 0, "acked": 4, "retried": 2, "dead_lettered": 1, "expired": 0,
-        "cancelled": 0, "lease_expired": 0,
+        "cancelled": 0, "redriven": 0, "lease_expired": 0,
+        "session_expired": 0,
     } | {name: count for name, count in stats["totals"].items() if name == "released"}  # fmt: skip
     (group,) = box.broker.groups(ORDERS)["groups"]
     assert (group["group"], group["lag"], group["ready"], group["leased"]) == ("default", 15, 5, 3)

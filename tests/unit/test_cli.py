@@ -29,7 +29,7 @@ def test_version_and_help():
     assert run("version").output == f"penstock {__version__}\n"
     shown = run("--help")
     assert shown.exit_code == 0
-    for command in ("serve", "publish", "consume", "queues", "stats", "dlq", "inspect", "version"):
+    for command in ("serve", "publish", "consume", "queues", "stats", "dlq", "schedule", "inspect", "version"):
         assert command in shown.output
 
 

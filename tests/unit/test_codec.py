@@ -26,9 +26,19 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.QueueDeleted: [records.QueueDeleted(1, 2)],
     records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
     records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
+    records.MemberJoined: [records.MemberJoined(1, 2, 3, "ada", 4, 30_000, 500, [0, 2], ["ada", "bob"])],
+    records.MembersLeft: [
+        records.MembersLeft(1, 2, 3, ["ada"], 5, "left", [0], ["bob"]),
+        records.MembersLeft(1, 2, 3, ["ada", "bob"], 5, "session_expired", [0, 1], ["", ""]),
+    ],
+    records.HandedOver: [records.HandedOver(1, 2, 3, [0, 7])],
     records.Published: [
         records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
         records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),
+    ],
+    records.Transacted: [
+        records.Transacted(1, bytes(16), []),
+        records.Transacted(1, bytes(16), [records.TransactedRun(0, 1, 2, 3, 4, bytes(16), [0, 2])]),
     ],
     records.Leased: [
         records.Leased(1, 2, 3, 4, 5, 2**64 - 1, 30_000, [0, 10, 1, 12, 1, 3]),
@@ -39,12 +49,26 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Retried: [
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "nack", "it broke: ☠"),
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "lease_expired"),
+        records.Retried(1, 2, 3, 4, 5, RANGES, 99, "session_expired"),
     ],
     records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
     records.Released: [records.Released(1, 2, 3, 4, 5, RANGES)],
     records.DeadLettered: [
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "max_retries", "no", True),
         records.DeadLettered(1, 2, 3, 4, 5, RANGES, "rejected", "", False),
+    ],
+    records.DeadLettersRemoved: [
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "deleted"),
+        records.DeadLettersRemoved(1, 2, 3, 4, RANGES, "copied", "redrive-1"),
+    ],
+    records.RedriveStarted: [
+        records.RedriveStarted(1, 2, "r", filter=""),
+        records.RedriveStarted(1, 2, "r", "default", None, [bytes(16)], "a/b/c", 5, -7, 100),
+    ],
+    records.Redriven: [records.Redriven(1, 2, 3, 4, RANGES, 2**50, "r")],
+    records.RedriveEnded: [
+        records.RedriveEnded(1, 2, "r", "finished"),
+        records.RedriveEnded(1, 2, "r", "failed", 3, "no"),
     ],
     records.Expired: [records.Expired(1, 2, 3, RANGES)],
     records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
@@ -120,7 +144,7 @@ def test_a_field_that_is_missing_is_refused(missing):
 
 
 def test_a_published_record_whose_attachment_is_no_batch_is_refused():
-    head, attached = encode(ALL[6])
+    head, attached = encode(EXAMPLES[records.Published][0])
     assert attached is not None
     meta = head[PREFIX.size :]
     with pytest.raises(UnknownRecord):

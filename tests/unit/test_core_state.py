@@ -20,6 +20,7 @@ from penstock.core.decide import decide
 from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State, diagram
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
+from penstock.core.slices import encoded
 from penstock.core.state import Held, Lease, Shard
 
 START_MS = 1_760_000_000_000
@@ -208,7 +209,7 @@ def test_messages_due_in_no_order_are_gone_through_in_the_order_of_their_offsets
     machine.publish(1000, delay_ms=shuffled, ttl_ms=[2 * wait for wait in shuffled])
     machine.lease(1000)
     machine.lease(1000, "another")
-    shard = snapshot.load(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.dump(machine.shard))))
+    shard = snapshot.load(msgspec.msgpack.decode(b"".join(encoded(snapshot.capture(machine.shard)))))
     assert not in_the_middle
     machine.now += 200_000_000
     in_the_middle.clear()

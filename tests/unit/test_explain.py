@@ -336,6 +336,40 @@ async def test_partitions_that_wait_for_older_ones(box):
     assert all(message["deliverable"] for message in (await box.broker.explain(ORDERS))["messages"])
 
 
+@with_broker
+async def test_a_window_that_is_closed(box):
+    await configured(box, window_ms=500)
+    (first,) = await ids(box, b"1")
+    await box.lease("orders")
+    start = box.clock.now_ms()
+    await box.advance(300)
+    assert await reasons(box, first) == [{"kind": "window_closed", "opens_at_ms": start + 500}]
+    await ids(box, b"2")
+    assert await reasons(box, first) == [{"kind": "window_closed", "opens_at_ms": start + 800}]
+    await box.broker.patch_queue(ORDERS, {"window_max_wait_ms": 600})
+    assert (await reasons(box, first))[0]["opens_at_ms"] == pytest.approx(start + 600, abs=2)
+    await box.advance(500)
+    assert (await explained(box, first))["deliverable"]
+
+
+@with_broker
+async def test_partitions_that_are_assigned_and_change_hands(box):
+    await configured(box, partitions=2)
+    keys = [b"%d" % row for row in range(20)]
+    await ids(box, *keys, key=keys)
+    alone = await box.broker.join_group(ORDERS, group="default", member="a")
+    await box.lease("orders", max=100, member="a", generation=alone.generation)
+    keys = [b"%d" % row for row in range(20, 40)]
+    await ids(box, *keys, key=keys)
+    heads = (await box.broker.explain(ORDERS))["messages"]
+    assert [head["reasons"] for head in heads] == [[{"kind": "assigned", "member": "a", "blocks": False}]] * 2
+    await box.broker.join_group(ORDERS, group="default", member="b")
+    moved = [head for head in (await box.broker.explain(ORDERS))["messages"] if not head["deliverable"]]
+    (reason,) = await reasons(box, moved[0]["id"])
+    assert len(moved) == 1 and (reason["kind"], reason["member"], reason["giver"]) == ("handed_over", "b", "a")
+    assert reason["until_at_ms"] > box.clock.now_ms()
+
+
 # -- consumers ---------------------------------------------------------------------------------------------------------
 
 

@@ -254,7 +254,9 @@ def test_cancelling_and_rescheduling():
     [
         ("/v1/lease", {}, "queue"),
         ("/v1/lease", {"queue": "q", "scope": "q"}, "queue"),
-        ("/v1/lease", {"scope": "email"}, "scope"),
+        ("/v1/lease", {"scope": ""}, "scope"),
+        ("/v1/lease", {"scope": "email/news/high"}, "scope"),
+        ("/v1/lease", {"scope": "Email"}, "scope"),
         ("/v1/lease", {"queue": "q", "max": 0}, "max"),
         ("/v1/lease", {"queue": "q", "max": limits.LEASE_MESSAGES_MAX + 1}, "max"),
         ("/v1/lease", {"queue": "q", "wait_ms": limits.WAIT_MS_MAX + 1}, "wait_ms"),
@@ -320,7 +322,8 @@ def test_bad_requests_are_refused_by_name_and_reach_nobody(path, body, field):
         ("/v1/queues?page=0", "page"),
         ("/v1/stats", "queue"),
         ("/v1/groups?queue=", "queue"),
-        ("/v1/dlq?queue=q&filter=x", "filter"),
+        ("/v1/dlq?queue=q&filter=" + "x" * 3000, "filter"),
+        ("/v1/dlq?queue=q&reason=x", "reason"),
         ("/v1/stats/summary?verbose=1", "verbose"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
-from penstock.core.ranges import RangeSet
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.engines.memory import MemoryEngine
 from penstock.journal.codec import encode
@@ -90,8 +90,7 @@ def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes
         assert shelf.read(place, 0, len(known)) == known
         assert shelf.log.ends[place] == len(known)
         offset = data.draw(st.integers(0, len(known) - 1))
-        record, found = shelf.log.find(*place, known[offset][0])
-        assert (found, record.batch.payload(found - record.offset)) == (offset, known[offset][2])
+        assert shelf.log.find(*place, known[offset][0]) == offset
         for moment in {time_ms for _, time_ms, _ in known} | {START_MS - 1, shelf.now_ms + 1}:
             expected = next((at for at, (_, time_ms, _) in enumerate(known) if time_ms >= moment), None)
             assert shelf.log.offset_at(*place, moment) == expected
@@ -184,15 +183,79 @@ def test_a_cut_of_a_record_is_a_record():
     assert cut_record(StoredRun(record, 100, 104)) is record
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=6))
-def test_live_runs_are_what_is_wanted_of_a_piece(wanted):
+class Reads:
+    """Counts what is read of a journal."""
+
+    def __init__(self, journal):
+        self.count = 0
+        self._journal = journal
+
+    def read(self, locator, skip, length):
+        self.count += 1
+        return self._journal.read(locator, skip, length)
+
+
+def test_an_id_is_found_with_one_read_among_thousands_of_its_millisecond():
+    """Ids of one millisecond in hundreds of pieces, of which some have gaps; and next to none of them is read twice."""
     shelf = Shelf(0)
-    shelf.commit([((1, 0), [b"%d" % number]) for number in range(12)])
-    live = RangeSet([(first, first + count) for first, count in wanted])
-    found = [
-        offset
-        for piece in range(len(shelf.log.indexes[1, 0]))
-        for _, first, stop in shelf.log.live_runs((1, 0), shelf.log.indexes[1, 0].stored(piece), live)
-        for offset in range(first, stop)
-    ]
-    assert found == [offset for offset in range(12) if offset in live]
+    for number in range(300):
+        shelf.commit([((1, 0), [bytes(3000)] * 2), ((7, 0), [b"other"]), ((1, 0), [bytes(10)])])
+        shelf.next_id += number % 7
+    known = shelf.stored[1, 0]
+    assert len(shelf.log.indexes[1, 0]) >= 300
+    shelf.log._journal = reads = Reads(shelf.journal)
+    for offset in range(0, len(known), 17):
+        before = reads.count
+        assert shelf.log.find(1, 0, known[offset][0]) == offset
+        assert reads.count - before <= 1
+    taken = {message_id for message_id, _, _ in known}
+    for message_id in range(known[0][0], known[-1][0], 13):
+        before = reads.count
+        assert (shelf.log.find(1, 0, message_id) is not None) == (message_id in taken)
+        assert reads.count - before <= 1
+
+
+def test_ids_of_whole_batches_are_found_without_reading_anything():
+    shelf = Shelf(0)
+    for _ in range(20):
+        shelf.commit([((1, 0), [bytes(100)] * 100)])
+        shelf.next_id += 12345
+    shelf.log._journal = None
+    for offset, (message_id, _, _) in enumerate(shelf.stored[1, 0]):
+        assert shelf.log.find(1, 0, message_id) == offset
+        assert shelf.log.find(1, 0, message_id + 10_000) is None
+
+
+@given(commits, st.data())
+def test_an_index_of_the_first_version_is_as_good(history, data):
+    """It had six columns, and of the ids only the times."""
+    shelf = Shelf(0)
+    for batches, wait_ms in history:
+        shelf.commit(batches, wait_ms=wait_ms)
+    for place, index in shelf.log.indexes.items():
+        times = array("q", [index.time_of(piece) for piece in range(len(index))])
+        columns = [index.ends, index.firsts, index.lengths, index.locators, index.skips, times]
+        shelf.log.indexes[place] = PartitionIndex.load([column.tobytes() for column in columns])
+    for batches, wait_ms in history:
+        shelf.commit(batches, wait_ms=1 + wait_ms)
+    for place, known in shelf.stored.items():
+        assert shelf.read(place, 0, len(known)) == known
+        offset = data.draw(st.integers(0, len(known) - 1))
+        assert shelf.log.find(*place, known[offset][0]) == offset
+
+
+@given(st.lists(st.tuples(st.sampled_from(["gone", "moved"]), st.integers(0, 11)), max_size=6))
+def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes):
+    index = PartitionIndex()
+    for number in range(12):
+        index.add(10 * number, 10 * number + 10, 1000 + number, 0, 5000, number << 80)
+    fresh = PartitionIndex()
+    moved = sorted({number for what, number in changes if what == "moved"})
+    for number in moved:
+        fresh.add(10 * number, 10 * number + 10, -5, 8000 * number, 5000, number << 80)
+    gone = {(1000 + number, 0) for _, number in changes}
+    index.replace(gone, fresh)
+    left = [number for number in range(12) if number in moved or (1000 + number, 0) not in gone]
+    assert list(index.firsts) == [10 * number for number in left]
+    assert list(index.locators) == [-5 if number in moved else 1000 + number for number in left]
+    assert [index.time_of(piece) for piece in range(len(index))] == left

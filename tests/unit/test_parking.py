@@ -94,7 +94,7 @@ def test_those_who_gave_up_leave_nothing_behind_one_who_still_waits():
             waiters.park(lease(), LONG_MS).cancel()
         await asyncio.sleep(0)
         assert waiters.count == 1
-        assert len(waiters._parked[1]["default"]) == 1
+        assert len(waiters._parked[1]["default", ""]) == 1
 
     asyncio.run(run())
 

@@ -56,7 +56,7 @@ class Autoscale:
             "in_flight": in_flight,
             "backlog": ready + in_flight,
             "busy_workers": busy,
-            "waiting_consumers": self._loop.waiting_in(queue.number, group),
+            "waiting_consumers": self._loop.waiting_in(queue, group),
             "time_to_drain_s": round(time_to_drain_s(ready, arrival, service), 3),
             "target_drain_s": target_drain_s,
             "suggested_workers": suggested(

@@ -19,14 +19,22 @@ class Confirmations:
 
     def demand(self, action: str, target: str, token: str | None, now_ms: int, would_lose: dict[str, Any]) -> None:
         """Return if the token confirms this; otherwise refuse, with the token that would."""
+        if not self.confirms(action, target, token, now_ms):
+            raise self.refusal(action, target, now_ms, would_lose)
+
+    def confirms(self, action: str, target: str, token: str | None, now_ms: int) -> bool:
         window = now_ms // VALID_MS
-        if token is not None and any(
+        return token is not None and any(
             hmac.compare_digest(token.encode(), self._token(action, target, window - age).encode()) for age in (0, 1)
-        ):
-            return
-        raise Conflict(
-            f"{action} {target} cannot be undone; repeat the call with confirm=<token> if you mean it",
-            details={"confirm": self._token(action, target, window), "would_lose": would_lose},
+        )
+
+    def refusal(
+        self, action: str, target: str, now_ms: int, would_lose: dict[str, Any], *, shown: str | None = None
+    ) -> Conflict:
+        """What to raise. `shown` is for people, where `target` is more than they said."""
+        return Conflict(
+            f"{action} {shown or target} cannot be undone; repeat the call with confirm=<token> if you mean it",
+            details={"confirm": self._token(action, target, now_ms // VALID_MS), "would_lose": would_lose},
         )
 
     def _token(self, action: str, target: str, window: int) -> str:

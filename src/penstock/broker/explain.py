@@ -51,21 +51,21 @@ class Explanations:
                 if offset is not None:
                     entries.append(self._at(queue, group, number, offset))
                 await asyncio.sleep(0)
-        asked = self._loop.counters.of(queue.number).asked.get(group)
+        asked = self._loop.last_asked_ms(queue, group)
         return {
             "queue": queue.path,
             "group": group,
             "at_ms": self._loop.now_ms(),
-            "waiting_consumers": self._loop.waiting_in(queue.number, group),
+            "waiting_consumers": self._loop.waiting_in(queue, group),
             "last_asked_at_ms": asked,
             "messages": entries,
         }
 
     def _by_id(self, queue: Queue, group: str, text: str, message_id: MessageId) -> dict[str, Any]:
         for number in range(len(queue.partitions)):
-            found = self._loop.log.find(queue.number, number, message_id)
-            if found is not None:
-                return self._at(queue, group, number, found[1])
+            offset = self._loop.log.find(queue.number, number, message_id)
+            if offset is not None:
+                return self._at(queue, group, number, offset)
         return {
             "id": text.upper(), "partition": None, "offset": None, "published_at_ms": None, "state": "not_found",
             "attempts": None, "deliverable": False, "reasons": [],
@@ -103,8 +103,8 @@ class Explanations:
         reasons: list[Reason] = []
         if self._loop.without_room:
             reasons.append(DiskFull())
-        asked = self._loop.counters.of(queue.number).asked.get(group)
-        waiting = self._loop.waiting_in(queue.number, group)
+        asked = self._loop.last_asked_ms(queue, group)
+        waiting = self._loop.waiting_in(queue, group)
         if group in queue.groups and not waiting and (asked is None or now_ms - asked > LATELY_MS):
             reasons.append(NoConsumer(asked))
         return reasons
@@ -157,6 +157,8 @@ def _not_due(reason: core.NotDue, now_ms: int) -> str:
 
 def _retry(reason: core.WaitingForRetry, now_ms: int) -> str:
     error = f" ({reason.error})" if reason.error else ""
+    if not reason.attempt:
+        return f"redriven from the dead letters{error}; due {_in(reason.due_at_ms, now_ms)}"
     return f"attempt {reason.attempt} failed{error}; the next one is due {_in(reason.due_at_ms, now_ms)}"
 
 
@@ -209,6 +211,22 @@ def _older(reason: core.OlderPartitions, now_ms: int) -> str:  # noqa: ARG001
     return f"its partition was added later and waits for what was in partition {names} before"
 
 
+def _window(reason: core.WindowClosed, now_ms: int) -> str:
+    return f"the queue delivers once it is left alone: {_in(reason.opens_at_ms, now_ms)}, if nothing more comes"
+
+
+def _handed_over(reason: core.HandedOver, now_ms: int) -> str:
+    giver = f"member {reason.giver}" if reason.giver else "a member that has left"
+    return (
+        f"its partition goes from {giver} to member {reason.member} when what is held is finished, at the latest "
+        f"{_in(reason.until_at_ms, now_ms)}"
+    )
+
+
+def _assigned(reason: core.Assigned, now_ms: int) -> str:  # noqa: ARG001
+    return f"its partition is assigned to member {reason.member}"
+
+
 def _lane(reason: core.LaneShareSpent, now_ms: int) -> str:  # noqa: ARG001
     lanes = ", ".join(map(str, reason.before))
     return f"lane {reason.lane} has spent its share of this round, and lane {lanes} has not"
@@ -227,6 +245,9 @@ _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.Finished: _finished,
     core.GroupNotBegun: lambda _reason, _now: "no consumer of this group has ever asked; its first lease begins it",
     core.OlderPartitions: _older,
+    core.WindowClosed: _window,
+    core.HandedOver: _handed_over,
+    core.Assigned: _assigned,
     core.KeyBlocked: _key,
     core.TenantAtCap: _cap,
     core.Behind: _behind,

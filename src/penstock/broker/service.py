@@ -16,10 +16,16 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
+from penstock.broker.alarms import Alarms
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
+from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
+from penstock.broker.members import Members, membership_of
+from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
+from penstock.broker.redrives import Redrives, described, find
+from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
     DeliveredRun,
@@ -29,20 +35,28 @@ from penstock.broker.types import (
     PublishPart,
     PublishReply,
     ReadReply,
+    ShareReply,
     Touched,
+    TransactReply,
 )
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
+from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
+from penstock.wire.readers import OffsetsReply
 
+STALE_SHOWN = 100
+"""Stale receipts that the refusal of a transaction names."""
+REDRIVE_SAMPLE = 10
+"""Letters that a dry run shows."""
 SCAN_STEP = 50
 """Pieces of the log looked through by key between two turns of the event loop."""
 
@@ -57,7 +71,14 @@ class Broker:
         """Number of bits -> that many random bits."""
         self._auto_create = auto_create
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
-        self._stats = Stats(host.loop)
+        self._alarms = Alarms(host.loop)
+        self._stats = Stats(host.loop, self._alarms)
+        self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
+        self._redrives = Redrives(host.loop, entropy)
+        self._redrives.resume()
+        self._members = Members(host.loop, entropy)
+        self._readers = Readers(host.loop)
+        self.schedules = Schedules(host.loop, self._queue_for_publish)
         self._explanations = Explanations(host.loop)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
@@ -67,35 +88,34 @@ class Broker:
     async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
         """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
+        self._check(parts)
+        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
+        runs: list[commands.PublishedRun] = await self._loop.submit(command)
+        return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
+
+    def _published(self, run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
+        return PublishedRun(
+            run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+        )
+
+    def _check(self, parts: Sequence[PublishPart]) -> None:
+        """Refuse what its queue would not take."""
         for part in parts:
             config = self._config_for_publish(part.queue)
             check_payload_sizes(part.batch, config.max_payload_bytes)
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
-        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
-        command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
-        runs: list[commands.PublishedRun] = await self._loop.submit(command)
-        return PublishReply(
-            [
-                PublishedRun(
-                    run.part,
-                    parts[run.part].queue,
-                    run.partition,
-                    run.offset,
-                    run.count,
-                    run.id,
-                    run.duplicate,
-                    run.rows,
-                )
-                for run in runs
-            ],
-            self._host.journal.durable,
-        )
 
     def _config_for_publish(self, path: QueuePath) -> QueueConfig:
         if path not in self._loop.shard.paths and self._auto_create:
             return DEFAULT
         return self._queue(path).config
+
+    def _queue_for_publish(self, path: QueuePath) -> int:
+        """The queue as a publish would find it; raises as a publish would."""
+        self._config_for_publish(path)
+        return self._number_for_publish(path)
 
     def _number_for_publish(self, path: QueuePath) -> int:
         number = self._loop.shard.paths.get(path)
@@ -116,16 +136,55 @@ class Broker:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
+        member: str = "",
+        generation: int = 0,
         ack: Sequence[str] = (),
     ) -> LeaseReply:
-        """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case."""
+        """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
+
+        A `member` of a group is given messages of its partitions only, and of those that it had in this generation.
+        """
         number = self._queue(queue).number
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
-        command = commands.Lease(number, group, max, self._entropy(64), lease_ms, consumer)
+        command = commands.Lease(
+            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation
+        )  # fmt: skip
+        leased: list[commands.LeasedRun] = []
+        try:
+            leased = await self._loop.lease(command, wait_ms)
+        except PenstockError:
+            # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
+            # the lease is told to the next one, that settles nothing.
+            if acked is None:
+                raise
+        results = claims.results(await acked) if acked is not None else []
+        runs = [run for lease in leased for run in self._delivered(queue, lease)]
+        return LeaseReply(runs, results, self._generation(number, group) if member else None)
+
+    def _generation(self, number: int, group: str) -> int:
+        queue = self._loop.shard.queues.get(number)
+        membership = membership_of(queue, group) if queue is not None else None
+        return membership.generation if membership is not None else 0
+
+    async def lease_scope(
+        self,
+        scope: str,
+        *,
+        group: str = "default",
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+        ack: Sequence[str] = (),
+    ) -> LeaseReply:
+        """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
         leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
         results = claims.results(await acked) if acked is not None else []
-        return LeaseReply([run for lease in leased for run in self._delivered(queue, lease)], results)
+        return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
     def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
         receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
@@ -167,6 +226,52 @@ class Broker:
     async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+
+    async def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> TransactReply:
+        """Ack all of these and publish all of those, or nothing. Raises StaleReceipt with the receipts that are.
+
+        The same request again, within the hour, is answered as the first time and does nothing.
+        """
+        self._check(parts)
+        claims = Claims(ack)
+        numbered: list[commands.Part] = []
+        if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
+            numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
+        done: commands.Transacted = await self._loop.submit(
+            commands.Transact(claims.claims, numbered, self._entropy(80))
+        )
+        results = claims.results(done.outcomes)
+        if done.runs is None:
+            raise _stale(results)
+        published = [self._published(run, parts) for run in done.runs]
+        return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
+
+    # -- members of groups --------------------------------------------------------------------------------------------
+
+    async def join_group(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        member: str | None = None,
+        session_ms: int = 30_000,
+        drain_ms: int = 30_000,
+    ) -> ShareReply:
+        """Become a member, which makes the group an assigned one: partitions are shared out among its members."""
+        return await self._members.join(self._queue(queue), group, member, session_ms, drain_ms)
+
+    async def heartbeat(
+        self, queue: QueuePath, *, group: str = "default", member: str, generation: int, released: Sequence[int] = ()
+    ) -> ShareReply:
+        """Stay a member, and hear what has changed. What is `released` ends there, if it was to be given up."""
+        return await self._members.heartbeat(self._queue(queue), group, member, generation, released)
+
+    async def leave_group(
+        self, queue: QueuePath, *, group: str = "default", member: str, generation: int | None = None
+    ) -> bool:
+        """False if it was not a member. What it holds may still be settled, for as long as it said when it joined."""
+        return await self._members.leave(self._queue(queue), group, member, generation)
 
     # -- messages that wait -------------------------------------------------------------------------------------------
 
@@ -214,9 +319,9 @@ class Broker:
 
     def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
         for number in range(len(queue.partitions)):
-            found = self._loop.log.find(queue.number, number, message_id)
-            if found is not None:
-                return number, found[1]
+            offset = self._loop.log.find(queue.number, number, message_id)
+            if offset is not None:
+                return number, offset
         return None
 
     async def _with_key(self, queue: Queue, key: bytes) -> list[tuple[str, tuple[int, int]]]:
@@ -248,25 +353,42 @@ class Broker:
         offset: str = "earliest",
         max: int = 100,
         wait_ms: int = 0,
+        client_id: str | None = None,
     ) -> ReadReply:
-        """Stored messages by position, whatever became of them in any group; at the end, wait for more."""
+        """Stored messages by position, whatever became of them in any group; at the end, wait for more.
+
+        Reading under a `client_id` counts as a use of what is kept under it.
+        """
         found = self._queue(queue)
         if not 0 <= partition < len(found.partitions):
             raise InvalidRequest(
                 f"queue {queue} has partitions 0 to {len(found.partitions) - 1}, not {partition}",
                 details={"field": "partition"},
             )
-        first = self._position(found, partition, offset)
-        part = found.partitions[partition]
-        if wait_ms and first >= self._stored_end(found, partition):
+        if client_id is not None:
+            await self._readers.used(found, client_id)
+        first = self._readers.position(found, partition, offset, client_id)
+        if wait_ms and first >= self._readers.stored_end(found, partition):
             await self._loop.grown(found.number, partition, wait_ms)
-        first = first if first >= part.start else part.start
-        end = self._stored_end(found, partition)
+        part = found.partitions[partition]
+        skipped = part.start - first if first < part.start else 0
+        first += skipped
+        end = self._readers.stored_end(found, partition)
         stop, _ = self._loop.log.fit(
             found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
         )
         runs = self._runs(found, partition, first, stop, part.gone)
-        return ReadReply(runs, stop if stop > first else first, end, part.start)
+        return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
+
+    async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
+        """Remember where this reader is in these partitions."""
+        return await self._readers.keep(self._queue(queue), client_id, offsets)
+
+    def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return self._readers.get(self._queue(queue), client_id)
+
+    async def forget_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return await self._readers.forget(self._queue(queue), client_id)
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
         """What the group would be given next, without giving it."""
@@ -286,7 +408,7 @@ class Broker:
                 taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
             elif found.config.retention.mode == "until_acked":
                 taken += partition.finished(first, partition.end)
-            for free, busy in RangeSet(taken).gaps(first, self._stored_end(found, number)):
+            for free, busy in RangeSet(taken).gaps(first, self._readers.stored_end(found, number)):
                 for start, stop in partition.scheduled.gaps(free, busy):
                     if max <= 0:
                         return runs
@@ -294,27 +416,6 @@ class Broker:
                     runs += ready
                     max -= sum(run.count for run in ready)
         return runs
-
-    def _position(self, queue: Queue, partition: int, text: str) -> int:
-        part = queue.partitions[partition]
-        if text == "earliest":
-            return part.start
-        if text == "latest":
-            return self._stored_end(queue, partition)
-        kind, _, value = text.rpartition(":")
-        if value.isascii() and value.isdigit() and len(value) <= 18:
-            if kind == "at":
-                at = self._loop.log.offset_at(queue.number, partition, int(value))
-                return self._stored_end(queue, partition) if at is None else at
-            if not kind:
-                return int(value)
-        raise InvalidRequest(
-            f"offset {text[:64]!r} is neither a number, 'earliest', 'latest' nor 'at:<ms>'", details={"field": "offset"}
-        )
-
-    def _stored_end(self, queue: Queue, partition: int) -> int:
-        """End of what is durable: a decided publish may still be on its way to the disk."""
-        return max(self._loop.log.ends.get((queue.number, partition), 0), queue.partitions[partition].start)
 
     def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
         runs = []
@@ -417,19 +518,84 @@ class Broker:
             self._queue(queue), group, target_drain_s=target_drain_s, min_workers=min_workers, max_workers=max_workers
         )
 
-    async def dead_letters(self, queue: QueuePath, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
-        """The dead letters of a queue, oldest first, with why they are there and what they carried (as a run each)."""
-        found = self._queue(queue)
-        places = sorted(
-            (letter.dead_at, number, offset, group, letter)
-            for number, partition in enumerate(found.partitions)
-            for (group, offset), letter in partition.dead.items()
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        page: int = 1,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of what was given up, oldest first: `dead_letters` (FoundLetter), `total`, `page`, `limit`, `next`."""
+        return await self._dead_letters.page(
+            self._queue(queue), group=group, filter=filter, page=page, limit=limit, after=after
         )
-        entries = []
-        for _, number, offset, group, letter in places[(page - 1) * limit : page * limit]:
-            for run in self._runs(found, number, offset, offset + 1, RangeSet()):
-                entries.append({"run": run, "group": found.group_names[group], **msgspec.to_builtins(letter)})
-        return {"dead_letters": entries, "total": len(places), "page": page, "limit": limit}
+
+    async def redrive(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        target: QueuePath | None = None,
+        delay_ms: int = 0,
+        priority: int | None = None,
+        rate_per_s: int = 100,
+        dry_run: bool = True,
+        redrive_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
+        found, which = self._queue(queue), parse_which(group, filter, ids)
+        elsewhere = "" if target is None or target == queue else target
+        if priority is not None and not elsewhere:
+            raise InvalidRequest(
+                "a message that becomes ready again in its own place keeps its priority; name another queue as target",
+                details={"field": "priority"},
+            )
+        if elsewhere:
+            self._config_for_publish(target)  # type: ignore[arg-type]
+        name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
+        if dry_run:
+            count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
+            return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
+        if elsewhere:
+            self._number_for_publish(target)  # type: ignore[arg-type]
+        await self._loop.submit(
+            commands.StartRedrive(
+                found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
+                elsewhere, delay_ms, priority, rate_per_s,
+            )
+        )  # fmt: skip
+        self._redrives.go_on(found.number, name)
+        return {"dry_run": False, **described(found, find(self._queue(queue), name))}
+
+    def redrives(self, queue: QueuePath, redrive_id: str | None = None) -> dict[str, Any]:
+        """Those under way and the latest that ended, newest first; or the one of this id."""
+        found = self._queue(queue)
+        chosen = [find(found, redrive_id)] if redrive_id is not None else list(reversed(found.redrives.values()))
+        return {"redrives": [described(found, redrive) for redrive in chosen]}
+
+    async def stop_redrive(self, queue: QueuePath, redrive_id: str) -> dict[str, Any]:
+        """What has moved stays moved."""
+        found = self._queue(queue)
+        await self._redrives.stop(found, redrive_id)
+        return described(found, find(self._queue(queue), redrive_id))
+
+    async def delete_dead_letters(
+        self,
+        queue: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        confirm: str | None = None,
+    ) -> dict[str, Any]:
+        return await self._dead_letters.delete(self._queue(queue), parse_which(group, filter, ids), confirm)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -450,15 +616,25 @@ class Broker:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
         self._loop.stop_waiting()
 
-    async def close(self) -> None:
+    async def close(self, *, final_snapshot: bool = True) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
-        await self._host.close()
+        self._alarms.close()
+        await self._redrives.close()
+        await self._host.close(final_snapshot=final_snapshot)
 
     def _queue(self, path: str) -> Queue:
         number = self._loop.shard.paths.get(path)
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _stale(results: list[Settled]) -> StaleReceipt:
+    stale = [result.receipt for result in results if result.status != "acked"]
+    return StaleReceipt(
+        f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",
+        details={"receipts": stale[:STALE_SHOWN]},
+    )
 
 
 def _not_found(path: str) -> PenstockError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.broker.alarms import Alarms
+from penstock.broker.members import describe, owner_of
+from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
 from penstock.runtime.loop import ShardLoop
 
 
 class Stats:
-    def __init__(self, loop: ShardLoop):
+    def __init__(self, loop: ShardLoop, alarms: Alarms):
         self._loop = loop
+        self._alarms = alarms
 
     def queue(self, queue: Queue) -> dict[str, Any]:
         partitions = [
@@ -37,7 +41,9 @@ class Stats:
             "leased": sum(group["leased"] for group in groups),
             "waiting_for_retry": sum(group["waiting_for_retry"] for group in groups),
             "dead": sum(entry["dead"] for entry in partitions),
+            "dead_letter_alarm": self._alarms.of(queue),
             "oldest_age_ms": self._oldest_age_ms(queue),
+            "window_opens_at_ms": windows.opens_at(queue, self._loop.now_ms()) if queue.config.window_ms else None,
             "totals": self._loop.counters.of(queue.number).as_dict(),
             "rates": {name: round(rate, 3) for name, rate in self._loop.counters.rates(queue.number, now_ms).items()},
             "partitions": partitions,
@@ -53,6 +59,7 @@ class Stats:
             entries.append(
                 {
                     "group": name,
+                    **describe(queue, number, now_ms),
                     **self.backlog(queue, number),
                     "busy_workers": work.busy,
                     "finished": work.finished,
@@ -61,11 +68,13 @@ class Stats:
                     "partitions": [
                         {
                             "partition": place,
+                            "owner": owner_of(queue, number, place),
+                            "lag": progress.undone(partition.end),
                             "next_offset": progress.cursor,
                             "floor": progress.floor,
                             "acked_ranges": list(progress.done)[:100],
                         }
-                        for place, (_, progress) in enumerate(parts)
+                        for place, (partition, progress) in enumerate(parts)
                     ],
                 }
             )
@@ -102,6 +111,7 @@ class Stats:
                 for progress in part.progress.values()
             ),
             "dead": sum(len(part.dead) for queue in queues for part in queue.partitions),
+            "dead_letter_alarms": self._alarms.active(),
             "waiting_consumers": self._loop.waiting,
         }
 
@@ -115,7 +125,8 @@ class Stats:
             if index is not None and first < partition.end:
                 piece = index.at(first)
                 if piece < len(index):
-                    oldest = min(oldest or index.times[piece], index.times[piece])
+                    time_ms = index.time_of(piece)
+                    oldest = time_ms if oldest is None else min(oldest, time_ms)
         return None if oldest is None else max(0, self._loop.now_ms() - oldest)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.batch import Batch
+from penstock.core.deadletters import DeadLetter
 from penstock.ids import QueuePath
 from penstock.wire.delivery import Settled
 
@@ -41,6 +42,13 @@ class PublishReply(NamedTuple):
     durable: bool
 
 
+class TransactReply(NamedTuple):
+    acked: list[str]
+    """The receipts, as they were shown."""
+    runs: list[PublishedRun]
+    durable: bool
+
+
 class DeliveredRun(msgspec.Struct, frozen=True):
     """Messages `offset` to `offset + count` of a partition, with ids that count up in the same way."""
 
@@ -60,6 +68,24 @@ class DeliveredRun(msgspec.Struct, frozen=True):
 class LeaseReply(NamedTuple):
     runs: list[DeliveredRun]
     results: list[Settled]
+    generation: int | None = None
+    """Of the group, where a member asked: if it is newer than the member's, a heartbeat tells what has changed."""
+
+
+class ShareReply(NamedTuple):
+    """What a member of a group is told about its partitions."""
+
+    member: str
+    generation: int
+    assigned: list[int]
+    """What it shall have."""
+    awaited: list[int]
+    """Of those, what somebody else still has to let go of."""
+    giving_up: list[int]
+    """What it has lost and still holds messages of."""
+    session_ms: int
+    heartbeat_ms: int
+    """How often it should be heard."""
 
 
 class ReadReply(NamedTuple):
@@ -67,6 +93,16 @@ class ReadReply(NamedTuple):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: int = 0
+    """Offsets that were asked for and are below the start: retention has removed them."""
+
+
+class FoundLetter(NamedTuple):
+    """A dead letter: the message, the group that gave it up, and why."""
+
+    run: DeliveredRun
+    group: str
+    letter: DeadLetter
 
 
 class Touched(NamedTuple):

@@ -6,21 +6,26 @@ Without I/O:
     _delivery   incoming: messages as views of frames            _leased     … under a lease
     _leases     what a consumer holds: spans, pending acks, renewal
     _terms      what a consumer asks for                         _numbers    sequence numbers
+    _members    what a member of a group knows of its partitions
     _retry      when to try again                                _http1      requests and responses
 With asyncio:
-    _pool, _carrier, _producer, _consumer, _message, _client
+    _pool, _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
 Blocking:
-    _sync_pool, _sync_carrier, _sync_consumer, _sync_message, _sync
+    _sync_pool, _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
 """
 
 from penstock.client._calls import ProducerSeq
 from penstock.client._client import Client, Queue
 from penstock.client._consumer import BatchConsumer, Consumer
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch
 from penstock.client._published import Published, PublishedMessage
+from penstock.client._schedules import Schedules
+from penstock.client._scope import Scope
 
 __all__ = [
+    "Assigned",
     "BatchConsumer",
     "Client",
     "Consumer",
@@ -31,5 +36,7 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Schedules",
+    "Scope",
     "StoredMessage",
 ]

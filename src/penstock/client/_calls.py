@@ -7,7 +7,7 @@ how they carry one; which calls exist, what they mean and which errors they rais
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -21,9 +21,10 @@ from penstock.client._frames import milliseconds, moment
 from penstock.client._http1 import Response
 from penstock.client._leased import LeasedRun
 from penstock.errors import Internal, InvalidRequest, PenstockError, RateLimited, Unavailable
-from penstock.ids import QueuePath
+from penstock.ids import QueuePath, check_client_id
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, decode_delivery
-from penstock.wire.replies import ErrorReply, PublishRunsReply, SettleReply
+from penstock.wire.readers import OffsetsReply
+from penstock.wire.replies import ErrorReply, LeftReply, PublishRunsReply, SettleReply, ShareReply
 from penstock.wire.status import STATUS, error_from_code
 
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +35,9 @@ BATCH = "application/vnd.penstock.batch"
 _encode = msgspec.json.Encoder().encode
 _decode_publish_reply = msgspec.json.Decoder(PublishRunsReply).decode
 _decode_settled = msgspec.json.Decoder(SettleReply).decode
+_decode_offsets = msgspec.json.Decoder(OffsetsReply).decode
+_decode_share = msgspec.json.Decoder(ShareReply).decode
+_decode_left = msgspec.json.Decoder(LeftReply).decode
 _decode_error = msgspec.json.Decoder(ErrorReply).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -72,6 +76,8 @@ class Leased(NamedTuple):
     runs: list[LeasedRun]
     results: list[Settled]
     """The outcome of the acks that went along."""
+    generation: int | None = None
+    """Of the group, if a member asked."""
 
 
 # -- publish ----------------------------------------------------------------------------------------------------
@@ -90,26 +96,34 @@ def _read_published(response: Response) -> PublishRunsReply:
 
 
 def lease(
-    queue: QueuePath,
+    source: str,
     *,
+    in_scope: bool = False,
     group: str,
     max: int,
     lease_ms: int,
     wait_ms: int = 0,
     consumer: str = "",
     ack: Sequence[str] = (),
+    member: str = "",
+    generation: int = 0,
 ) -> Call[Leased]:
-    body: dict[str, Any] = {"queue": queue, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
+    """From a queue, or from all queues of a scope."""
+    place = "scope" if in_scope else "queue"
+    body: dict[str, Any] = {place: source, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
     if consumer:
         body["consumer"] = consumer
     if ack:
         body["ack"] = ack
+    if member:
+        body |= {"member": member, "generation": generation}
     return Call("POST", "/v1/lease", _read_leased, _encode(body), accept=BATCH, wait_ms=wait_ms)
 
 
 def _read_leased(response: Response) -> Leased:
     meta, batches = decode_delivery(response.body, LeaseMeta)
-    return Leased([LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)], meta.results or [])
+    runs = [LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)]
+    return Leased(runs, meta.results or [], meta.generation)
 
 
 def ack(receipts: Sequence[str]) -> Call[list[Settled]]:
@@ -141,14 +155,68 @@ def _read_results(response: Response) -> list[Settled]:
     return _decode_settled(response.body).results
 
 
+# -- members of groups -------------------------------------------------------------------------------------------
+
+
+def join_group(
+    queue: QueuePath, *, group: str, member: str, session_ms: int, drain_ms: int
+) -> Call[ShareReply]:  # fmt: skip
+    body = {"queue": queue, "group": group, "member": member, "session_ms": session_ms, "drain_ms": drain_ms}
+    return Call("POST", "/v1/groups/join", _read_share, _encode(body))
+
+
+def heartbeat(
+    queue: QueuePath, *, group: str, member: str, generation: int, released: Sequence[int] = ()
+) -> Call[ShareReply]:
+    body: dict[str, Any] = {"queue": queue, "group": group, "member": member, "generation": generation}
+    if released:
+        body["released"] = released
+    return Call("POST", "/v1/groups/heartbeat", _read_share, _encode(body))
+
+
+def leave_group(queue: QueuePath, *, group: str, member: str, generation: int | None) -> Call[LeftReply]:
+    body = {"queue": queue, "group": group, "member": member, "generation": generation}
+    return Call("POST", "/v1/groups/leave", lambda response: _decode_left(response.body), _encode(body))
+
+
+def _read_share(response: Response) -> ShareReply:
+    return _decode_share(response.body)
+
+
 # -- look into the log ------------------------------------------------------------------------------------------
 
 
-def read(queue: QueuePath, *, partition: int, offset: int | str, max: int, wait_ms: int) -> Call[LogBatch]:
-    query = urlencode(
-        {"queue": queue, "partition": partition, "offset": offset, "max": max, "wait_ms": wait_ms}, safe="/:"
-    )
-    return Call("GET", f"/v1/read?{query}", _read_log, accept=BATCH, wait_ms=wait_ms)
+def read(
+    queue: QueuePath, *, partition: int, offset: int | str | None, max: int, wait_ms: int, client_id: str | None = None
+) -> Call[LogBatch]:
+    if offset is None:
+        offset = "earliest" if client_id is None else "kept"
+    values = {"queue": queue, "partition": partition, "offset": offset, "max": max, "wait_ms": wait_ms}
+    if client_id is not None:
+        values["client_id"] = check_client_id(client_id)
+    return Call("GET", f"/v1/read?{urlencode(values, safe='/:')}", _read_log, accept=BATCH, wait_ms=wait_ms)
+
+
+def offsets(queue: QueuePath, client_id: str) -> Call[dict[int, int]]:
+    return Call("GET", _offsets_of(queue, client_id), _read_offsets)
+
+
+def keep_offsets(queue: QueuePath, client_id: str, offsets: Mapping[int, int]) -> Call[dict[int, int]]:
+    named = {str(partition): offset for partition, offset in offsets.items()}
+    body = {"queue": queue, "client_id": check_client_id(client_id), "offsets": named}
+    return Call("POST", "/v1/offsets", _read_offsets, _encode(body))
+
+
+def forget_offsets(queue: QueuePath, client_id: str) -> Call[dict[int, int]]:
+    return Call("DELETE", _offsets_of(queue, client_id), _read_offsets)
+
+
+def _offsets_of(queue: QueuePath, client_id: str) -> str:
+    return f"/v1/offsets?{urlencode({'queue': queue, 'client_id': check_client_id(client_id)}, safe='/:')}"
+
+
+def _read_offsets(response: Response) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in _decode_offsets(response.body).offsets.items()}
 
 
 def follow_poll_s(wait_s: float | None, waited_s: float) -> float:
@@ -164,6 +232,7 @@ def _read_log(response: Response) -> LogBatch:
         next_offset=meta.next_offset,
         end_offset=meta.end_offset,
         start_offset=meta.start_offset,
+        skipped=meta.skipped,
     )
 
 

@@ -16,14 +16,17 @@ from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
+from penstock.client._members import Assigned
 from penstock.client._numbers import new_producer
 from penstock.client._pool import Pool
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
+from penstock.client._schedules import Schedules
+from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
-from penstock.ids import QueuePath, parse_queue
+from penstock.ids import QueuePath, parse_queue, parse_scope
 
 
 class Client:
@@ -56,6 +59,8 @@ class Client:
             connections_max=connections,
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
+        self.schedules = Schedules(self._carrier)
+        """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
         self._sessions: set[Session] = set()
@@ -66,6 +71,10 @@ class Client:
         if path not in self._lanes:
             self._lanes[path] = Lane(self._carrier, path, self._producer)
         return Queue(path, self._carrier, self._lanes[path], self._sessions)
+
+    def scope(self, name: str) -> Scope:
+        """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
+        return Scope(parse_scope(name), self._carrier, self._sessions)
 
     async def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
@@ -197,7 +206,7 @@ class Queue:
 
     def consume(
         self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled; see `Message`.
 
@@ -205,17 +214,25 @@ class Queue:
         nothing is leased before you ask for it. `lease` is how long the server waits for a consumer that died; while it
         lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
         is a name for people who look at the queue.
+
+        With `assigned` the consumer joins the group as a member: it gets a share of the partitions, keeps it as others
+        come and go, and hands over what moves; see `Assigned`, which may be given instead of True.
         """
         size = ("prefetch", prefetch)
-        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`."""
-        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        size = ("max", max)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return BatchConsumer(self._open_session(terms, low_water=-1))
 
     def _open_session(self, terms: Terms, *, low_water: int) -> Session:
@@ -226,32 +243,53 @@ class Queue:
     # -- look without leasing ---------------------------------------------------------------------------------
 
     async def read(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 100, wait: float = 0.0
-    ) -> LogBatch:
-        """Messages of the log from `offset` on (a number, "earliest", "latest" or "at:<epoch ms>"); leases nothing.
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 100, wait: float = 0.0,
+        client_id: str | None = None,
+    ) -> LogBatch:  # fmt: skip
+        """Messages of the log from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
 
-        Waits up to `wait` seconds for the first one.
+        `offset` is a number, "earliest" (the default), "latest", "at:<epoch ms>", "id:<message id>" (from that message
+        on) or "after:<message id>"; with a `client_id` also "kept", which is the default then: where `keep_offsets` or
+        `follow` left off under that name, or the earliest.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
         return await self._carrier.request(
-            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
         )
 
     async def follow(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
-    ) -> AsyncIterator[LogBatch]:
-        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never."""
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 1000, wait: float | None = None,
+        client_id: str | None = None,
+    ) -> AsyncIterator[LogBatch]:  # fmt: skip
+        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
+
+        With a `client_id` the server keeps the position: a batch counts as read when the next one is asked for, and the
+        next `follow` under this name goes on behind it. After a crash the last batch may come again.
+        """
         loop = asyncio.get_running_loop()
         since = loop.time()
         while True:
             poll_s = calls.follow_poll_s(wait, loop.time() - since)
-            batch = await self.read(partition=partition, offset=offset, max=max, wait=poll_s)
+            batch = await self.read(partition=partition, offset=offset, max=max, wait=poll_s, client_id=client_id)
             offset = batch.next_offset
             if batch:
                 yield batch
+                if client_id is not None:
+                    await self.keep_offsets(client_id, {partition: batch.next_offset})
                 since = loop.time()
             elif wait is not None and loop.time() - since >= wait:
                 return
+
+    async def offsets(self, client_id: str) -> dict[int, int]:
+        """Where the reader of this name left off: partition -> offset. Empty if nothing is kept."""
+        return await self._carrier.request(calls.offsets(self.path, client_id))
+
+    async def keep_offsets(self, client_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Keep where this reader is; partitions that are not named keep theirs. Forgotten when unused for 30 days."""
+        return await self._carrier.request(calls.keep_offsets(self.path, client_id, offsets))
+
+    async def forget_offsets(self, client_id: str) -> dict[int, int]:
+        return await self._carrier.request(calls.forget_offsets(self.path, client_id))
 
     async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
 from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._attendance import Attendance
 from penstock.client._carrier import Carrier
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
@@ -60,6 +61,8 @@ class Session:
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._settling: set[asyncio.Task[list[Settled]]] = set()
+        seat = terms.new_seat()
+        self._attendance = None if seat is None else Attendance(carrier, seat, self._drop)
         self._error: PenstockError | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -138,11 +141,16 @@ class Session:
 
     async def _fetch(self, acks: AckBatch[_Waiter] | None, wait_ms: int) -> None:
         retry = self._carrier.new_retry()
-        call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else ())
+        attendance = self._attendance
         try:
+            if attendance is not None:
+                await attendance.ensure()
+            seat = attendance.seat if attendance is not None else None
+            call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else (), seat)
             leased = await self._carrier.request(call, retry)
         except PenstockError as error:
-            self._error = error
+            if attendance is None or not await attendance.put_out(error):
+                self._error = error
             if acks is not None:
                 self._not_acked(acks, error)
         else:
@@ -155,8 +163,37 @@ class Session:
                     self.hold(run)
             if acks is not None:
                 self._acked(acks, leased.results, retry)
+            if attendance is not None:
+                # What came of partitions that were lost meanwhile goes back; what is new is heard now.
+                self._drop({run.meta.partition for run in leased.runs} - set(attendance.seat.partitions))
+                await attendance.catch_up(leased.generation)
         finally:
             self._fetching = None
+
+    # -- partitions that come and go --------------------------------------------------------------------------
+
+    def _drop(self, partitions: Collection[int]) -> None:
+        """These are no longer ours: what was not handed out goes to the next owner, without counting as an attempt."""
+        gone = [run for run in self._ready if run.leased and run.meta.partition in partitions]
+        if not gone:
+            return
+        self._ready = deque(run for run in self._ready if run not in gone)
+        self._ready_count -= sum(run.batch.count - run.next_row for run in gone)
+        for run in gone:
+            self._keeper.remove(run)
+        spans = [span for run in gone for span in run.spans()]
+        task = self._loop.create_task(self._give_back(spans), name=f"penstock release {self._terms.queue}")
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _give_back(self, spans: list[Span]) -> list[Settled]:
+        try:
+            return await self._carrier.request(
+                calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+            )
+        except PenstockError as error:
+            log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
+            return []
 
     # -- acks -------------------------------------------------------------------------------------------------
 
@@ -175,7 +212,8 @@ class Session:
         Not the first one: who takes one batch and leaves shall not have leased another.
         """
         room = self._ready_count <= max(self._low_water, 0)
-        return room and self._handed_out > 1 and self._fetching is None and self._closing is None
+        seated = self._attendance is None or self._attendance.seat.joined
+        return room and seated and self._handed_out > 1 and self._fetching is None and self._closing is None
 
     def ack_soon(self, spans: Sequence[Span]) -> None:
         self._acks.add(spans, None)
@@ -311,6 +349,8 @@ class Session:
         for handle in (self._renewal, self._linger, self._renewing):
             if handle is not None:
                 handle.cancel()
+        if self._attendance is not None:
+            self._attendance.stop()
 
     def _start_closing(self) -> None:
         if self._closing is None:
@@ -333,15 +373,12 @@ class Session:
         self._ready_count = 0
         self._flush()
         if spans:
-            try:
-                await self._carrier.request(
-                    calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
-                )
-            except PenstockError as error:
-                log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
+            await self._give_back(spans)
         under_way = {task for task in (self._flushing, *self._settling) if task is not None}
         if under_way:
             await asyncio.wait(under_way)
+        if self._attendance is not None:
+            await self._attendance.leave()
         self._on_closed(self)
 
 

@@ -199,9 +199,11 @@ class Messages(Sequence[M], Generic[M]):
 class LogBatch(Messages[StoredMessage]):
     """What a read answered: messages in log order, and where to read on. Empty if there was nothing yet."""
 
-    __slots__ = ("end_offset", "next_offset", "start_offset")
+    __slots__ = ("end_offset", "next_offset", "skipped", "start_offset")
 
-    def __init__(self, runs: list[DeliveredRun], *, next_offset: int, end_offset: int, start_offset: int):
+    def __init__(
+        self, runs: list[DeliveredRun], *, next_offset: int, end_offset: int, start_offset: int, skipped: int = 0
+    ):
         super().__init__(runs)
         self.next_offset = next_offset
         """Pass it as `offset` to continue."""
@@ -209,6 +211,8 @@ class LogBatch(Messages[StoredMessage]):
         """Where the next published message will go."""
         self.start_offset = start_offset
         """The oldest message that is still there."""
+        self.skipped = skipped
+        """How many offsets were asked for that retention has removed."""
 
     def _message(self, run: DeliveredRun, row: int) -> StoredMessage:
         return StoredMessage(run, row)

@@ -19,15 +19,18 @@ from penstock.client import _calls as calls
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
 from penstock.client._http1 import Origin
+from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_pool import Pool
+from penstock.client._sync_schedules import Schedules
+from penstock.client._sync_scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
-from penstock.ids import QueuePath, parse_queue
+from penstock.ids import QueuePath, parse_queue, parse_scope
 from penstock.wire.replies import PublishRunsReply
 
 
@@ -51,6 +54,8 @@ class Client:
             Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
+        self.schedules = Schedules(self._carrier)
+        """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lock = threading.Lock()
         self._sequencers: dict[QueuePath, Sequencer] = {}
@@ -62,6 +67,10 @@ class Client:
         with self._lock:
             sequencer = self._sequencers.setdefault(path, Sequencer(self._producer))
         return Queue(path, self._carrier, sequencer, self._sessions)
+
+    def scope(self, name: str) -> Scope:
+        """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
+        return Scope(parse_scope(name), self._carrier, self._sessions)
 
     def create_queue(self, name: str, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
@@ -188,23 +197,29 @@ class Queue:
 
     def consume(
         self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled: `with message:` acks or nacks it.
 
         Up to `prefetch` messages are taken at once. While the consumer lives their leases are renewed. With `wait` the
-        iteration ends when nothing came for that many seconds.
+        iteration ends when nothing came for that many seconds. With `assigned` the consumer joins the group as a
+        member with a share of the partitions; hooks are called by the thread that hears of a change.
         """
         size = ("prefetch", prefetch)
-        terms = make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return Consumer(self._open_session(terms))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
-        consumer: str = "",
+        consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume."""
-        terms = make_terms(self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer)
+        size = ("max", max)
+        terms = make_terms(
+            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, assigned=assigned
+        )
         return BatchConsumer(self._open_session(terms))
 
     def _open_session(self, terms: Terms) -> Session:
@@ -215,31 +230,52 @@ class Queue:
     # -- look without leasing ---------------------------------------------------------------------------------
 
     def read(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 100, wait: float = 0.0
-    ) -> LogBatch:
-        """Messages of the log from `offset` on (a number, "earliest", "latest" or "at:<epoch ms>"); leases nothing.
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 100, wait: float = 0.0,
+        client_id: str | None = None,
+    ) -> LogBatch:  # fmt: skip
+        """Messages of the log from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
 
-        Waits up to `wait` seconds for the first one.
+        `offset` is a number, "earliest" (the default), "latest", "at:<epoch ms>", "id:<message id>" (from that message
+        on) or "after:<message id>"; with a `client_id` also "kept", which is the default then: where `keep_offsets` or
+        `follow` left off under that name, or the earliest.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
         return self._carrier.request(
-            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
         )
 
     def follow(
-        self, *, partition: int = 0, offset: int | str = "earliest", max: int = 1000, wait: float | None = None
-    ) -> Iterator[LogBatch]:
-        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never."""
+        self, *, partition: int = 0, offset: int | str | None = None, max: int = 1000, wait: float | None = None,
+        client_id: str | None = None,
+    ) -> Iterator[LogBatch]:  # fmt: skip
+        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
+
+        With a `client_id` the server keeps the position: a batch counts as read when the next one is asked for, and the
+        next `follow` under this name goes on behind it. After a crash the last batch may come again.
+        """
         since = time.monotonic()
         while True:
             poll_s = calls.follow_poll_s(wait, time.monotonic() - since)
-            batch = self.read(partition=partition, offset=offset, max=max, wait=poll_s)
+            batch = self.read(partition=partition, offset=offset, max=max, wait=poll_s, client_id=client_id)
             offset = batch.next_offset
             if batch:
                 yield batch
+                if client_id is not None:
+                    self.keep_offsets(client_id, {partition: batch.next_offset})
                 since = time.monotonic()
             elif wait is not None and time.monotonic() - since >= wait:
                 return
+
+    def offsets(self, client_id: str) -> dict[int, int]:
+        """Where the reader of this name left off: partition -> offset. Empty if nothing is kept."""
+        return self._carrier.request(calls.offsets(self.path, client_id))
+
+    def keep_offsets(self, client_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Keep where this reader is; partitions that are not named keep theirs. Forgotten when unused for 30 days."""
+        return self._carrier.request(calls.keep_offsets(self.path, client_id, offsets))
+
+    def forget_offsets(self, client_id: str) -> dict[int, int]:
+        return self._carrier.request(calls.forget_offsets(self.path, client_id))
 
     def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""

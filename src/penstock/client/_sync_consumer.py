@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -22,6 +22,7 @@ from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
+from penstock.client._sync_attendance import Attendance
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
@@ -34,7 +35,7 @@ log = logging.getLogger("penstock.client")
 class Session:
     """Everything that one consumer holds.
 
-    `_lock` guards the pending acks, the keeper and the times of the helper; it is never held during a call.
+    `_lock` guards the buffer, the pending acks, the keeper and the times of the helper; it is never held during a call.
     `_fetch_lock` lets one thread at a time ask for messages.
     """
 
@@ -54,6 +55,8 @@ class Session:
         self._helper: threading.Thread | None = None
         self._helper_until = 0.0
         """When the helper looks around next; it need not be woken for anything that is due later."""
+        seat = terms.new_seat()
+        self._attendance = None if seat is None else Attendance(carrier, seat, self._drop)
         self._error: PenstockError | None = None
         self._closed = False
         self._stopped = False
@@ -64,13 +67,16 @@ class Session:
         """The next message, or None if none came for as long as the terms allow."""
         self._move_on()
         while self._ready or self._fill():
-            run = self._ready[0]
-            row = run.next_row
-            run.next_row += 1
-            self._ready_count -= 1
-            if run.next_row == run.batch.count:
-                self._ready.popleft()
-                self.let_go(run)
+            with self._lock:
+                if not self._ready:
+                    continue  # its partition has moved on just now
+                run = self._ready[0]
+                row = run.next_row
+                run.next_row += 1
+                self._ready_count -= 1
+                if run.next_row == run.batch.count:
+                    self._ready.popleft()
+                    self._keeper.remove(run)
             if row not in run.lost_rows:
                 message = Message(run, row, self)
                 self._hand_out(message)
@@ -81,16 +87,22 @@ class Session:
         """All that the buffer has, or None if nothing came for as long as the terms allow."""
         self._move_on()
         while self._ready or self._fill():
-            runs = list(self._ready)
-            self._ready.clear()
-            self._ready_count = 0
-            for run in runs:
-                self.let_go(run)
+            runs = self._empty()
             if runs := [run for run in runs if not run.lost_rows]:
                 batch = MessageBatch(runs, self)
                 self._hand_out(batch)
                 return batch
         return None
+
+    def _empty(self) -> list[LeasedRun]:
+        """All that the buffer has."""
+        with self._lock:
+            runs = list(self._ready)
+            self._ready.clear()
+            self._ready_count = 0
+            for run in runs:
+                self._keeper.remove(run)
+        return runs
 
     def _hand_out(self, current: Message | MessageBatch) -> None:
         self._current = current
@@ -126,22 +138,55 @@ class Session:
 
         A call that carries acks does not wait at the server: they are answered within one round trip.
         """
+        if self._attendance is not None:
+            self._attend(self._attendance)
         with self._soon(spans) as acks:
             retry = self._carrier.new_retry()
             wait_ms = 0 if acks.receipts else round(wait_s * 1000)
-            call = self._terms.lease(self._ready_count, wait_ms, acks.receipts)
-            leased = self._carrier.request(call, retry)
+            seat = self._attendance.seat if self._attendance is not None else None
+            call = self._terms.lease(self._ready_count, wait_ms, acks.receipts, seat)
+            try:
+                leased = self._carrier.request(call, retry)
+            except PenstockError as error:
+                # A call that carries acks is not refused for the sake of its lease.
+                if acks.receipts or self._attendance is None or not self._attendance.put_out(error):
+                    raise
+                return []
             acks.lost = lost_in(leased.results, retry)
         renew_at = self._keeper.renew_at(time.monotonic())
-        for run in leased.runs:
-            run.renew_at = renew_at
-            self._ready.append(run)
-            self._ready_count += run.batch.count
-            if run.leased:
-                self.hold(run)
+        with self._lock:
+            for run in leased.runs:
+                run.renew_at = renew_at
+                self._ready.append(run)
+                self._ready_count += run.batch.count
+                if run.leased:
+                    self.hold(run)
         if self._closed:
-            self._give_back()
+            self._give_back(self._empty())
+        elif self._attendance is not None:
+            # What came of partitions that were lost meanwhile goes back; what is new is heard now.
+            self._drop({run.meta.partition for run in leased.runs} - set(self._attendance.seat.partitions))
+            self._attendance.catch_up(leased.generation)
         return acks.lost
+
+    # -- partitions that come and go --------------------------------------------------------------------------
+
+    def _attend(self, attendance: Attendance) -> None:
+        """Be a member, with the helper to stay one."""
+        attendance.ensure()
+        if attendance.beat_at is not None:
+            with self._lock:
+                self._wake_helper(attendance.beat_at)
+
+    def _drop(self, partitions: Collection[int]) -> None:
+        """These are no longer ours: what was not handed out goes to the next owner, without counting as an attempt."""
+        with self._lock:
+            gone = [run for run in self._ready if run.leased and run.meta.partition in partitions]
+            self._ready = deque(run for run in self._ready if run not in gone)
+            self._ready_count -= sum(run.batch.count - run.next_row for run in gone)
+            for run in gone:
+                self._keeper.remove(run)
+        self._give_back(gone)
 
     # -- acks -------------------------------------------------------------------------------------------------
 
@@ -149,7 +194,8 @@ class Session:
         """Returns when the ack is durable; raises StaleReceipt for messages that were no longer leased."""
         # With an empty buffer the same round trip can bring the next messages, unless another thread is at it. Not the
         # first one: who takes one batch and leaves shall not have leased another.
-        more = self._handed_out > 1 and not self._ready and not self._closed
+        seated = self._attendance is None or self._attendance.seat.joined
+        more = seated and self._handed_out > 1 and not self._ready and not self._closed
         if more and self._fetch_lock.acquire(blocking=False):
             try:
                 lost = self._fetch(spans, 0.0)
@@ -253,7 +299,8 @@ class Session:
             with self._lock:
                 now = time.monotonic()
                 renew_at = self._keeper.next_at()
-                times = [at for at in (self._flush_at, renew_at) if at is not None]
+                beat_at = self._attendance.beat_at if self._attendance is not None and not self._closed else None
+                times = [at for at in (self._flush_at, renew_at, beat_at) if at is not None]
                 if self._stopped or (self._closed and not times):
                     self._helper = None
                     return
@@ -264,10 +311,13 @@ class Session:
                 flush = self._flush_at is not None and self._flush_at <= now
                 renew = renew_at is not None and renew_at <= now
                 holders, spans = self._keeper.due(now) if renew else ([], [])
+                beat = beat_at is not None and beat_at <= now
             if flush:
                 self._flush_quietly()
             if spans:
                 self._renew(holders, spans, now)
+            if beat and self._attendance is not None:
+                self._attendance.beat_quietly()
 
     def _flush_quietly(self) -> None:
         try:
@@ -301,11 +351,13 @@ class Session:
                 return
             self._closed = True
         self._move_on()
-        self._give_back()
+        self._give_back(self._empty())
         try:
             self._flush()
         except PenstockError as error:
             log.warning("%s: ack failed: %s", self._terms.queue, error)
+        if self._attendance is not None:
+            self._attendance.leave()
         with self._lock:
             self._lock.notify()
         self._on_closed(self)
@@ -316,12 +368,7 @@ class Session:
             self._stopped = True
             self._lock.notify()
 
-    def _give_back(self) -> None:
-        runs = list(self._ready)
-        self._ready.clear()
-        self._ready_count = 0
-        for run in runs:
-            self.let_go(run)
+    def _give_back(self, runs: Sequence[LeasedRun]) -> None:
         if spans := [span for run in runs for span in run.spans()]:
             try:
                 self._carrier.request(

@@ -9,6 +9,7 @@ from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._frames import milliseconds
 from penstock.client._leases import Span, stale_spans
+from penstock.client._members import Assigned, Seat
 from penstock.client._retry import Retry
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, check_group
@@ -25,7 +26,8 @@ assert POLL_S * 1000 <= limits.WAIT_MS_MAX
 
 
 class Terms(NamedTuple):
-    queue: QueuePath
+    queue: str
+    """Or the scope."""
     group: str
     size: int
     """Most messages to hold unhandled."""
@@ -33,17 +35,26 @@ class Terms(NamedTuple):
     wait_s: float | None
     """End after this long without a message; None: never."""
     consumer: str
+    in_scope: bool = False
+    assigned: Assigned | None = None
+    """How to be a member of the group; None: its partitions are not assigned."""
 
-    def lease(self, held: int, wait_ms: int, ack: Sequence[str]) -> calls.Call[calls.Leased]:
+    def new_seat(self) -> Seat | None:
+        return None if self.assigned is None else Seat(QueuePath(self.queue), self.group, self.assigned)
+
+    def lease(self, held: int, wait_ms: int, ack: Sequence[str], seat: Seat | None = None) -> calls.Call[calls.Leased]:
         """The call for more, with `held` messages still at hand."""
         return calls.lease(
             self.queue,
+            in_scope=self.in_scope,
             group=self.group,
             max=self.size - held,
             lease_ms=self.lease_ms,
             wait_ms=wait_ms,
             consumer=self.consumer,
             ack=ack,
+            member=seat.member if seat is not None else "",
+            generation=seat.generation if seat is not None else 0,
         )
 
     def poll_s(self, waited_s: float = 0.0) -> float:
@@ -55,7 +66,15 @@ class Terms(NamedTuple):
 
 
 def make_terms(
-    queue: QueuePath, *, group: str, size: tuple[str, int], lease: float, wait: float | None, consumer: str
+    queue: str,
+    *,
+    group: str,
+    size: tuple[str, int],
+    lease: float,
+    wait: float | None,
+    consumer: str,
+    in_scope: bool = False,
+    assigned: bool | Assigned = False,
 ) -> Terms:
     """`size` comes with the name that the caller knows it by. Raises InvalidRequest for what no server would take."""
     name, most = size
@@ -68,7 +87,10 @@ def make_terms(
     if wait is not None:
         milliseconds("wait", wait, limits.DELAY_MS_MAX)
     lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
-    return Terms(queue, check_group(group), most, lease_ms, wait, consumer)
+    membership = (Assigned() if assigned else None) if isinstance(assigned, bool) else assigned
+    terms = Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope, membership)
+    terms.new_seat()  # raises for what it could not be a member with
+    return terms
 
 
 def receipts_of(spans: Sequence[Span]) -> list[str]:

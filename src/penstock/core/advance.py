@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from heapq import heappop
 
+from penstock.core import windows
+from penstock.core.agenda import Read, unread
+from penstock.core.rebalancing import advance_group
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
 
 
-def advance(shard: Shard, now_ms: int) -> set[int]:
+def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
     """Bring the caches up to `now_ms`; returns the queues in which something may have become ready.
+
+    `read` gets back what of the agendas was written away and is needed now, or soon.
 
     Afterwards nothing is due at or before `now_ms`, unless `shard.needs_tick()`: then a tick must be decided.
     """
@@ -23,17 +28,26 @@ def advance(shard: Shard, now_ms: int) -> set[int]:
         _, queue, partition_number, group = heappop(shard.timers)
         if queue not in shard.queues or partition_number >= len(shard.queues[queue].partitions):
             continue
+        if partition_number < 0:
+            advance_group(shard, queue, group, now_ms)
+            woken.add(queue)
+            continue
         partition = shard.queues[queue].partitions[partition_number]
-        woken.add(queue)
         if group < 0:
-            _advance_partition(partition, now_ms)
+            if _advance_partition(partition, now_ms, read):
+                woken.add(queue)
             if partition.overdue:
                 shard.overdue_partitions[queue, partition_number] = None
             partition.armed = NEVER_MS
             upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
+            if partition.window is not None or shard.queues[queue].config.window_ms:
+                woken.add(queue)
+                opening = windows.opens_at(shard.queues[queue], now_ms)
+                upcoming += [] if opening is None else [opening]
             if upcoming:
                 shard.arm(min(upcoming), queue, partition_number)
         elif group in partition.progress:
+            woken.add(queue)
             progress = partition.progress[group]
             _advance_retries(progress, now_ms)
             progress.armed = NEVER_MS
@@ -45,11 +59,18 @@ def advance(shard: Shard, now_ms: int) -> set[int]:
         if lease is not None and any(run.deadline <= now_ms for run in lease.held):
             shard.overdue.append(lease_id)
             woken.add(lease.queue)
+    while shard.alarms and shard.alarms[0][0] <= now_ms:
+        due, name = heappop(shard.alarms)
+        schedule = shard.schedules.get(name)
+        if schedule is not None and not schedule.paused and schedule.next is not None and schedule.wakes_at() == due:
+            shard.due_schedules[name] = None
     return woken
 
 
-def _advance_partition(partition: Partition, now_ms: int) -> None:
-    for due, first, count in partition.schedule.take_due(now_ms):
+def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:
+    """True if a delay was over."""
+    came_due = partition.schedule.take_due(now_ms, read)
+    for due, first, count in came_due:
         stop = first + count
         if not partition.moved and partition.scheduled.covers(first, stop):
             _promote(partition, first, stop)
@@ -58,8 +79,9 @@ def _advance_partition(partition: Partition, now_ms: int) -> None:
             if partition.moved.get(offset, due) == due:
                 partition.moved.pop(offset, None)
                 _promote(partition, offset, offset + 1)
-    for _, first, count in partition.expiries.take_due(now_ms):
+    for _, first, count in partition.expiries.take_due(now_ms, read):
         partition.overdue.append((first, first + count))
+    return bool(came_due)
 
 
 def _promote(partition: Partition, first: int, stop: int) -> None:

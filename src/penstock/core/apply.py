@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
+from itertools import takewhile
 from typing import Any
+
+import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import records
+from penstock.core import readers, rebalancing, records, redriven, schedules, windows
+from penstock.core.bits import OffsetBits
+from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.dispatch import open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
 from penstock.core.traits import Traits
 
 
@@ -38,6 +43,7 @@ def _opened(shard: Shard, record: records.Opened) -> None:
             # Never sooner than promised: the last extension's duration may have been meant for other messages.
             run.deadline = max(run.deadline, deadline)
         heappush(shard.deadlines, (deadline, lease.id))
+    rebalancing.start_over(shard, record.at)
 
 
 def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
@@ -59,6 +65,8 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         _grow(queue)
     if before.indexed or queue.config.indexed:
         _change_order(shard, queue)
+    if before.window_ms or record.config.window_ms:
+        windows.configured(shard, queue, before, record.at)
 
 
 def _grow(queue: Queue) -> None:
@@ -67,6 +75,8 @@ def _grow(queue: Queue) -> None:
         partition = Partition(queue.config)
         partition.progress = {group: Progress(0) for group in queue.group_names}
         queue.partitions.append(partition)
+    for membership in queue.memberships.values():
+        membership.grow(len(queue.partitions))
 
 
 def _change_order(shard: Shard, queue: Queue) -> None:
@@ -123,14 +133,15 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
 
 def _skip_scheduled(partition: Partition, progress: Progress, at_ms: int) -> None:
     """The cursor of a new group passes over what is scheduled, as those of the others do."""
+    # On a replay nobody has moved the schedule along: what came due before the group began is not delayed for it.
+    due_before = OffsetBits()
+    for due, first, stop in partition.schedule.due_by(at_ms):
+        for inside, after in partition.scheduled_in(due, first, stop):
+            due_before.add(inside, after)
     # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
-    for offset in sorted(
-        offset
-        for due, first, count in partition.schedule
-        for offset in range(first, first + count)
-        if due > at_ms and partition.is_scheduled(offset, due)
-    ):
-        progress.skip.add(offset, offset + 1)
+    for first, stop in partition.scheduled.stretches(progress.floor, partition.end):
+        for inside, after in due_before.gaps(first, stop):
+            progress.skip.add(inside, after)
 
 
 def _trimmed(shard: Shard, record: records.Trimmed) -> None:
@@ -141,11 +152,14 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     if partition.moved:
         forget(partition.moved, before, partition.start)
     for progress in partition.progress.values():
-        for first, stop in list(progress.leased.gaps(progress.floor, record.start)):
-            progress.mark_done(first, stop)
+        # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished.
+        for first, stop in list(progress.leased.gaps(max(progress.floor, before), record.start)):
+            for inside, after in partition.timeless.gaps(first, stop):
+                progress.mark_done(inside, after)
+    partition.timeless.remove_below(partition.start)
     # What somebody holds keeps its budget and its traits until it is finished.
     wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
-    partition.traits.drop_below(wanted)
+    _drop_traits(partition, wanted)
     if partition.max_retries:
         forget(partition.max_retries, 0, wanted)
 
@@ -168,6 +182,8 @@ def _published(shard: Shard, record: records.Published) -> None:
         _note_expiries(shard, queue, record)
     if config.indexed:
         _put_in_order(partition, record)
+    if config.window_ms:
+        windows.note_published(shard, queue, partition, first, record.at)
     if columns & layout.MAX_RETRIES:
         for row, budget in enumerate(batch.integers(layout.MAX_RETRIES)):
             if budget >= 0:
@@ -186,6 +202,15 @@ def _published(shard: Shard, record: records.Published) -> None:
         queue.dedup.forget_before(record.at - limits.DEDUP_WINDOW_MS)
 
 
+def _transacted(shard: Shard, record: records.Transacted) -> None:
+    known = shard.transactions
+    known[record.key] = record
+    while len(known) > limits.TRANSACTIONS_KEPT:
+        del known[next(iter(known))]
+    for key in list(takewhile(lambda key: known[key].at < record.at - limits.TRANSACTION_WINDOW_MS, known)):
+        del known[key]
+
+
 def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
     """Put the delayed messages of a run on the schedule, as one entry per stretch that is due together."""
     batch, at = record.batch, record.at
@@ -200,10 +225,10 @@ def _schedule(shard: Shard, queue: Queue, record: records.Published) -> None:
         if due > at:
             partition.schedule.add(due, first, stop - first, at)
             partition.scheduled.add(first, stop)
-            shard.arm(due, record.queue, record.partition)
             for progress in partition.progress.values():
                 if not queue.config.indexed:
                     progress.skip.add(first, stop)
+    shard.arm_agenda(partition.schedule, record.queue, record.partition)
 
 
 def _put_in_order(partition: Partition, record: records.Published) -> None:
@@ -222,10 +247,11 @@ def _note_expiries(shard: Shard, queue: Queue, record: records.Published) -> Non
     ttls = [queue.config.ttl_ms or 0] * batch.count
     if batch.has(layout.TTL_MS):
         ttls = [own or general for own, general in zip(batch.integers(layout.TTL_MS), ttls, strict=True)]
+    expiries = queue.partitions[record.partition].expiries
     for ttl, first, stop in _stretches(ttls, record.offset):
         if ttl:
-            queue.partitions[record.partition].expiries.add(at + ttl, first, stop - first, at)
-            shard.arm(at + ttl, record.queue, record.partition)
+            expiries.add(at + ttl, first, stop - first, at)
+    shard.arm_agenda(expiries, record.queue, record.partition)
 
 
 def _stretches(values: list[int], first: int) -> list[tuple[int, int, int]]:
@@ -263,6 +289,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
             held.append(Held(first, stop, attempt, deadline))
             if progress.desk is not None:
                 progress.desk.leased(first, stop)
+    if queue.config.window_ms:
+        windows.note_leased(shard, queue, record)
     if record.settled:
         _move_start(queue, partition)
         return
@@ -306,9 +334,13 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                 before = progress.retries.get(offset)
                 progress.retries[offset] = Retry(
                     run.attempt, record.due, before.first_at if before else lease.at, lease.at, record.error,
-                    lease.consumer,
+                    lease.consumer, before.budget if before else -1, before.redriven if before else 0,
                 )  # fmt: skip
-                heappush(progress.waiting, (record.due, offset))
+                if record.due <= record.at:
+                    # At once means before anything that is asked for at the same moment.
+                    heappush(progress.ready, offset)
+                else:
+                    heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -332,10 +364,13 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
                 for offset in range(run.first, run.stop):
                     before = progress.retries.get(offset)
                     key = partition.traits.key[offset] if parks and partition.traits.key is not None else 0
-                    partition.dead[record.group, offset] = DeadLetter(
+                    letter = DeadLetter(
                         run.attempt, before.first_at if before else lease.at, lease.at, record.at, lease.consumer,
-                        record.reason, record.error or (before.error if before else ""), key,
+                        record.reason, record.error or (before.error if before else ""),
+                        partition.max_retries.get(offset, before.budget if before else -1),
+                        before.redriven if before else 0, key,
                     )  # fmt: skip
+                    partition.dead.put(record.group, offset, letter)
                     if key and progress.desk is not None:
                         progress.desk.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
@@ -382,14 +417,20 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
             for group, progress in partition.progress.items():
                 retry = progress.retries.get(offset)
                 if retry is not None:
-                    retry.due = record.due
+                    # Replaced, not changed: a snapshot that is being written may have the old one.
+                    progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
                 elif progress.desk is not None:
                     progress.desk.leave(offset, offset + 1)
                 elif offset >= progress.cursor:
                     progress.skip.add(offset, offset + 1)
-    shard.arm(record.due, record.queue, record.partition)
+    shard.arm_agenda(partition.schedule, record.queue, record.partition)
+
+
+def _drop_traits(partition: Partition, below: int) -> None:
+    """What was given up may be redriven, and takes its place in the order again."""
+    partition.traits.drop_below(min([below, *partition.dead.offsets()]) if partition.dead else below)
 
 
 def _move_start(queue: Queue, partition: Partition) -> None:
@@ -401,7 +442,8 @@ def _move_start(queue: Queue, partition: Partition) -> None:
                 forget(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
-            partition.traits.drop_below(start)
+            _drop_traits(partition, start)
+            partition.timeless.remove_below(start)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -410,8 +452,12 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.QueueDeleted: _queue_deleted,
     records.QueuePurged: _queue_purged,
     records.GroupCreated: _group_created,
+    records.MemberJoined: rebalancing.apply_joined,
+    records.MembersLeft: rebalancing.apply_left,
+    records.HandedOver: rebalancing.apply_handed_over,
     records.Trimmed: _trimmed,
     records.Published: _published,
+    records.Transacted: _transacted,
     records.Leased: _leased,
     records.Extended: _extended,
     records.Acked: _acked,
@@ -421,5 +467,15 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Expired: _ended,
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
+    records.OffsetsKept: readers.apply_kept,
+    records.ScheduleSet: schedules.apply_set,
+    records.SchedulePaused: schedules.apply_paused,
+    records.ScheduleRemoved: schedules.apply_removed,
+    records.ScheduleFired: schedules.apply_fired,
+    records.ScheduleRefused: schedules.apply_refused,
+    records.DeadLettersRemoved: redriven.dead_letters_removed,
+    records.RedriveStarted: redriven.redrive_started,
+    records.Redriven: redriven.redriven,
+    records.RedriveEnded: redriven.redrive_ended,
 }
 assert set(_APPLY) == set(records.KINDS)

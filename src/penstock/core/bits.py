@@ -6,6 +6,7 @@ on a page is a few big-integer instructions.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 _SHIFT = 10
@@ -76,6 +77,40 @@ class OffsetBits:
         before = self._pages.get(low, 0) & ((1 << (first & _MASK)) - 1)
         after = self._pages.get(high, 0) & ((1 << (stop & _MASK)) - 1)
         return whole - before.bit_count() + after.bit_count()
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The stretches of `[first, stop)` that are members, ascending."""
+        begin = first
+        for gap_first, gap_stop in self.gaps(first, stop):
+            if begin < gap_first:
+                yield begin, gap_first
+            begin = gap_stop
+        if begin < stop:
+            yield begin, stop
+
+    def copy(self) -> OffsetBits:
+        twin = OffsetBits()
+        twin._pages, twin.count = self._pages.copy(), self.count
+        return twin
+
+    def dump(self) -> tuple[bytes, bytes]:
+        """Page numbers as int64, and the bits of each page: little-endian both."""
+        numbers = array("q", self._pages)
+        return numbers.tobytes(), b"".join([bits.to_bytes(_SIZE // 8, "little") for bits in self._pages.values()])
+
+    @classmethod
+    def load(cls, numbers: bytes, pages: bytes) -> OffsetBits:
+        bits = cls()
+        keys = array("q")
+        keys.frombytes(numbers)
+        size = _SIZE // 8
+        if len(pages) != size * len(keys):
+            raise ValueError(f"{len(keys)} pages of bits take {size * len(keys)} bytes, not {len(pages)}")
+        for at, page in enumerate(keys):
+            value = int.from_bytes(pages[at * size : (at + 1) * size], "little")
+            bits._pages[page] = value
+            bits.count += value.bit_count()
+        return bits
 
     def covers(self, first: int, stop: int) -> bool:
         return all(self._pages.get(page, 0) & mask == mask for page, mask in _masks(first, stop))

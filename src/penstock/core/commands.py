@@ -5,12 +5,13 @@ Whatever the machine may not invent comes with the command: `nonce` and `entropy
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
+from penstock.core.records import ScheduleSpec
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -78,6 +79,20 @@ class Lease(NamedTuple):
     nonce: int
     lease_ms: int | None = None
     consumer: str = ""
+    member: str = ""
+    generation: int = 0
+    """The generation of the group that the member goes by."""
+
+
+class LeaseScope(NamedTuple):
+    """From the queues of a scope, `namespace` or `namespace/task`: as many leases as it takes."""
+
+    scope: str
+    group: str
+    max: int
+    nonce: int
+    lease_ms: int | None = None
+    consumer: str = ""
 
 
 class LeasedRun(msgspec.Struct, frozen=True):
@@ -90,6 +105,8 @@ class LeasedRun(msgspec.Struct, frozen=True):
     nonce: int
     deadline: int
     settled: bool
+    path: str = ""
+    """Of the queue, where the caller did not name it."""
 
 
 class Claim(NamedTuple):
@@ -136,6 +153,52 @@ class Extend(NamedTuple):
     lease_ms: int
 
 
+# -- members of groups ------------------------------------------------------------------------------------------
+
+
+class Join(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    session_ms: int
+    drain_ms: int
+
+
+class Heartbeat(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int
+    released: list[int]
+    """Partitions that it was told to give up and is done with, whatever it still holds there."""
+
+
+class Leave(NamedTuple):
+    queue: int
+    group: str
+    member: str
+    generation: int | None = None
+    """None: whoever bears the name now."""
+
+
+# -- both at once -----------------------------------------------------------------------------------------------
+
+
+class Transact(NamedTuple):
+    """All the claims are acked and all the parts published, or nothing happens."""
+
+    claims: list[Claim]
+    parts: list[Part]
+    entropy: int
+
+
+class Transacted(NamedTuple):
+    outcomes: list[list[Outcome]]
+    """As of an ack."""
+    runs: list[PublishedRun] | None
+    """None: some of the claims are stale, and nothing happened."""
+
+
 # -- messages that wait -----------------------------------------------------------------------------------------
 
 
@@ -151,6 +214,98 @@ class Reschedule(NamedTuple):
     due: int
 
 
+# -- readers ----------------------------------------------------------------------------------------------------
+
+
+class KeepOffsets(NamedTuple):
+    """Remember where a reader is; without offsets, only that it is still there."""
+
+    queue: int
+    client: str
+    offsets: dict[int, int]
+
+
+class ForgetOffsets(NamedTuple):
+    queue: int
+    client: str
+
+
+# -- schedules --------------------------------------------------------------------------------------------------
+
+
+class SetSchedule(NamedTuple):
+    """Create the schedule or change it."""
+
+    name: str
+    spec: ScheduleSpec
+
+
+class PauseSchedule(NamedTuple):
+    """Stop firing, or go on with it."""
+
+    name: str
+    paused: bool
+
+
+class RemoveSchedule(NamedTuple):
+    name: str
+
+
+# -- messages that were given up --------------------------------------------------------------------------------
+
+
+class Letter(NamedTuple):
+    """One dead letter, as it was looked at: `dead_at` tells it from one of the same message that died anew."""
+
+    partition: int
+    group: int
+    offset: int
+    dead_at: int
+
+
+class StartRedrive(NamedTuple):
+    """Note down a redrive, so that it goes on after a restart. Answers with the one of that id, new or not."""
+
+    queue: int
+    redrive: str
+    group: str = ""
+    filter: str | None = None
+    ids: list[bytes] = []
+    target: str = ""
+    delay_ms: int = 0
+    priority: int | None = None
+    rate_per_s: int = 0
+
+
+class RedriveLetters(NamedTuple):
+    """One step of a redrive. With `target` row *i* of its batch is a copy of letter *i*; otherwise they go back."""
+
+    queue: int
+    redrive: str
+    letters: list[Letter]
+    target: Part | None = None
+    entropy: int = 0
+
+
+class EndRedrive(NamedTuple):
+    queue: int
+    redrive: str
+    outcome: Literal["finished", "stopped", "failed"]
+    skipped: int = 0
+    error: str = ""
+
+
+class DeleteLetters(NamedTuple):
+    queue: int
+    letters: list[Letter]
+
+
+class PruneLetters(NamedTuple):
+    """Let go of some of the letters that the queue's bounds no longer allow."""
+
+    queue: int
+
+
 # -- time -------------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +317,13 @@ class Open(NamedTuple):
 class Tick(NamedTuple):
     """Time has passed. What ended because of it becomes facts like any other."""
 
+    short_of_space: bool = False
+    """Nothing may be published now: what room is left is for finishing messages."""
+
 
 Command: TypeAlias = (
-    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Lease | Ack | Nack | Reject | Release
-    | Extend | Cancel | Reschedule | Open | Tick
+    ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
+    | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
+    | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
+    | ForgetOffsets
 )  # fmt: skip

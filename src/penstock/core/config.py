@@ -32,6 +32,13 @@ class FairShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Per tenant and group."""
 
 
+class DeadLetterAlarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When somebody should look at the dead letters: there are so many, or so many came within a minute."""
+
+    count: int | None = None
+    per_minute: int | None = None
+
+
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: int = 1
     order: Literal["fifo", "lanes", "heap"] = "fifo"
@@ -47,6 +54,9 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_retries: int = 3
     backoff: Backoff = Backoff()
     dead_letter: bool = True
+    dead_letter_ttl_ms: int | None = None
+    dead_letter_max: int | None = None
+    dead_letter_alarm: DeadLetterAlarm | None = None
     delay_ms: int = 0
     window_ms: int = 0
     window_max_wait_ms: int | None = None
@@ -73,8 +83,11 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
     ("queue_priority", -(2**31), 2**31 - 1),
     ("lease_ms", limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     ("max_retries", 0, limits.RETRIES_MAX),
+    ("dead_letter_ttl_ms", 1, limits.TTL_MS_MAX),
+    ("dead_letter_max", 1, 2**53),
     ("delay_ms", 0, limits.DELAY_MS_MAX),
-    ("window_ms", 0, 0),
+    ("window_ms", 0, limits.WINDOW_MS_MAX),
+    ("window_max_wait_ms", 0, limits.DELAY_MS_MAX),
     ("ttl_ms", 1, limits.TTL_MS_MAX),
     ("max_messages", 1, 2**53),
     ("max_payload_bytes", 1, limits.PAYLOAD_BYTES_MAX),
@@ -95,14 +108,16 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise _refused(name, f"{value} is outside {low} to {high}")
-    if config.window_max_wait_ms is not None:
-        raise _refused("window_max_wait_ms", "window buffers are not supported yet")
     _check_order(config)
     backoff, retention = config.backoff, config.retention
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
     if not 1 <= backoff.factor <= 100 or not 0 <= backoff.jitter <= 1:
         raise _refused("backoff", "needs a factor of 1 to 100 and a jitter of 0 to 1")
+    if config.dead_letter_alarm is not None:
+        bounds = (config.dead_letter_alarm.count, config.dead_letter_alarm.per_minute)
+        if bounds == (None, None) or any(bound is not None and bound < 1 for bound in bounds):
+            raise _refused("dead_letter_alarm", "needs a count or per_minute of at least 1, or null for no alarm")
     for name in ("ms", "bytes"):
         value = getattr(retention, name)
         if value is not None and (retention.mode != "keep" or value < 1):

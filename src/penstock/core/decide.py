@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, settling, waiting
+from penstock.core import commands, queues, readers, rebalancing, redriving, schedules, settling, waiting
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
 from penstock.core.publishing import decide_publish
 from penstock.core.state import Shard
+from penstock.core.transacting import transact
 
 
 def decide(shard: Shard, command: Command, now_ms: int, fit: Fit | None = None) -> Decision:
@@ -32,12 +33,26 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.DeleteQueue: queues.delete,
     commands.PurgeQueue: queues.purge,
     commands.TrimPartition: queues.trim,
+    commands.Transact: transact,
     commands.Ack: settling.ack,
     commands.Nack: settling.nack,
     commands.Reject: settling.reject,
     commands.Release: settling.release,
     commands.Extend: settling.extend,
+    commands.Join: rebalancing.join,
+    commands.Heartbeat: rebalancing.heartbeat,
+    commands.Leave: rebalancing.leave,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
+    commands.StartRedrive: redriving.start,
+    commands.RedriveLetters: redriving.step,
+    commands.EndRedrive: redriving.end,
+    commands.DeleteLetters: redriving.delete,
+    commands.PruneLetters: redriving.prune,
     commands.Tick: waiting.tick,
+    commands.KeepOffsets: readers.keep,
+    commands.ForgetOffsets: readers.forget,
+    commands.SetSchedule: schedules.set_schedule,
+    commands.PauseSchedule: schedules.pause,
+    commands.RemoveSchedule: schedules.remove,
 }

@@ -103,6 +103,11 @@ class Dispatcher:
         if self.gate is not None:
             self.gate.park(key, place)
 
+    def resume(self, place: int) -> None:
+        """This message was given up and is to be tried again."""
+        if self.gate is not None:
+            self.gate.resume(self._key(place), place)
+
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
             following = self.gate.unpark(key, place, self._valid(None))
@@ -276,6 +281,10 @@ class Desk:
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))
 
+    def resume(self, offset: int) -> None:
+        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
+        self._dispatcher.resume(self.place(offset))
+
     def unpark(self, key: int, offset: int) -> None:
         self._dispatcher.unpark(key, self.place(offset))
 
@@ -313,7 +322,9 @@ def open_desk(queue: Queue, group: int) -> None:
             desk.leased(first, stop)
         for offset in sorted(progress.retries):
             held.add(offset, offset + 1)
-            desk.waiting(offset)
+            # What was redriven is like new, unless its key has waited for it.
+            if progress.retries[offset].attempt or queue.config.park_dead_keys:
+                desk.waiting(offset)
         if queue.config.park_dead_keys:
             for (owner, offset), letter in partition.dead.items():
                 if owner == group and letter.key:

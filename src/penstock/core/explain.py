@@ -15,6 +15,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from penstock.core import windows
+from penstock.core.deadletters import DeadLetter
 from penstock.core.leasing import partitions_before
 from penstock.core.lifecycle import State
 from penstock.core.line import partition_and_offset
@@ -38,7 +40,7 @@ class NotDue(Reason, frozen=True, tag="not_due"):
 class WaitingForRetry(Reason, frozen=True, tag="waiting_for_retry"):
     due_at_ms: int
     attempt: int
-    """The delivery that failed last."""
+    """The delivery that failed last; 0 for a dead letter that was redriven."""
     error: str
     consumer: str
 
@@ -71,6 +73,23 @@ class OlderPartitions(Reason, frozen=True, tag="older_partitions_first"):
     partitions: list[int]
 
 
+class WindowClosed(Reason, frozen=True, tag="window_closed"):
+    """The queue delivers when it has been left alone for a while, or when its oldest message has waited long enough."""
+
+    opens_at_ms: int
+    """If nothing more is published until then."""
+
+
+class HandedOver(Reason, frozen=True, tag="handed_over"):
+    """Its partition changes hands: who had it has not finished what it holds."""
+
+    member: str
+    """Who gets it."""
+    giver: str
+    """Who has yet to let go; empty if that one has left the group."""
+    until_at_ms: int
+
+
 class KeyBlocked(Reason, frozen=True, tag="key_blocked"):
     """A message with the same key comes first."""
 
@@ -100,6 +119,13 @@ class Behind(Reason, frozen=True, tag="behind"):
     exact: bool
     """False: at least so many."""
     within: Literal["partition", "queue", "tenant"]
+
+
+class Assigned(Reason, frozen=True, tag="assigned"):
+    """Its partition is one member's, and nobody else is given it."""
+
+    blocks: ClassVar[bool] = False
+    member: str
 
 
 class LaneShareSpent(Reason, frozen=True, tag="lane_share_spent"):
@@ -187,11 +213,14 @@ class Explainer:
     def _progress(self, partition: Partition) -> Progress | None:
         return partition.progress.get(self._group) if self._group is not None else None
 
+    def _letter(self, partition: Partition, offset: int) -> DeadLetter | None:
+        return partition.dead.get(self._group, offset) if self._group is not None else None
+
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
         if offset in progress.leased:
             return State.LEASED
         if progress.is_done(offset):
-            if (self._group, offset) in partition.dead:
+            if self._letter(partition, offset) is not None:
                 return State.DEAD
             return "trimmed" if offset < partition.start and self._keeps else "done"
         if progress.may_deliver(partition, offset, self._now_ms):
@@ -217,7 +246,7 @@ class Explainer:
 
     def _finished(self, partition: Partition, offset: int) -> tuple[Finished, int | None]:
         """How it ended, and after how many deliveries, as far as the state remembers."""
-        letter = partition.dead.get((self._group, offset)) if self._group is not None else None
+        letter = self._letter(partition, offset)
         if letter is not None:
             return Finished("dead", letter.dead_at, letter.reason, letter.error, letter.consumer), letter.attempts
         if offset in partition.gone:
@@ -230,7 +259,7 @@ class Explainer:
         if offset in partition.moved:
             return partition.moved[offset]
         # The schedule knows best, but has no index by offset: a queue's own delay may have changed since the publish.
-        for due, first, count in islice(partition.schedule, SCAN_MAX):
+        for due, first, count in islice(partition.schedule.in_memory(), SCAN_MAX):
             if first <= offset < first + count:
                 return due
         return own_due_ms
@@ -247,8 +276,13 @@ class Explainer:
 
     def _of_ready(self, partition: Partition, progress: Progress, number: int, offset: int) -> list[Reason]:
         assert self._group is not None
+        reasons: list[Reason] = []
+        if self._queue.config.window_ms:
+            opens_ms = windows.opens_for(self._queue, self._group, self._now_ms)
+            if opens_ms is not None:
+                reasons.append(WindowClosed(opens_ms))
         if progress.desk is None:
-            reasons: list[Reason] = []
+            reasons += self._of_partition(number, progress)
             older = set(partitions_before(self._queue, self._group, number))
             if older:
                 reasons.append(OlderPartitions(sorted(older)))
@@ -256,7 +290,18 @@ class Explainer:
             if ahead:
                 reasons.append(Behind(ahead, exact, "partition"))
             return reasons
-        return self._in_order(partition, offset, progress.desk.place(offset))
+        return reasons + self._in_order(partition, offset, progress.desk.place(offset))
+
+    def _of_partition(self, number: int, progress: Progress) -> list[Reason]:
+        """Whose the partition is, where the group's partitions are assigned to its members."""
+        assert self._group is not None
+        membership = self._queue.memberships.get(self._group)
+        if membership is None or not membership.members:
+            return []
+        slot = membership.slots[number]
+        if slot.until and progress.leased:
+            return [HandedOver(slot.owner, slot.giver, slot.until)]
+        return [Assigned(slot.owner)]
 
     def _in_order(self, partition: Partition, offset: int, place: int) -> list[Reason]:
         """What the dispatcher asks, one question after the other."""
@@ -291,7 +336,8 @@ class Explainer:
         partition = self._queue.partitions[number]
         ahead = sum(other < place for other in islice(gate.waiting(key), SCAN_MAX))
         if holder is None:
-            letter = partition.dead[self._group, offset]
+            letter = self._letter(partition, offset)
+            assert letter is not None, "a key is parked for a dead letter"
             return KeyBlocked(number, offset, State.DEAD, letter.consumer, error=letter.error, ahead=ahead)
         progress = partition.progress[self._group]
         state = self._state(partition, progress, offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Shard
 
@@ -19,6 +20,9 @@ def check(shard: Shard) -> None:
             ranges.add(run.first, run.stop)
     for queue in shard.queues.values():
         assert shard.paths[queue.path] == queue.number
+        for group, membership in queue.memberships.items():
+            assert len(membership.slots) == len(queue.partitions), queue.path
+            _check_membership(membership, f"{queue.path}, group {group}")
         for number, partition in enumerate(queue.partitions):
             _check_partition(partition, where := f"{queue.path}/{number}")
             for group, progress in partition.progress.items():
@@ -28,12 +32,28 @@ def check(shard: Shard) -> None:
     assert not held, f"leases of groups that do not exist: {held}"
 
 
+def _check_membership(membership: Membership, where: str) -> None:
+    members, slots = membership.members, membership.slots
+    loads = [sum(slot.owner == member for slot in slots) for member in members]
+    assert max(loads, default=0) - min(loads, default=0) <= 1, f"{where}: partitions are not balanced: {loads}"
+    for slot in slots:
+        assert bool(slot.owner) == bool(members) and (not slot.owner or slot.owner in members), f"{where}: {slot}"
+        assert slot.since <= membership.generation, f"{where}: {slot} is ahead of its group"
+        assert not slot.giver or (slot.giver in members and slot.giver != slot.owner and slot.until), f"{where}: {slot}"
+    for member in members.values():
+        assert member.joined <= member.changed <= membership.generation, f"{where}: {member.id} is ahead of its group"
+
+
 def _check_partition(partition: Partition, where: str) -> None:
     assert 0 <= partition.start <= partition.end, where
     for _, stop in partition.gone:
         assert stop <= partition.end, where
-    for _, offset in partition.dead:
+    for (group, offset), _ in partition.dead.items():
         assert offset < partition.end, where
+        assert partition.progress[group].is_done(offset), f"{where}: offset {offset} is a dead letter and not done"
+    assert [grave[1:] for grave, _ in partition.dead.since()] == [
+        (offset, group) for _, offset, group in sorted((d.dead_at, o, g) for (g, o), d in partition.dead.items())
+    ], f"{where}: dead letters out of order"
 
 
 def _check_progress(partition: Partition, progress: Progress, where: str) -> None:

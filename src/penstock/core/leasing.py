@@ -8,12 +8,13 @@ from heapq import heappop
 import msgspec
 
 from penstock import limits
-from penstock.core import commands, records
+from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.line import partition_and_offset
+from penstock.core.members import unknown_member
+from penstock.core.rebalancing import new_group, seat_of
 from penstock.core.records import Record
 from penstock.core.state import Partition, Progress, Queue, Shard
-from penstock.errors import Conflict
 
 Fit = Callable[[int, int, int, int, int], tuple[int, int]]
 """(queue, partition, first, stop, room) -> (how far a reply of `room` bytes may go from `first`, bytes used)."""
@@ -26,7 +27,12 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     made: list[Record] = []
     group = queue.groups.get(command.group)
     if group is None:
-        return _first_lease(queue, command, now_ms)
+        if command.member:
+            raise unknown_member(command.member)
+        # A group begins with its first lease. The caller asks again.
+        return Decision([new_group(queue, command.group, now_ms)], None)
+    if config.window_ms and not windows.is_open(queue, group, now_ms):
+        return Decision([], [])
     if config.indexed:
         return _lease_in_order(shard, queue, group, command, now_ms, fit)
     settled = config.delivery == "at_most_once"
@@ -35,10 +41,14 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     lease_id = shard.next_lease
     granted: list[commands.LeasedRun] = []
     partitions = queue.partitions
-    turn = queue.turn
     room = limits.LEASE_REPLY_BYTES_MAX
-    for step in range(len(partitions)):
-        number = (turn + step) % len(partitions)
+    turn, parts = queue.turn, len(partitions)
+    numbers = [number % parts for number in range(turn, turn + parts)]
+    member = None
+    if queue.memberships or command.member:
+        member, reach, made = seat_of(queue, group, command, now_ms)
+        numbers = reach if member is not None else numbers
+    for number in numbers:
         partition = partitions[number]
         if queue.growths and any(True for _ in partitions_before(queue, group, number)):
             continue
@@ -61,10 +71,13 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
                 )
             )
         lease_id += 1
-        queue.turn = number + 1
+        if member is None:
+            queue.turn = number + 1
+        else:
+            member.turn = number + 1
         if wanted <= 0 or room <= 0:
             break
-    return Decision(made, granted)
+    return Decision(made if granted else [], granted)
 
 
 def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:
@@ -77,17 +90,8 @@ def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:
         if number >= len(ends):
             for older, end in enumerate(ends):
                 progress = queue.partitions[older].progress[group]
-                if _past_exceptions(progress, progress.cursor) < end:
+                if progress.on_path(progress.cursor) < end:
                     yield older
-
-
-def _first_lease(queue: Queue, command: commands.Lease, now_ms: int) -> Decision:
-    """A group begins with its first lease, at the beginning of what is retained. The caller asks again."""
-    if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
-        raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
-    number = max(queue.group_names, default=-1) + 1
-    starts = [partition.start for partition in queue.partitions]
-    return Decision([records.GroupCreated(now_ms, queue.number, number, command.group, starts)], None)
 
 
 def _lease_in_order(
@@ -137,7 +141,7 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
     cursor, end, ready = progress.cursor, partition.end, progress.ready
     while wanted > 0:
         if progress.skip or progress.done:
-            cursor = _past_exceptions(progress, cursor)
+            cursor = progress.on_path(cursor)
         if ready and ready[0] < cursor:
             offset = heappop(ready)
             if not progress.may_deliver(partition, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
@@ -158,13 +162,6 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
             runs += (offset, count, attempt)
         wanted -= count
     return runs
-
-
-def _past_exceptions(progress: Progress, cursor: int) -> int:
-    """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
-    while (past := progress.done.past(progress.skip.past(cursor))) != cursor:
-        cursor = past
-    return cursor
 
 
 def _cut_to_fit(

@@ -23,12 +23,14 @@ class State(StrEnum):
     """Failed before; its next attempt is due later."""
     ACKED = "acked"
     DEAD = "dead"
-    """Given up; kept among the queue's dead letters."""
+    """Given up; kept among the queue's dead letters, from where it can be redriven."""
+    REMOVED = "removed"
+    """No longer a dead letter: deleted, let go by the queue's bounds, or copied to another queue."""
     EXPIRED = "expired"
     CANCELLED = "cancelled"
 
 
-FINAL = frozenset({State.ACKED, State.DEAD, State.EXPIRED, State.CANCELLED})
+FINAL = frozenset({State.ACKED, State.REMOVED, State.EXPIRED, State.CANCELLED})
 
 TIME: dict[State, State] = {State.SCHEDULED: State.READY, State.WAITING: State.READY}
 """What the passing of time does."""
@@ -49,6 +51,8 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.WAITING, "rescheduled"): State.WAITING,
     (State.WAITING, "expired"): State.EXPIRED,
     (State.WAITING, "cancelled"): State.CANCELLED,
+    (State.DEAD, "redriven"): State.WAITING,
+    (State.DEAD, "dead_letters_removed"): State.REMOVED,
 }
 
 

@@ -6,6 +6,8 @@ from penstock import limits
 from penstock.core import commands, records
 from penstock.core.config import check_change
 from penstock.core.decision import Decision, queue_of
+from penstock.core.rebalancing import grown
+from penstock.core.records import Record
 from penstock.core.state import Shard
 from penstock.errors import Conflict
 
@@ -17,10 +19,19 @@ def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> De
         if existing.config == command.config:
             return Decision([], number)
         check_change(existing.config, command.config, empty=existing.empty)
+        if command.config.indexed and any(membership.members for membership in existing.memberships.values()):
+            raise Conflict(
+                f"queue {command.path} has groups with members, whose partitions cannot be ordered as one; let them "
+                "leave first",
+                details={"field": "order"},
+            )
     elif len(shard.queues) >= limits.QUEUES_MAX:
         raise Conflict(f"there are {limits.QUEUES_MAX} queues already, which is the limit")
     number = number or shard.next_queue
-    return Decision([records.QueueConfigured(now_ms, number, command.path, command.config)], number)
+    made: list[Record] = [records.QueueConfigured(now_ms, number, command.path, command.config)]
+    if number in shard.queues and command.config.partitions > len(shard.queues[number].partitions):
+        made += grown(shard.queues[number], command.config.partitions, now_ms)
+    return Decision(made, number)
 
 
 def delete(shard: Shard, command: commands.DeleteQueue, now_ms: int) -> Decision:

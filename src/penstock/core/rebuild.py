@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from penstock.core import rebalancing
 from penstock.core.dispatch import close_desks, open_desks
-from penstock.core.ranges import RangeSet
+from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
 
 
 def rebuild(shard: Shard) -> None:
     """Every soft field of the shard."""
     shard.deadlines = sorted((run.deadline, lease.id) for lease in shard.leases.values() for run in lease.held)
-    shard.timers, shard.overdue, shard.overdue_partitions = [], [], {}
+    shard.timers, shard.overdue, shard.overdue_partitions, shard.overdue_groups = [], [], {}, {}
+    shard.alarms, shard.due_schedules = [], {}
+    for schedule in shard.schedules.values():
+        arm(shard, schedule)
     for queue in shard.queues.values():
         rebuild_queue(shard, queue)
 
@@ -29,15 +33,17 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
         close_desks(queue)  # `end_replay` comes back to it
         return
     open_desks(queue)
+    for group, membership in queue.memberships.items():
+        membership.armed = None
+        rebalancing.arm(shard, queue.number, group)
     for number, partition in enumerate(queue.partitions):
-        scheduled = RangeSet(sorted((first, first + count) for _, first, count in partition.schedule))
         partition.armed = NEVER_MS
         upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
-        if partition.overdue:
+        if partition.overdue or partition.window is not None:
             upcoming.append(shard.now_ms)
         if upcoming:
             shard.arm(min(upcoming), queue.number, number)
         for group, progress in partition.progress.items():
-            progress.rebuild(scheduled, partition.end)
+            progress.rebuild(partition.scheduled, partition.end)
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue.number, number, group)

@@ -51,6 +51,41 @@ class GroupCreated(Fact, frozen=True, tag="group"):
     """Per partition: the first offset the group will see."""
 
 
+class MemberJoined(Fact, frozen=True, tag="member_joined"):
+    """A member of a group whose partitions are assigned. Under a name that is taken, it replaces who had it."""
+
+    queue: int
+    group: int
+    member: str
+    generation: int
+    session_ms: int
+    drain_ms: int
+    moved: list[int]
+    """Partitions that change hands because of it."""
+    owners: list[str]
+    """Whose they are to be, one each."""
+
+
+class MembersLeft(Fact, frozen=True, tag="members_left"):
+    queue: int
+    group: int
+    members: list[str]
+    generation: int
+    reason: Literal["left", "session_expired", "partitions_added"]
+    """The last one: nobody left, there is more to share."""
+    moved: list[int]
+    owners: list[str]
+    """The empty name where nobody is left to have it."""
+
+
+class HandedOver(Fact, frozen=True, tag="handed_over"):
+    """Nobody holds anything of these partitions any more but their owners."""
+
+    queue: int
+    group: int
+    partitions: list[int]
+
+
 class Published(Fact, frozen=True, tag="published"):
     """A run of messages of one partition. The batch travels beside the map, as the bytes that the client sent."""
 
@@ -63,6 +98,26 @@ class Published(Fact, frozen=True, tag="published"):
     epoch: int = 0
     seqs: list[int] = []
     """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
+
+
+class TransactedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a run of rows of one part of a transaction went."""
+
+    part: int
+    queue: int
+    partition: int
+    offset: int
+    count: int
+    id: bytes
+    rows: list[int] | None
+
+
+class Transacted(Fact, frozen=True, tag="transacted"):
+    """The acks and publishes beside this one were one request. It can be answered again."""
+
+    key: bytes
+    """Digest of the request."""
+    runs: list[TransactedRun]
 
 
 class Leased(Fact, frozen=True, tag="leased"):
@@ -102,7 +157,7 @@ class Retried(Fact, frozen=True, tag="retried"):
     lease: int
     ranges: list[int]
     due: int
-    reason: Literal["nack", "lease_expired"]
+    reason: Literal["nack", "lease_expired", "session_expired"]
     error: str = ""
 
 
@@ -128,6 +183,51 @@ class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
 
 
+class DeadLettersRemoved(Fact, frozen=True, tag="dead_letters_removed"):
+    """No longer among the dead letters of this group, and their bytes are not kept for it any more."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    reason: Literal["deleted", "expired", "limit", "copied"]
+    redrive: str = ""
+    """Of `copied`: the redrive that published them elsewhere, in records beside this one."""
+
+
+class RedriveStarted(Fact, frozen=True, tag="redrive_started"):
+    """Dead letters were chosen, by filter or by id, to be brought back."""
+
+    queue: int
+    redrive: str
+    group: str = ""
+    filter: str | None = None
+    ids: list[bytes] = []
+    target: str = ""
+    delay_ms: int = 0
+    priority: int | None = None
+    rate_per_s: int = 0
+
+
+class Redriven(Fact, frozen=True, tag="redriven"):
+    """Back in their place in the queue, for the group that had given them up; attempts start over."""
+
+    queue: int
+    partition: int
+    group: int
+    ranges: list[int]
+    due: int
+    redrive: str
+
+
+class RedriveEnded(Fact, frozen=True, tag="redrive_ended"):
+    queue: int
+    redrive: str
+    outcome: Literal["finished", "stopped", "failed"]
+    skipped: int = 0
+    error: str = ""
+
+
 class Expired(Fact, frozen=True, tag="expired"):
     queue: int
     partition: int
@@ -147,6 +247,76 @@ class Rescheduled(Fact, frozen=True, tag="rescheduled"):
     due: int
 
 
+class OffsetsKept(Fact, frozen=True, tag="offsets"):
+    """Where a reader of the log has come to, in every partition it named; nothing: it is forgotten."""
+
+    queue: int
+    client: str
+    offsets: list[int]
+    """Flat pairs: partition, offset to read on from."""
+
+
+class Template(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The message that a schedule publishes."""
+
+    payload: bytes
+    is_json: bool = False
+    key: str = ""
+    priority: int = 0
+    headers: dict[str, str] = {}
+    ttl_ms: int | None = None
+    max_retries: int | None = None
+    tenant: str = ""
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a schedule publishes, where and when, as its owner wants it."""
+
+    queue: str
+    cron: str
+    message: Template
+    timezone: str = "UTC"
+    catch_up: Literal["latest", "all", "none"] = "latest"
+    starts_at: int | None = None
+    ends_at: int | None = None
+
+
+class ScheduleSet(Fact, frozen=True, tag="schedule"):
+    """A schedule was created or changed. `next` is the fire time it is at now; None: it has ended."""
+
+    name: str
+    spec: ScheduleSpec
+    next: int | None = None
+
+
+class SchedulePaused(Fact, frozen=True, tag="schedule_paused"):
+    name: str
+    paused: bool
+
+
+class ScheduleRemoved(Fact, frozen=True, tag="schedule_removed"):
+    name: str
+
+
+class ScheduleFired(Fact, frozen=True, tag="schedule_fired"):
+    """These fire times have their messages, which are published in the same decision; the schedule is at `next`."""
+
+    name: str
+    times: list[int]
+    next: int | None = None
+    skipped_from: int = 0
+    """Fire times from here up to the first of `times` (or to `next`, if there is none) were missed and have none."""
+
+
+class ScheduleRefused(Fact, frozen=True, tag="schedule_refused"):
+    """The message of the fire time it is at could not be published. Nothing is lost; it is tried again."""
+
+    name: str
+    code: str
+    error: str
+    retry_at: int
+
+
 class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
@@ -156,11 +326,17 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 
 Record: TypeAlias = (
-    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Leased | Extended | Acked
-    | Retried | Released | DeadLettered | Expired | Cancelled | Rescheduled | Trimmed
+    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Transacted | Leased | Extended
+    | Acked | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded
+    | Expired | Cancelled | Rescheduled | Trimmed
+    | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
+    | MemberJoined | MembersLeft | HandedOver
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
-    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Leased, Extended, Acked, Retried,
-    Released, DeadLettered, Expired, Cancelled, Rescheduled, Trimmed,
+    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Transacted, Leased, Extended,
+    Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
+    Cancelled, Rescheduled, Trimmed,
+    ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
+    MemberJoined, MembersLeft, HandedOver,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from penstock.core import commands, records
 from penstock.core.commands import Claim, Outcome
@@ -11,6 +11,14 @@ from penstock.core.ranges import RangeSet
 from penstock.core.records import Record
 from penstock.core.retry import backoff_ms, exhausted
 from penstock.core.state import Held, Lease, Partition, Queue, Shard
+
+Reason: TypeAlias = Literal["nack", "lease_expired", "session_expired"]
+_WORDS: dict[Reason, str] = {
+    "nack": "",
+    "lease_expired": "the lease ran out",
+    "session_expired": "its holder fell silent, or was replaced",
+}
+"""What is written on a dead letter when nobody is there to say why."""
 
 
 class _Settling:
@@ -75,6 +83,14 @@ def ack(shard: Shard, command: commands.Ack, now_ms: int) -> Decision:
     return Decision(list(made.values()), replies)
 
 
+def all_held(shard: Shard, claims: list[Claim]) -> bool:
+    """True if an ack of these would ack every one of them now."""
+    settling = _Settling(shard)
+    return all(
+        sum(part.stop - part.first for part in settling.held(claim)[1]) == claim.stop - claim.first for claim in claims
+    )
+
+
 def nack(shard: Shard, command: commands.Nack, now_ms: int) -> Decision:
     settling = _Settling(shard)
     made: list[Record] = []
@@ -136,7 +152,7 @@ def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
 
 
 def fail(
-    shard: Shard, lease: Lease, parts: list[Held], reason: str, error: str, delay_ms: int | None, now_ms: int,
+    shard: Shard, lease: Lease, parts: list[Held], reason: Reason, error: str, delay_ms: int | None, now_ms: int,
     made: list[Record],
 ) -> list[Outcome]:  # fmt: skip
     """Another attempt for those that have one left, the dead letters for the others; by runs, not by message."""
@@ -144,9 +160,9 @@ def fail(
     partition = queue.partitions[lease.partition]
     outcomes: list[Outcome] = []
     for part in parts:
-        for first, stop, budget in _by_budget(partition, queue, part):
+        for first, stop, budget in _by_budget(partition, queue, lease.group, part):
             if exhausted(part.attempt, budget):
-                text = error or ("the lease ran out" if reason == "lease_expired" else "")
+                text = error or _WORDS[reason]
                 made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
                 outcomes.append(Outcome(first, stop, "dead_lettered"))
                 continue
@@ -157,20 +173,26 @@ def fail(
             made.append(
                 records.Retried(
                     now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due,
-                    "lease_expired" if reason == "lease_expired" else "nack", error,
+                    reason, error,
                 )
             )  # fmt: skip
             outcomes.append(Outcome(first, stop, "retrying", due))
     return outcomes
 
 
-def _by_budget(partition: Partition, queue: Queue, part: Held) -> list[tuple[int, int, int]]:
+def _by_budget(partition: Partition, queue: Queue, group: int, part: Held) -> list[tuple[int, int, int]]:
     general = queue.config.max_retries
-    if not partition.max_retries:
+    # Only a message that was redriven remembers its budget itself.
+    redriven = {
+        offset: retry.budget
+        for offset in range(part.first, part.stop)
+        if (retry := partition.progress[group].retries.get(offset)) is not None and retry.budget >= 0
+    }
+    if not partition.max_retries and not redriven:
         return [(part.first, part.stop, general)]
     pieces: list[tuple[int, int, int]] = []
     for offset in range(part.first, part.stop):
-        budget = partition.max_retries.get(offset, general)
+        budget = redriven.get(offset, partition.max_retries.get(offset, general))
         if pieces and pieces[-1][2] == budget:
             pieces[-1] = (pieces[-1][0], offset + 1, budget)
         else:

@@ -1,47 +1,92 @@
 """Hard state <-> plain values: what a snapshot holds, and what two states are compared by.
 
-`dump` copies what it must and no more, so that it can run between two commands; turning the values into bytes can
-happen elsewhere. `load(dump(state))` behaves like `state`, and so does the sum of the records that led to it: once
-both were advanced to the same time, their `digest` is the same. Format: docs/formats/snapshot.md.
+There is one way to take the values and two uses of them. `capture` is for snapshots: it copies memory and walks over
+nothing large, so that it can run between two commands, and what it took is turned into bytes in slices
+(`slices.encoded`). `dump` is for comparing: it has the same values with one way to write each, whatever road led to
+them. `load` reads both, and what it makes behaves like the state it was taken of, and like the sum of the records
+that led there: once both were advanced to the same time, their `digest` is the same. Format: docs/formats/snapshot.md.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from penstock.core.agenda import Agenda
+from penstock.core.agenda import Agenda, Chunk, Read, unread
+from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
-from penstock.core.state import DeadLetter, Held, Lease, Partition, Progress, Queue, Retry, Shard
+from penstock.core.records import Transacted, TransactedRun
+from penstock.core.slices import Later, Rows, encoded, plain
+from penstock.core.state import (
+    Held,
+    KeptOffsets,
+    Lease,
+    Partition,
+    Progress,
+    Queue,
+    Retry,
+    Schedule,
+    Shard,
+    Window,
+)
 
-VERSION = 1
+COMPARABLE = 1
+"""Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
+CAPTURED = 2
+"""Agendas as they are: arrays, and chunks that lie elsewhere."""
 
 
-def dump(shard: Shard) -> dict[str, Any]:
+def dump(shard: Shard, read: Read = unread) -> dict[str, Any]:
+    """Plain values, the same for equal states. `read` gets what of the agendas is not in memory."""
+    values: dict[str, Any] = plain(_dump_shard(shard, COMPARABLE, read))
+    return values
+
+
+def capture(shard: Shard) -> dict[str, Any]:
+    """The state as it is now, for `slices.encoded`; whatever becomes of the state meanwhile."""
+    return _dump_shard(shard, CAPTURED, unread)
+
+
+def digest(shard: Shard, read: Read = unread) -> str:
+    """Equal for equal hard states, whatever road led to them."""
+    state = blake2b(digest_size=16)
+    for part in encoded(_dump_shard(shard, COMPARABLE, read)):
+        state.update(part)
+    return state.hexdigest()
+
+
+def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
     # Delays that are over by this time are not written: that they are over follows from the groups' progress.
     by_ms = max(shard.now_ms, shard.advanced_ms)
     return {
-        "version": VERSION,
+        "version": form,
         "now_ms": shard.now_ms,
         "advanced_ms": by_ms,
         "term": shard.term,
         "next_queue": shard.next_queue,
         "next_lease": shard.next_lease,
         "last_id": shard.last_id.to_bytes(16, "big"),
-        "queues": [_dump_queue(queue, by_ms) for _, queue in sorted(shard.queues.items())],
+        "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
         "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
+        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
+        "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
     }
 
 
 def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
     """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
-    if values["version"] != VERSION:
-        raise ValueError(f"snapshot version {values['version']} is not known here (known: {VERSION})")
+    if values["version"] not in (COMPARABLE, CAPTURED):
+        raise ValueError(f"snapshot version {values['version']} is not known here (known: up to {CAPTURED})")
     shard = Shard()
     shard.replaying = replaying
     shard.now_ms = values["now_ms"]
@@ -59,40 +104,33 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
         shard.leases[lease.id] = lease
         for run in lease.held:
             shard.queues[lease.queue].partitions[lease.partition].progress[lease.group].leased.add(run.first, run.stop)
+    for entry in values.get("schedules", ()):
+        schedule = msgspec.convert(entry, Schedule)
+        shard.schedules[schedule.name] = schedule
+    for at, key, runs in values.get("transactions", ()):
+        shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     rebuild(shard)
     return shard
 
 
-def digest(shard: Shard) -> str:
-    """Equal for equal hard states, whatever road led to them."""
-    values = dump(shard)
-    for (_, queue), queue_values in zip(sorted(shard.queues.items()), values["queues"], strict=True):
-        for partition, entry in zip(queue.partitions, queue_values["partitions"], strict=True):
-            # Pages of traits also hold what nobody wants any more, as long as they hold something that is wanted.
-            entry["traits"] = partition.traits.values(partition.live(keeps=queue.config.retention.mode == "keep"))
-    return blake2b(msgspec.msgpack.encode(values), digest_size=16).hexdigest()
-
-
-def _dump_queue(queue: Queue, now_ms: int) -> dict[str, Any]:
+def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, Any]:
+    ids = queue.dedup.ids.copy()
     return {
         "number": queue.number,
         "path": queue.path,
         "config": queue.config,
         "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "memberships": [(group, *members.dump()) for group, members in sorted(queue.memberships.items())],
         "growths": list(queue.growths),
-        "ids": [(client_id, at, *_dump_place(place)) for client_id, (at, place) in queue.dedup.ids.items()],
-        "producers": [
-            (
-                name, entry.epoch, entry.used_at, entry.accepted.flat(),
-                [(run.first, run.stop, run.partition, run.offset, run.id.to_bytes(16, "big")) for run in entry.runs],
-            )
-            for name, entry in queue.dedup.producers.items()
-        ],
+        "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
+        "producers": [_dump_producer(name, entry) for name, entry in queue.dedup.producers.items()],
+        "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "partitions": [
-            _dump_partition(partition, now_ms, keeps=queue.config.retention.mode == "keep")
+            _dump_partition(partition, now_ms, form, read, keeps=queue.config.retention.mode == "keep")
             for partition in queue.partitions
         ],
-    }  # fmt: skip
+        "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
+    }
 
 
 def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
@@ -101,6 +139,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         queue.groups[name] = number
         queue.group_names[number] = name
     queue.growths = entry.get("growths", [])
+    for group, *membership in entry.get("memberships", ()):
+        queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))
@@ -109,8 +149,16 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         producer.remember(
             [SeqRun(first, stop, p, offset, int.from_bytes(id_, "big")) for first, stop, p, offset, id_ in runs]
         )
+    for client, offsets, used_at in entry.get("readers", ()):
+        queue.readers[client] = KeptOffsets(dict(offsets), used_at)
     queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
+    queue.redrives = {each["id"]: msgspec.convert(each, Redrive) for each in entry.get("redrives", ())}
     return queue
+
+
+def _dump_producer(name: str, entry: Producer) -> tuple[Any, ...]:
+    runs = [(run.first, run.stop, run.partition, run.offset, run.id.to_bytes(16, "big")) for run in entry.runs]
+    return name, entry.epoch, entry.used_at, _flat(entry.accepted), runs
 
 
 def _dump_place(place: Place) -> tuple[int, int, bytes]:
@@ -121,19 +169,41 @@ def _load_place(values: list[Any]) -> Place:
     return Place(values[0], values[1], int.from_bytes(values[2], "big"))
 
 
-def _dump_partition(partition: Partition, now_ms: int, *, keeps: bool) -> dict[str, Any]:
+def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *, keeps: bool) -> dict[str, Any]:
+    if form == COMPARABLE:
+        agendas = {
+            "schedule": _schedule(partition, now_ms, read),
+            "expiries": _expiries(partition, now_ms, read, keeps=keeps),
+            "overdue": _overdue(partition, now_ms, read, keeps=keeps),
+        }
+    else:
+        agendas = {
+            "schedule": _capture_agenda(partition.schedule),
+            "scheduled": Later(partition.scheduled.copy().dump),
+            "moved": _items(partition.moved, form),
+            "expiries": _capture_agenda(partition.expiries),
+            "overdue": partition.overdue.copy(),
+        }
     return {
         "start": partition.start,
         "end": partition.end,
-        "gone": partition.gone.flat(),
-        "traits": partition.traits.dump(),
-        "schedule": _dump_schedule(partition, now_ms),
-        "expiries": _merged([entry for entry in partition.expiries if entry[0] > now_ms]),
-        "overdue": _overdue(partition, now_ms, keeps=keeps),
-        "max_retries": sorted(partition.max_retries.items()),
-        "dead": [(*place, letter) for place, letter in sorted(partition.dead.items())],
-        "progress": [(group, *_dump_progress(progress)) for group, progress in sorted(partition.progress.items())],
+        "gone": _flat(partition.gone),
+        "traits": _dump_traits(partition, form, keeps=keeps),
+        **agendas,
+        "max_retries": _items(partition.max_retries, form),
+        "dead": _items(dict(partition.dead.items()), form, lambda place, letter: (*place, letter)),
+        "timeless": _flat(partition.timeless),
+        "window": partition.window,
+        "progress": [
+            (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
+        ],
     }
+
+
+def _dump_traits(partition: Partition, form: int, *, keeps: bool) -> dict[str, Any]:
+    if form == CAPTURED or not any(partition.traits.columns()):
+        return partition.traits.dump()
+    return partition.traits.values(partition.live(keeps=keeps))
 
 
 def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) -> Partition:
@@ -142,34 +212,46 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
     partition.start, partition.end = values["start"], values["end"]
     partition.gone = RangeSet.from_flat(values["gone"])
     _load_agenda(partition.schedule, values["schedule"], now_ms)
-    for _, first, count in partition.schedule:
-        partition.scheduled.add(first, first + count)
     _load_agenda(partition.expiries, values["expiries"], now_ms)
+    if "scheduled" in values:
+        partition.scheduled = OffsetBits.load(*values["scheduled"])
+        partition.moved = dict(values["moved"])
+    else:
+        for _, first, count in partition.schedule:
+            partition.scheduled.add(first, first + count)
     partition.overdue = [(first, stop) for first, stop in values["overdue"]]
     partition.max_retries = dict(values["max_retries"])
-    partition.dead = {(group, offset): msgspec.convert(letter, DeadLetter) for group, offset, letter in values["dead"]}
+    letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values["dead"]]
+    for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):
+        partition.dead.put(group, offset, letter)
+    partition.timeless = RangeSet.from_flat(values.get("timeless", []))
+    window = values.get("window")
+    partition.window = None if window is None else msgspec.convert(window, Window)
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
     return partition
 
 
-def _dump_schedule(partition: Partition, now_ms: int) -> list[tuple[int, int, int]]:
+def _schedule(partition: Partition, now_ms: int, read: Read) -> list[tuple[int, int, int]]:
     """Valid entries whose time has not come. What came due by `now_ms` follows from the groups' progress."""
-    entries: list[tuple[int, int, int]] = []
-    for due, first, count in partition.schedule:
-        if due > now_ms:
-            if not partition.moved and partition.scheduled.covers(first, first + count):
-                entries.append((due, first, count))
-            else:
-                entries += [
-                    (due, offset, 1)
-                    for offset in partition.scheduled.within(first, first + count)
-                    if partition.moved.get(offset, due) == due
-                ]
-    return _merged(entries)
+    return _merged(
+        (due, inside, after - inside)
+        for due, first, count in partition.schedule.entries(read)
+        if due > now_ms
+        for inside, after in partition.scheduled_in(due, first, first + count)
+    )
 
 
-def _merged(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _expiries(partition: Partition, now_ms: int, read: Read, *, keeps: bool) -> list[tuple[int, int, int]]:
+    return _merged(
+        (due, inside, after - inside)
+        for due, first, count in partition.expiries.entries(read)
+        if due > now_ms
+        for inside, after in partition.expiring_in(first, first + count, keeps=keeps)
+    )
+
+
+def _merged(entries: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Sorted by offset, neighbours of one time as one entry: one way to write each agenda."""
     merged: list[tuple[int, int, int]] = []
     for due, first, count in sorted(entries, key=lambda entry: entry[1]):
@@ -180,31 +262,52 @@ def _merged(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return merged
 
 
-def _overdue(partition: Partition, now_ms: int, *, keeps: bool) -> list[tuple[int, int]]:
+def _overdue(partition: Partition, now_ms: int, read: Read, *, keeps: bool) -> list[tuple[int, int]]:
     """Past their time to live and not over yet; the rule of `waiting._expire`."""
-    due = [(first, first + count) for at, first, count in partition.expiries if at <= now_ms]
-    late = RangeSet(sorted([*partition.overdue, *due]))
-    late.remove_below(partition.start)
-    for first, stop in partition.gone:
-        late.remove(first, stop)
-    for first, stop in [] if keeps else list(late):
-        for inside, after in partition.finished(first, stop):
-            late.remove(inside, after)
+    due = [(first, first + count) for at, first, count in partition.expiries.entries(read) if at <= now_ms]
+    late = RangeSet()
+    for first, stop in sorted([*partition.overdue, *due]):
+        for inside, after in partition.expiring_in(first, stop, keeps=keeps):
+            late.add(inside, after)
     return list(late)
 
 
-def _load_agenda(agenda: Agenda, entries: list[tuple[int, int, int]], now_ms: int) -> None:
-    for due, first, count in entries:
-        agenda.add(due, first, count, now_ms)
+def _capture_agenda(agenda: Agenda) -> dict[str, Any]:
+    entries, flats, chunks = agenda.copy()
+    return {
+        "entries": Later(lambda: b"".join([array("q", chain.from_iterable(entries)).tobytes(), *flats])),
+        "chunks": Rows(len(chunks), chunks),
+    }
 
 
-def _dump_progress(progress: Progress) -> tuple[Any, ...]:
+def _load_agenda(agenda: Agenda, values: Any, now_ms: int) -> None:
+    if isinstance(values, dict):
+        flat = array("q")
+        flat.frombytes(values["entries"])
+        agenda.restore(flat, [Chunk(*chunk) for chunk in values["chunks"]], now_ms)
+    else:
+        for due, first, count in values:
+            agenda.add(due, first, count, now_ms)
+
+
+def _flat(ranges: RangeSet) -> Rows:
+    twin = ranges.copy()
+    return Rows(2 * len(twin.starts), chain.from_iterable(twin))
+
+
+def _items(table: dict[Any, Any], form: int, make: Callable[[Any, Any], tuple[Any, ...]] = lambda *item: item) -> Rows:
+    """The items of a dictionary; in order, where that is needed."""
+    items = sorted(table.items()) if form == COMPARABLE else table.copy().items()
+    return Rows(len(items), (make(key, value) for key, value in items))
+
+
+def _dump_progress(progress: Progress, form: int) -> tuple[Any, ...]:
     return (
         progress.floor,
         progress.cursor,
-        progress.done.flat(),
-        progress.skip.flat(),
-        [(offset, retry) for offset, retry in sorted(progress.retries.items())],
+        _flat(progress.done),
+        _flat(progress.skip),
+        _items(progress.retries, form),
     )
 
 

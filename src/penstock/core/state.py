@@ -28,8 +28,11 @@ import msgspec
 from penstock.core.agenda import Agenda
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
+from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
+from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
+from penstock.core.records import ScheduleSpec, Transacted
 from penstock.core.traits import Traits
 
 if TYPE_CHECKING:
@@ -38,30 +41,20 @@ if TYPE_CHECKING:
 NEVER_MS = 2**62
 
 
-class Retry(msgspec.Struct, gc=False):
+class Retry(msgspec.Struct, gc=False, omit_defaults=True):
     """What is remembered about a message that failed, until it is done."""
 
     attempt: int
-    """The delivery that failed last."""
+    """The delivery that failed last; 0 for a dead letter that was redriven."""
     due: int
     first_at: int
     last_at: int
     error: str
     consumer: str
-
-
-class DeadLetter(msgspec.Struct, gc=False):
-    """Why a message was given up. Its bytes stay in the log of its partition."""
-
-    attempts: int
-    first_at: int
-    last_at: int
-    dead_at: int
-    consumer: str
-    reason: str
-    error: str
-    key: int = 0
-    """Hash of the key that waits with it, where the queue parks keys."""
+    budget: int = -1
+    """Of a redriven message with a `max_retries` of its own: the partition may have forgotten it."""
+    redriven: int = 0
+    """How often it was redriven."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -170,6 +163,12 @@ class Progress:
         for offset in range(first, stop):
             heappush(self.ready, offset)
 
+    def on_path(self, cursor: int) -> int:
+        """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
+        while (past := self.done.past(self.skip.past(cursor))) != cursor:
+            cursor = past
+        return cursor
+
     def may_deliver(self, partition: Partition, offset: int, now_ms: int | None) -> bool:
         """False for entries that were settled, leased, moved to later or taken away since they were reported ready.
 
@@ -179,6 +178,14 @@ class Progress:
             return False
         retry = self.retries.get(offset)
         return retry is None or now_ms is None or retry.due <= now_ms
+
+    def mark_undone(self, offset: int) -> None:
+        """It was done, and is to be delivered again. Everything else stays as it is."""
+        if offset < self.floor:
+            self.done.add(offset + 1, self.floor)
+            self.floor = offset
+        else:
+            self.done.remove(offset, offset + 1)
 
     def is_done(self, offset: int) -> bool:
         return offset < self.floor or offset in self.done
@@ -197,7 +204,7 @@ class Progress:
                     if (offset < self.cursor or offset in self.skip) and offset not in self.retries:
                         self.make_ready(offset, offset + 1)
 
-    def rebuild(self, scheduled: RangeSet, end: int) -> None:
+    def rebuild(self, scheduled: OffsetBits, end: int) -> None:
         """The soft fields from the hard ones. `scheduled` are the offsets whose delay is not over."""
         self.waiting = [(retry.due, offset) for offset, retry in self.retries.items() if offset not in self.leased]
         heapify(self.waiting)
@@ -213,12 +220,24 @@ class Progress:
                 self.push_ready(gap_first, gap_stop)
 
 
+class Window(msgspec.Struct):
+    """When messages of a queue with a window buffer were published; see `windows.py`. Hard, all of it."""
+
+    newest_at: int
+    mark_from: int
+    """Since when publishes share the latest mark."""
+    marks: list[tuple[int, int]]
+    """(first offset, time): from this offset up to the next mark, published at this time or a little earlier."""
+    flushed: dict[int, int] = {}
+    """Group -> offset: what is below may go, because the oldest of it had waited long enough."""
+
+
 class Partition:
     """One ordered part of a queue."""
 
     __slots__ = (
         "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
-        "schedule", "scheduled", "start", "traits",
+        "schedule", "scheduled", "start", "timeless", "traits", "window",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig) -> None:
@@ -232,23 +251,39 @@ class Partition:
         """Ended for every group, also those to come: expired, cancelled, purged."""
         self.schedule = Agenda()
         """Delays that are not over. Entries of messages that were moved or ended since are void."""
+        self.scheduled = OffsetBits()
+        """Offsets with a valid entry in the schedule."""
         self.moved: dict[int, int] = {}
         """Offset -> due time, where it is not what the schedule's first entry says."""
         self.expiries = Agenda()
         self.max_retries: dict[int, int] = {}
         """Messages with a retry budget of their own."""
-        self.dead: dict[tuple[int, int], DeadLetter] = {}
-        """(group, offset) -> why."""
+        self.dead = DeadLetters()
+        self.timeless = RangeSet()
+        """Redriven: somebody wants them handled, however old they are. Neither time to live nor retention ends them.
+        Without those that lie before `start`, which nothing ends but being finished."""
+        self.window: Window | None = None
         # Soft.
-        self.scheduled = OffsetBits()
-        """Offsets with a valid entry in the schedule."""
         self.overdue: list[tuple[int, int]] = []
         """Ranges past their time to live, to be expired at the next tick."""
         self.armed = NEVER_MS
 
-    def is_scheduled(self, offset: int, due: int) -> bool:
-        """True if an entry of the schedule with this due time still speaks for this message."""
-        return offset in self.scheduled and self.moved.get(offset, due) == due
+    def scheduled_in(self, due: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """What of `[first, stop)` an entry of the schedule with this due time still speaks for."""
+        if not self.moved:
+            return list(self.scheduled.stretches(first, stop))
+        return [
+            (offset, offset + 1) for offset in self.scheduled.within(first, stop) if self.moved.get(offset, due) == due
+        ]
+
+    def expiring_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
+        """What of `[first, stop)` can still expire: not what everybody has finished, unless it is kept for others."""
+        left = RangeSet(list(self.gone.gaps(max(first, self.start), stop)))
+        for inside, after in [] if keeps else [piece for run in left for piece in self.finished(*run)]:
+            left.remove(inside, after)
+        for inside, after in list(self.timeless.within(first, stop)):
+            left.remove(inside, after)
+        return left
 
     def finished(self, first: int, stop: int) -> list[tuple[int, int]]:
         """What of `[first, stop)` every group is done with; nothing as long as there is no group."""
@@ -266,22 +301,39 @@ class Partition:
 
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes somebody may still ask for: retained, undone in a group, or a dead letter."""
-        alive = RangeSet()
+        return self.live_in(min([self.start, *(p.floor for p in self.progress.values())]), self.end, keeps=keeps)
+
+    def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
+        """The same for `[first, stop)` alone; costs what lies there."""
+        alive: list[tuple[int, int]] = []
         if keeps or not self.progress:
-            alive.add(self.start, self.end)
+            alive += self.gone.gaps(max(first, self.start), min(stop, self.end))
         for progress in self.progress.values():
-            for first, stop in progress.done.gaps(progress.floor, self.end):
-                alive.add(first, stop)
-        for first, stop in self.gone:
-            alive.remove(first, stop)
-        for offset in {offset for _, offset in self.dead}:
-            alive.add(offset, offset + 1)
-        return alive
+            # What ended for everybody is done in every group.
+            alive += progress.done.gaps(max(first, progress.floor), min(stop, self.end))
+        if self.dead and len(self.dead) <= stop - first:
+            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
+        elif self.dead:
+            groups = list(self.progress)
+            alive += [
+                (offset, offset + 1)
+                for offset in range(first, stop)
+                if any(self.dead.get(group, offset) is not None for group in groups)
+            ]
+        return RangeSet(sorted(alive))
+
+
+class KeptOffsets(msgspec.Struct):
+    """Where a reader of the log is: partition -> the offset to read on from. Hard, all of it."""
+
+    offsets: dict[int, int]
+    used_at: int
 
 
 class Queue:
     __slots__ = (
-        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "number", "partitions", "path", "turn",
+        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "memberships", "number", "partitions",
+        "path", "readers", "redrives", "turn",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
@@ -292,9 +344,15 @@ class Queue:
         self.partitions = [Partition(config) for _ in range(config.partitions)]
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
+        self.memberships: dict[int, Membership] = {}
+        """By group number: the groups that have members, or had some."""
         self.dedup = Dedup()
         self.growths: list[list[int]] = []
         """Where the partitions ended each time that more were added: keys have moved from there to the new ones."""
+        self.readers: dict[str, KeptOffsets] = {}
+        """By the name they gave themselves, least recently used first."""
+        self.redrives: dict[str, Redrive] = {}
+        """By id, oldest first: those that run, and the latest that ended."""
         # Soft.
         self.turn = 0
         """Partition to look at first, so that none is always last."""
@@ -321,12 +379,46 @@ class Queue:
         return max(progress.undone(partition.end) for progress in partition.progress.values())
 
 
+class Schedule(msgspec.Struct):
+    """A calendar that publishes, and the fire time it is at. Hard, all of it."""
+
+    name: str
+    spec: ScheduleSpec
+    created_at: int
+    changed_at: int = 0
+    paused: bool = False
+    next: int | None = None
+    """Has no message yet; all before it have theirs, or were skipped. None: there is none to come."""
+    not_before: int = 0
+    """Not to be looked at sooner: it was refused, or has much to make up for."""
+    fired: int = 0
+    last_fire: int | None = None
+    skipped_from: int = 0
+    skipped_until: int = 0
+    """The latest stretch of fire times that have no message; the second is not part of it."""
+    refused_at: int = 0
+    """Since when it cannot publish; 0 if it can."""
+    refusals: int = 0
+    error_code: str = ""
+    error: str = ""
+
+    def wakes_at(self) -> int:
+        assert self.next is not None
+        return max(self.next, self.not_before)
+
+    def hopeful(self) -> None:
+        """Nothing is known to be in its way."""
+        self.not_before = self.refused_at = self.refusals = 0
+        self.error_code = self.error = ""
+
+
 class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "deadlines", "last_id", "leases", "next_lease", "next_queue", "now_ms", "overdue",
-        "overdue_partitions", "paths", "queues", "replaying", "term", "timers",
+        "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
+        "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "replaying", "schedules",
+        "term", "timers", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -340,19 +432,28 @@ class Shard:
         self.leases: dict[int, Lease] = {}
         self.next_lease = 1
         self.last_id = 0
+        self.schedules: dict[str, Schedule] = {}
+        self.transactions: dict[bytes, Transacted] = {}
+        """By the digest of the request, oldest first: what can be answered again."""
         # Soft.
         self.replaying = False
         """True while records are read again and nobody asks who is next: dispatchers begin when that is over."""
+        self.alarms: list[tuple[int, str]] = []
+        """Heap of (due, schedule); stale entries are dropped when they come up."""
+        self.due_schedules: dict[str, None] = {}
+        """Schedules whose fire time has come, to be fired at the next ticks."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []
         """Heap of (deadline, lease); stale entries are dropped when they come up."""
         self.timers: list[tuple[int, int, int, int]] = []
-        """Heap of (due, queue, partition, group or -1): whose agenda to look at, and when."""
+        """Heap of (due, queue, partition, group or -1): whose agenda to look at, when. Partition -1: that group's."""
         self.overdue: list[int] = []
         """Leases whose deadline has passed, to be ended at the next tick."""
         self.overdue_partitions: dict[tuple[int, int], None] = {}
         """(queue, partition) with messages past their time to live, to be expired at the next tick."""
+        self.overdue_groups: dict[tuple[int, int], None] = {}
+        """(queue, group) whose members were silent for too long, or took too long to give something up."""
 
     def next_deadline_ms(self) -> int:
         """When time itself will next change something."""
@@ -361,11 +462,12 @@ class Shard:
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
             self.timers[0][0] if self.timers else NEVER_MS,
+            self.alarms[0][0] if self.alarms else NEVER_MS,
         )
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions)
+        return bool(self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules)
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""
@@ -375,6 +477,12 @@ class Shard:
         if due < owner.armed:
             owner.armed = due
             heappush(self.timers, (due, queue, partition, group))
+
+    def arm_agenda(self, agenda: Agenda, queue: int, partition: int) -> None:
+        """See to it that this agenda of a partition is looked at when it asks for it."""
+        due = agenda.next_ms()
+        if due is not None:
+            self.arm(due, queue, partition)
 
 
 def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:

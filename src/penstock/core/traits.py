@@ -9,7 +9,7 @@ tenants would share one share; neither loses, repeats or reorders anything.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from penstock.batch import Batch, layout
@@ -80,14 +80,6 @@ class Column:
     def dump(self) -> list[tuple[int, bytes]]:
         return [(page, cells.tobytes()) for page, cells in sorted(self._pages.items())]
 
-    @classmethod
-    def load(cls, pages: Iterable[tuple[int, bytes]]) -> Column:
-        column = cls()
-        for page, cells in pages:
-            column._pages[page] = array("q", cells)
-        column._low = min(column._pages, default=0)
-        return column
-
 
 class Traits:
     """The columns of one partition. Hard: they come with the messages and outlive restarts."""
@@ -122,18 +114,24 @@ class Traits:
                 yield name, column
 
     def dump(self) -> dict[str, list[tuple[int, bytes]]]:
+        """Page by page, with whatever else is on a page."""
         return {name: column.dump() for name, column in self.columns()}
 
-    def values(self, wanted: RangeSet) -> dict[str, list[int]]:
-        """Only what is wanted, one by one: equal for equal states, whatever else a page still holds."""
+    def values(self, wanted: RangeSet) -> dict[str, list[tuple[int, list[int]]]]:
+        """Range by range, only what is wanted: equal for equal states, whatever else a page still holds."""
         return {
-            name: [column[offset] for first, stop in wanted for offset in range(first, stop)]
+            name: [(first, [column[offset] for offset in range(first, stop)]) for first, stop in wanted]
             for name, column in self.columns()
         }
 
-    def load(self, values: dict[str, list[tuple[int, bytes]]]) -> None:
-        for name, pages in values.items():
-            setattr(self, name, Column.load(pages))
+    def load(self, values: dict[str, list[tuple[int, bytes | list[int]]]]) -> None:
+        """What `dump` or `values` gave."""
+        for name, pieces in values.items():
+            column = Column()
+            for at, piece in pieces:
+                first = at << _SHIFT if isinstance(piece, bytes) else at
+                column.put(first, array("q", piece))
+            setattr(self, name, column)
 
 
 def hash_of(text: bytes) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.core import commands, records
+from penstock.core import commands, records, schedules
 from penstock.core.decision import Decision, queue_of
 from penstock.core.ranges import RangeSet
+from penstock.core.rebalancing import tick as tick_groups
 from penstock.core.records import Record
 from penstock.core.settling import fail
 from penstock.core.state import Partition, Shard
@@ -55,8 +56,8 @@ def _touch(
     return Decision([make(number, ranges.flat()) for number, ranges in chosen.items()], statuses)
 
 
-def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noqa: ARG001  one shape for all
-    """End the leases and the messages whose time ran out. `advance` has listed them."""
+def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:
+    """End the leases and the messages whose time ran out, or fire a schedule. `advance` has listed them."""
     made: list[Record] = []
     for lease_id in dict.fromkeys(shard.overdue):
         lease = shard.leases.get(lease_id)
@@ -73,7 +74,11 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:  # noqa
             if partition.overdue:
                 shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
     shard.overdue_partitions = {}
-    return Decision(made, None)
+    if shard.overdue_groups and not made:
+        # Otherwise at the next tick, which follows at once: by then the leases above have ended.
+        tick_groups(shard, now_ms, made)
+    # Again a tick of its own: what is published must see all that was decided before.
+    return Decision(made or schedules.fire_one(shard, command, now_ms), None)
 
 
 def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
@@ -85,6 +90,8 @@ def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
     for first, stop in sorted(partition.overdue):
         for inside, after in partition.gone.gaps(max(first, partition.start), stop):
             ended.add(inside, after)
+    for first, stop in partition.timeless:
+        ended.remove(first, stop)
     for progress in partition.progress.values():
         for first, stop in list(ended):
             for inside, after in list(progress.leased.within(first, stop)):

@@ -1,22 +1,25 @@
-"""Snapshots and sealed segments as bytes. Format: docs/formats/snapshot.md."""
+"""Snapshots, sealed segments and far agenda entries as bytes. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import google_crc32c
 import msgspec
 
 from penstock.batch import Buffer
+from penstock.core.slices import encoded
 from penstock.journal.port import Damaged
 
 HEADER = struct.Struct("<8sIIQ")
 SNAPSHOT_MAGIC = b"PENSTKSN"
 SEGMENT_MAGIC = b"PENSTKSG"
+AGENDA_MAGIC = b"PENSTKAG"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
+D = TypeVar("D")
 
 
 class SegmentDescription(msgspec.Struct):
@@ -25,6 +28,19 @@ class SegmentDescription(msgspec.Struct):
     first: int
     stop: int
     messages: int
+
+
+class AgendaPart(msgspec.Struct, array_like=True):
+    """What one chunk of a blob of agenda entries belongs to; the chunks lie behind each other in this order."""
+
+    queue: str
+    partition: int
+    agenda: Literal["schedule", "expiries"]
+    entries: int
+
+
+class AgendaDescription(msgspec.Struct):
+    parts: list[AgendaPart]
 
 
 def seal_blob(magic: bytes, parts: Sequence[Buffer]) -> list[Buffer]:
@@ -39,8 +55,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC):
-        raise Damaged(f"{name}, offset 0: this is neither a snapshot nor a segment")
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC):
+        raise Damaged(f"{name}, offset 0: this is neither a snapshot nor a segment nor a part of an agenda")
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not known here (known: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -52,7 +68,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
 
 
 def encode_snapshot(values: dict[str, Any]) -> list[Buffer]:
-    return seal_blob(SNAPSHOT_MAGIC, [msgspec.msgpack.encode(values)])
+    """All at once; `seal_blob` takes what was encoded in slices."""
+    return seal_blob(SNAPSHOT_MAGIC, list(encoded(values)))
 
 
 def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
@@ -67,24 +84,31 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
         ) from None
 
 
-def segment_prefix(description: SegmentDescription) -> bytes:
-    """What stands before the records of a segment's body."""
+def described(description: SegmentDescription | AgendaDescription) -> bytes:
+    """What stands before the records of a segment's body, and before the entries of an agenda's."""
     text = msgspec.msgpack.encode(description)
     return _LENGTH.pack(len(text)) + text
 
 
 def decode_segment(name: str, data: bytes) -> tuple[SegmentDescription, memoryview]:
     """The description and the records of a segment."""
+    return _decode_described(name, data, SEGMENT_MAGIC, "sealed segment", SegmentDescription)
+
+
+def decode_agenda(name: str, data: bytes) -> tuple[AgendaDescription, memoryview]:
+    """The description and the entries of a part of an agenda."""
+    return _decode_described(name, data, AGENDA_MAGIC, "part of an agenda", AgendaDescription)
+
+
+def _decode_described(name: str, data: bytes, expected: bytes, what: str, kind: type[D]) -> tuple[D, memoryview]:
     magic, body = open_blob(name, data)
-    if magic != SEGMENT_MAGIC:
-        raise Damaged(f"{name}, offset 0: this is not a sealed segment")
+    if magic != expected:
+        raise Damaged(f"{name}, offset 0: this is not a {what}")
     try:
         (size,) = _LENGTH.unpack_from(body)
-        description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=SegmentDescription)
+        description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=kind)
     except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Damaged(
-            f"{name}, offset {HEADER.size}: what is under the right checksum is no segment: {error}"
-        ) from None
+        raise Damaged(f"{name}, offset {HEADER.size}: what is under the right checksum is no {what}: {error}") from None
     return description, body[_LENGTH.size + size :]
 
 

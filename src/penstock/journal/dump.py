@@ -6,6 +6,7 @@ the rest of the file is still shown as far as it can be believed.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,19 @@ from typing import Any
 import msgspec
 
 from penstock.batch import layout
+from penstock.core.agenda import ENTRY_BYTES, Chunk
 from penstock.core.config import DEFAULT
 from penstock.core.records import Published, QueueConfigured, Record
 from penstock.errors import InvalidRequest
 from penstock.ids import ulid_text
-from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, decode_segment, decode_snapshot
+from penstock.journal.blobs import (
+    AGENDA_MAGIC,
+    SEGMENT_MAGIC,
+    SNAPSHOT_MAGIC,
+    decode_agenda,
+    decode_segment,
+    decode_snapshot,
+)
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.frame import BadFrame, read_frame
 from penstock.journal.port import Damaged
@@ -49,7 +58,7 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
 
 
 def _is_ours(file: Path) -> bool:
-    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-"))
+    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-"))
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
@@ -60,6 +69,8 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
             return _dump_journal(data, write, records)
         if data[:8] == SEGMENT_MAGIC:
             return _dump_segment(file.name, data, write, records)
+        if data[:8] == AGENDA_MAGIC:
+            return _dump_agenda(file.name, data, write, records)
         if data[:8] == SNAPSHOT_MAGIC:
             return _dump_snapshot(file.name, data, write)
     except (Damaged, UnknownRecord) as error:
@@ -119,9 +130,31 @@ def _dump_snapshot(name: str, data: bytes, write: Write) -> int:
             progress = {group: (floor, cursor) for group, floor, cursor, *_ in partition["progress"]}
             write(
                 f"      partition {number}: offsets {partition['start']} to {partition['end']}, "
-                f"scheduled {len(partition['schedule'])} entries, dead {len(partition['dead'])}, "
+                f"scheduled {_entries(partition['schedule'])} entries, dead {len(partition['dead'])}, "
                 f"(floor, cursor) by group {progress}"
             )
+    return 0
+
+
+def _entries(agenda: Any) -> int:
+    """Of an agenda in a snapshot: a list of them, or where they are."""
+    if isinstance(agenda, dict):
+        return len(agenda["entries"]) // ENTRY_BYTES + sum(Chunk(*chunk).entries for chunk in agenda["chunks"])
+    return len(agenda)
+
+
+def _dump_agenda(name: str, data: bytes, write: Write, records: bool) -> int:
+    about, entries = decode_agenda(name, data)
+    write(f"  far agenda entries: {sum(part.entries for part in about.parts)} in {len(about.parts)} chunks")
+    at = 0
+    for part in about.parts:
+        flat = array("q")
+        flat.frombytes(entries[at : at + part.entries * ENTRY_BYTES])
+        at += part.entries * ENTRY_BYTES
+        write(f"    {part.agenda} of {part.queue}, partition {part.partition}: {part.entries} entries")
+        if records:
+            for due, first, count in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                write(f"      due {due}: offsets {first} to {first + count - 1}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock import limits
@@ -14,7 +14,7 @@ from penstock.runtime.workload import Ring, Work, covered_ms
 
 _NAMES = (
     "acked", "cancelled", "dead_lettered", "delivered", "expired", "lease_expired", "published", "redelivered",
-    "retried",
+    "redriven", "retried", "session_expired",
 )  # fmt: skip
 _RECENT = ("published", "delivered", "acked")
 """Columns of a queue's ring."""
@@ -37,6 +37,9 @@ class QueueCounters:
     retried: int
     lease_expired: int
     """Of the retried: those whose lease ran out."""
+    session_expired: int
+    """Of the retried: those whose holder's session ran out."""
+    redriven: int
     dead_lettered: int
     expired: int
     cancelled: int
@@ -48,6 +51,7 @@ class QueueCounters:
 class Counters:
     def __init__(self, now_ms: int, leases: Mapping[int, Lease] | None = None) -> None:
         self.began_ms = now_ms
+        self._scopes_asked: dict[tuple[str, str], int] = {}
         self.by_queue: dict[int, QueueCounters] = {}
         self._work: dict[int, dict[int, Work]] = {}
         self.adopt(now_ms, leases or {})
@@ -77,10 +81,21 @@ class Counters:
             self.work(lease.queue, lease.group, now_ms).took(now_ms, lease.consumer or lease.id, count)
 
     def asked(self, queue: int, group: str, now_ms: int) -> None:
+        """A consumer asked for messages of this queue."""
         asked = self.of(queue).asked
         # Names are the callers'; those beyond the limit are refused their group.
         if group in asked or len(asked) < limits.GROUPS_PER_QUEUE_MAX:
             asked[group] = now_ms
+
+    def asked_scope(self, scope: str, group: str, now_ms: int) -> None:
+        """A consumer asked for messages of any queue of this scope."""
+        if (scope, group) in self._scopes_asked or len(self._scopes_asked) < limits.GROUPS_PER_QUEUE_MAX:
+            self._scopes_asked[scope, group] = now_ms
+
+    def last_asked(self, queue: int, scopes: Iterable[str], group: str) -> int | None:
+        """When somebody last asked for this queue, or for one of these scopes that it is in."""
+        times = [self.of(queue).asked.get(group), *(self._scopes_asked.get((scope, group)) for scope in scopes)]
+        return max((time for time in times if time is not None), default=None)
 
     def rates(self, queue: int, now_ms: int) -> dict[str, float]:
         """Messages a second over the last minute, or since the process started if that is less."""
@@ -135,6 +150,8 @@ class Counters:
             counters.recent.add(record.at, 2, count)
         elif kind is records.Retried and record.reason == "lease_expired":
             counters.lease_expired += count
+        elif kind is records.Retried and record.reason == "session_expired":
+            counters.session_expired += count
         lease = leases.get(record.lease) if kind in _OF_A_LEASE else None
         if lease is not None:
             work = self.work(record.queue, record.group, record.at)
@@ -148,6 +165,7 @@ _BY_RANGES: dict[type, str] = {
     records.Retried: "retried",
     records.Released: "",
     records.DeadLettered: "dead_lettered",
+    records.Redriven: "redriven",
     records.Expired: "expired",
     records.Cancelled: "cancelled",
 }

@@ -244,10 +244,10 @@ class History:
     def _look_into_log(self, queue: Queue, message_id: MessageId, trail: Trail) -> None:
         """Where the message lies, if its bytes are still wanted; then also what is too old for the journal is known."""
         for number in range(len(queue.partitions)):
-            found = self._loop.log.find(queue.number, number, message_id)
-            if found is not None:
-                record, offset = found
-                trail.begin_at(number, offset, record)
+            offset = self._loop.log.find(queue.number, number, message_id)
+            if offset is not None:
+                for run in self._loop.log.runs(queue.number, number, offset, offset + 1):
+                    trail.begin_at(number, offset, run.record)
                 for lease in self._loop.shard.leases.values():
                     if (lease.queue, lease.partition) == (queue.number, number):
                         for part in lease.parts(offset, offset + 1):

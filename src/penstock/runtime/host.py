@@ -43,6 +43,7 @@ async def open_shard(
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
     segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
     hot_bytes: int = limits.HOT_BYTES_MAX,
+    far_entries: int = limits.FAR_ENTRIES_MIN,
 ) -> ShardHost:
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
@@ -64,8 +65,10 @@ async def open_shard(
         loop,
         recovered.marks,
         recovered.next_segment,
+        recovered.agenda_blobs,
         every_bytes=segment_bytes,
         kept=segments_kept,
+        far_entries=far_entries,
         shard_changed=recovered.replayed > 0,
         on_trouble=on_trouble,
     )

@@ -9,13 +9,13 @@ is asked for, and every record read is checked against its own CRC.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
+from itertools import compress
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.core.ranges import RangeSet
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.port import Damaged, ShardJournal
@@ -39,10 +39,18 @@ class StoredPiece(NamedTuple):
     """Behind its last offset."""
 
 
+_COLUMNS = {
+    "firsts": "q", "ends": "q", "locators": "q", "skips": "q", "lengths": "q", "ids_high": "Q", "ids_low": "Q",
+    "spans": "q",
+}  # fmt: skip
+_SPAN_MAX = 2**63 - 1
+_LOW = 2**64 - 1
+
+
 class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
-    __slots__ = ("ends", "firsts", "lengths", "locators", "skips", "times")
+    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "skips", "spans")
 
     def __init__(self) -> None:
         self.firsts = array("q")
@@ -51,10 +59,13 @@ class PartitionIndex:
         """Of the journal if positive; otherwise minus the number of a sealed segment."""
         self.skips = array("q")
         self.lengths = array("q")
-        self.times = array("q")
-        """Milliseconds in the first message's id: never falls within a partition."""
+        self.ids_high = array("Q")
+        """The first message's id: ids grow within a partition. Of pieces from before ids were kept, only the time."""
+        self.ids_low = array("Q")
+        self.spans = array("q")
+        """From the first message's id to behind the last one's. The number of messages, if the ids have no gap."""
 
-    def add(self, first: int, end: int, locator: int, skip: int, length: int, time_ms: int) -> None:
+    def add(self, first: int, end: int, locator: int, skip: int, length: int, message_id: int) -> None:
         if (
             self.firsts
             and self.locators[-1] == locator
@@ -64,13 +75,34 @@ class PartitionIndex:
         ):
             self.ends[-1] = end
             self.lengths[-1] = skip + length - self.skips[-1]
+            self.spans[-1] = min(message_id + end - first - self.id_of(len(self.firsts) - 1), _SPAN_MAX)
             return
         self.firsts.append(first)
         self.ends.append(end)
         self.locators.append(locator)
         self.skips.append(skip)
         self.lengths.append(length)
-        self.times.append(time_ms)
+        self.ids_high.append(message_id >> 64)
+        self.ids_low.append(message_id & _LOW)
+        self.spans.append(end - first)
+
+    def id_of(self, piece: int) -> int:
+        """Of its first message."""
+        return self.ids_high[piece] << 64 | self.ids_low[piece]
+
+    def time_of(self, piece: int) -> int:
+        """Milliseconds in the first message's id: never falls within a partition."""
+        return self.ids_high[piece] >> 16
+
+    def until(self, time_ms: int) -> int:
+        """How many pieces begin with a message of this time or before."""
+        return bisect_right(self.ids_high, time_ms << 16 | 0xFFFF)
+
+    def with_id(self, message_id: int) -> int:
+        """The last piece that begins with this id or a lower one; -1 if there is none."""
+        high, low = message_id >> 64, message_id & _LOW
+        begin = bisect_left(self.ids_high, high)
+        return bisect_right(self.ids_low, low, begin, bisect_right(self.ids_high, high, begin)) - 1
 
     def at(self, offset: int) -> int:
         """The piece that holds this offset, or the first one behind it."""
@@ -80,13 +112,18 @@ class PartitionIndex:
     def stored(self, piece: int) -> StoredPiece:
         return StoredPiece(self.locators[piece], self.skips[piece], self.lengths[piece], self.ends[piece])
 
-    def keep(self, chosen: list[int]) -> None:
-        """Only these pieces, ascending."""
-        if len(chosen) == len(self.firsts):
-            return
-        for name in self.__slots__:
-            values = getattr(self, name)
-            setattr(self, name, array("q", [values[piece] for piece in chosen]))
+    def replace(self, gone: set[tuple[int, int]], fresh: PartitionIndex | None = None) -> None:
+        """Without the pieces at these (locator, skip), and with the fresh ones in their place."""
+        if gone:
+            wanted = [place not in gone for place in zip(self.locators, self.skips, strict=True)]
+            for name, kind in _COLUMNS.items():
+                setattr(self, name, array(kind, compress(getattr(self, name), wanted)))
+        if fresh is not None and fresh.firsts:
+            firsts = self.firsts + fresh.firsts
+            order = sorted(range(len(firsts)), key=firsts.__getitem__)
+            for name, kind in _COLUMNS.items():
+                values = getattr(self, name) + getattr(fresh, name)
+                setattr(self, name, array(kind, map(values.__getitem__, order)))
 
     def drop_before(self, offset: int) -> None:
         piece = self.at(offset)
@@ -98,14 +135,25 @@ class PartitionIndex:
         return len(self.firsts)
 
     def dump(self) -> list[bytes]:
-        return [getattr(self, name).tobytes() for name in self.__slots__]
+        return [getattr(self, name).tobytes() for name in _COLUMNS]
 
     @classmethod
     def load(cls, columns: list[bytes]) -> PartitionIndex:
         index = cls()
-        for name, column in zip(cls.__slots__, columns, strict=True):
+        if len(columns) == len(_COLUMNS_BEFORE_IDS):
+            for name, column in zip(_COLUMNS_BEFORE_IDS, columns, strict=True):
+                getattr(index, name).frombytes(column)
+            index.ids_high = array("Q", [time_ms << 16 for time_ms in index.ids_high])
+            index.ids_low = array("Q", bytes(8 * len(index)))
+            index.spans = array("q", [_SPAN_MAX]) * len(index)
+            return index
+        for name, column in zip(_COLUMNS, columns, strict=True):
             getattr(index, name).frombytes(column)
         return index
+
+
+_COLUMNS_BEFORE_IDS = ("ends", "firsts", "lengths", "locators", "skips", "ids_high")
+"""Of snapshots of the first version; the last one held milliseconds."""
 
 
 class HotRecords:
@@ -166,7 +214,7 @@ class MessageLog:
         if index is None:
             index = self.indexes[place] = PartitionIndex()
         end = record.offset + record.batch.count
-        index.add(record.offset, end, locator, skip, length, record.id >> 80)
+        index.add(record.offset, end, locator, skip, length, record.id)
         self.ends[place] = end
         if hot:
             hot_records = self._hot.get(place)
@@ -239,7 +287,7 @@ class MessageLog:
         index = self.indexes.get((queue, partition))
         if index is None:
             return None
-        piece = max(0, bisect_right(index.times, time_ms - 1) - 1)
+        piece = max(0, index.until(time_ms - 1) - 1)
         while piece < len(index):
             for record in self._piece((queue, partition), piece):
                 if record.at >= time_ms:
@@ -247,19 +295,42 @@ class MessageLog:
             piece += 1
         return None
 
-    def find(self, queue: int, partition: int, message_id: int) -> tuple[Published, int] | None:
-        """The record and the offset of the message with this id, if it is still stored."""
+    def offset_from_id(self, queue: int, partition: int, message_id: int) -> int | None:
+        """The first stored offset whose message has this id or a later one; None if there is none."""
         index = self.indexes.get((queue, partition))
-        if index is None or not index.firsts:
+        if index is None:
             return None
-        time_ms = message_id >> 80
-        piece = bisect_right(index.times, time_ms) - 1
-        while piece >= 0:
+        piece = max(0, index.with_id(message_id))
+        while piece < len(index):
             for record in self._piece((queue, partition), piece):
-                if record.id <= message_id < record.id + record.batch.count:
-                    return record, record.offset + message_id - record.id
-            if index.times[piece] < time_ms:
-                break
+                if record.id + record.batch.count > message_id:
+                    return record.offset + max(0, message_id - record.id)
+            piece += 1
+        return None
+
+    def published_at(self, queue: int, partition: int, offset: int) -> int | None:
+        """When this message was published; None if it is not stored."""
+        for run in self.runs(queue, partition, offset, offset + 1):
+            return run.record.at
+        return None
+
+    def find(self, queue: int, partition: int, message_id: int) -> int | None:
+        """The offset of the message with this id, if it is still stored. Reads at most one piece, and mostly none."""
+        index = self.indexes.get((queue, partition))
+        if index is None:
+            return None
+        piece = index.with_id(message_id)
+        while piece >= 0:
+            beyond, count = message_id - index.id_of(piece), index.ends[piece] - index.firsts[piece]
+            if index.spans[piece] == count:
+                return index.firsts[piece] + beyond if beyond < count else None
+            if beyond < index.spans[piece]:
+                for record in self._piece((queue, partition), piece):
+                    if record.id <= message_id < record.id + record.batch.count:
+                        return record.offset + message_id - record.id
+            # Pieces of snapshots of the first version know no more than the millisecond in which they begin.
+            if index.spans[piece] != _SPAN_MAX or index.time_of(piece) < message_id >> 80:
+                return None
             piece -= 1
         return None
 
@@ -306,11 +377,9 @@ class MessageLog:
         if last is not None:
             self._last_room += _size(last[2])
 
-    def live_runs(self, place: tuple[int, int], stored: StoredPiece, live: RangeSet) -> Iterator[StoredRun]:
-        """What of a piece is still wanted, as runs."""
-        for record in self._read(place, stored):
-            for first, stop in live.within(record.offset, record.offset + record.batch.count):
-                yield StoredRun(record, first, stop)
+    def records(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
+        """What is in a piece, wherever it is in the index by now."""
+        return self._read(place, stored)
 
 
 def _size(records: list[Published]) -> int:

@@ -15,7 +15,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from penstock import limits
 from penstock.clock import Clock
@@ -24,19 +27,35 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.records import Leased, Published, QueueDeleted, QueuePurged, Record
-from penstock.core.state import NEVER_MS, Shard
+from penstock.core.decision import Decision
+from penstock.core.leasing import Fit
+from penstock.core.rebalancing import has_changed, renew_sessions
+from penstock.core.records import (
+    Leased,
+    MemberJoined,
+    MembersLeft,
+    Published,
+    QueueDeleted,
+    QueuePurged,
+    Record,
+    ScheduleRefused,
+)
+from penstock.core.scopes import Scopes, scopes_over
+from penstock.core.state import NEVER_MS, Queue, Shard
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
+from penstock.runtime.far import read_chunk
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
+PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
+"""What makes the log grow, and waits while there is no room for that."""
 HOP_S = 0.1
 """A longer wait is taken in hops; a shorter one may be late by a tenth of itself while clocks are being mended."""
 FULL_PAUSE_S = 1.0
@@ -94,7 +113,9 @@ class ShardLoop:
         self._clock = clock
         self._on_failure = on_failure
         self._reload = reload
+        self._read_far = partial(read_chunk, journal)
         self._waiters = Waiters()
+        self._scopes = Scopes(shard, log.published_at)
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self._pile: deque[Parked] = deque()
@@ -132,16 +153,20 @@ class ShardLoop:
             self._arm_timer()
         return future
 
-    def lease(self, command: commands.Lease, wait_ms: int) -> asyncio.Future[Any]:
+    def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
         """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
         now_ms = self._clock.now_ms()
-        self.counters.asked(command.queue, command.group, now_ms)
+        if isinstance(command, commands.Lease):
+            self.counters.asked(command.queue, command.group, now_ms)
+        else:
+            self.counters.asked_scope(command.scope, command.group, now_ms)
         self._advance(now_ms)
         future = asyncio.get_running_loop().create_future()
         if self._grant(command, future):
             return future
-        if wait_ms and not self.closing:
+        recalled = isinstance(command, commands.Lease) and command.member and has_changed(self.shard, command)
+        if wait_ms and not self.closing and not recalled:
             return self._waiters.park(command, wait_ms)
         self._park([], [], future)
         return future
@@ -182,9 +207,14 @@ class ShardLoop:
     def waiting(self) -> int:
         return self._waiters.count
 
-    def waiting_in(self, queue: int, group: str) -> int:
-        """Consumers of this group that wait for messages."""
-        return self._waiters.count_of(queue, group)
+    def waiting_in(self, queue: Queue, group: str) -> int:
+        """Consumers of this group that wait for messages of this queue, or of a scope that it is in."""
+        in_scopes = sum([self._waiters.count_of(scope, group) for scope in set(scopes_over(queue.path))])
+        return self._waiters.count_of(queue.number, group) + in_scopes
+
+    def last_asked_ms(self, queue: Queue, group: str) -> int | None:
+        """When a consumer of this group last asked for messages of this queue; None: not since the start."""
+        return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
 
     @property
     def without_room(self) -> bool:
@@ -206,20 +236,25 @@ class ShardLoop:
             self._advance(now_ms)
         return now_ms
 
-    def _admit(self, command: Command) -> None:
+    def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
-        if self._shut or (self.closing and type(command) is commands.Publish):
+        if self._shut or (self.closing and type(command) in PUBLISHING):
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
         if self._without_room:
             raise _no_room()
         # What finishes messages is small, and makes room: it is only counted.
         too_many = len(self._pile) > limits.PENDING_COMMANDS_MAX
-        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) is commands.Publish):
+        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) in PUBLISHING):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
-        if type(command) is commands.Publish and self.journal.short_of_space:
-            self._space_check = self._space_check or asyncio.ensure_future(self._look_for_space())
+        if type(command) in PUBLISHING and self.journal.short_of_space:
+            self._check_space()
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
+
+    def _check_space(self) -> None:
+        """Somebody wanted to publish and could not: is there room again?"""
+        if self.journal.short_of_space and self._space_check is None:
+            self._space_check = asyncio.ensure_future(self._look_for_space())
 
     async def _look_for_space(self) -> None:
         try:
@@ -238,14 +273,29 @@ class ShardLoop:
         woken: set[int] = set()
         # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
-            woken |= advance(self.shard, now_ms)
+            woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
-                decision = decide(self.shard, commands.Tick(), now_ms)
+                decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
                 self._park(decision.records, None, None)
+                # A schedule may have fired.
+                woken.update(record.queue for record in decision.records if type(record) is Published)
+                if any(type(record) is ScheduleRefused for record in decision.records):
+                    self._check_space()
+                for record in decision.records:
+                    self._recall(record)
         for queue in woken:
-            if self._waiters.has(queue):
-                self._waiters.serve(queue, self._grant)
+            if self._scopes:
+                self._scopes.stir(queue)
+            self._offer(queue)
         self._arm_timer()
+
+    def _advance_shard(self, now_ms: int) -> set[int]:
+        try:
+            return advance(self.shard, now_ms, self._read_far)
+        except (EngineError, OSError) as error:
+            # What is due now cannot be read. Whatever was answered in its place would be wrong.
+            self._fail(str(error) or repr(error))
+            raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def _arm_timer(self) -> None:
         """Sleep exactly until time has something to do."""
@@ -267,20 +317,18 @@ class ShardLoop:
         self._timer = None
         self._timer_ms = NEVER_MS
         if self.failed is None and not self._without_room:
-            self._advance(self._clock.now_ms())
-            self._arm_timer()
+            with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
+                self._advance(self._clock.now_ms())
+                self._arm_timer()
 
     # -- delivery -----------------------------------------------------------------------------------------------------
 
-    def _grant(self, command: commands.Lease, future: asyncio.Future[Any]) -> bool:
+    def _grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
         """Try to lease for this caller; False if there is nothing for them now."""
+        if isinstance(command, commands.LeaseScope):
+            return self._grant_scope(command, future)
         try:
-            now_ms = self._clock.now_ms()
-            decision = decide(self.shard, command, now_ms, self.log.fit)
-            if decision.reply is None:
-                # The group began with this call; ask again, now that it exists.
-                self._park(decision.records, None, None)
-                decision = decide(self.shard, command, now_ms, self.log.fit)
+            decision = self._decide_lease(command, self._clock.now_ms(), self.log.fit)
         except PenstockError as error:
             future.set_exception(error)
             return True
@@ -290,14 +338,87 @@ class ShardLoop:
         self._arm_timer()
         return True
 
+    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit) -> Decision:
+        decision = decide(self.shard, command, now_ms, fit)
+        if decision.reply is None:
+            # The group began with this call; ask again, now that it exists.
+            self._park(decision.records, None, None)
+            decision = decide(self.shard, command, now_ms, fit)
+        return decision
+
+    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+        """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
+        now_ms = self._clock.now_ms()
+        granted: list[commands.LeasedRun] = []
+        wanted, room = command.max, limits.LEASE_REPLY_BYTES_MAX
+
+        def fit(queue: int, partition: int, first: int, stop: int, most: int) -> tuple[int, int]:
+            nonlocal room
+            inside, used = self.log.fit(queue, partition, first, stop, min(most, room))
+            room -= used
+            return inside, used
+
+        while wanted > 0 and room > 0:
+            queue = self._scopes.next_queue(command.scope, command.group, now_ms)
+            if queue is None:
+                break
+            lease = commands.Lease(
+                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer
+            )  # fmt: skip
+            try:
+                decision = self._decide_lease(lease, now_ms, fit)
+            except PenstockError as error:
+                if granted:
+                    break
+                future.set_exception(error)
+                return True
+            if not decision.reply:
+                self._scopes.exhausted(command.scope, command.group, queue)
+                continue
+            path = self.shard.queues[queue].path
+            runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
+            self._park(decision.records, runs, None)
+            granted += runs
+            wanted -= sum(run.count for run in runs)
+        if granted:
+            self._park_answer(granted, future)
+            self._arm_timer()
+        return bool(granted)
+
     def _serve_waiters(self, made: list[Record]) -> None:
         for record in made:
             queue = getattr(record, "queue", None)
-            if queue is not None and self._waiters.has(queue):
+            if queue is not None:
                 if isinstance(record, QueueDeleted):
                     self._waiters.dismiss(queue)
                 else:
-                    self._waiters.serve(queue, self._grant)
+                    self._recall(record)
+                    self._offer(queue, self._owners(record))
+
+    def _offer(self, queue: int, members: set[tuple[str, str]] | None = None) -> None:
+        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked.
+
+        Of those who wait as members of a group only these, if they are named.
+        """
+        if self._waiters.has(queue):
+            self._waiters.serve(queue, self._grant, members)
+        if self._waiters.in_scopes and queue in self.shard.queues:
+            for scope in scopes_over(self.shard.queues[queue].path):
+                if self._waiters.has(scope):
+                    self._waiters.serve(scope, self._grant)
+
+    def _owners(self, record: Record) -> set[tuple[str, str]] | None:
+        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
+        queue = self.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
+        number: int | None = getattr(record, "partition", None)
+        if number is None or not queue.memberships:
+            return None
+        return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
+
+    def _recall(self, record: Record) -> None:
+        """Members whose partitions changed hear of it at once: their parked leases are answered."""
+        if isinstance(record, MemberJoined | MembersLeft):
+            self._waiters.recall(record.queue, lambda command: has_changed(self.shard, command))
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -306,6 +427,8 @@ class ShardLoop:
         for record in made:
             self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
+            if self._scopes:
+                self._scopes.note(record)
             head, attached = encode(record)
             at = parked.size
             parked.size += len(head)
@@ -329,6 +452,15 @@ class ShardLoop:
             return
         self._pile.append(parked)
         self._pile_bytes += parked.size
+        self._idle.clear()
+        self._work.set()
+
+    def _park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
+        """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
+        parked = Parked(granted, future)
+        parked.leaving = granted
+        self._leaving[parked] = None
+        self._pile.append(parked)
         self._idle.clear()
         self._work.set()
 
@@ -439,10 +571,12 @@ class ShardLoop:
             return
         try:
             self.shard, self.log, self._writer = await self._reload()
+            self._scopes = Scopes(self.shard, self.log.published_at)
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
         self.counters.adopt(self._clock.now_ms(), self.shard.leases)
+        renew_sessions(self.shard, self._clock.now_ms())
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.core import snapshot
+from penstock.core.agenda import ENTRY_BYTES, Read
 from penstock.core.apply import apply
 from penstock.core.rebuild import end_replay
-from penstock.core.records import Published, QueueDeleted, QueuePurged
+from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
 from penstock.core.state import Shard
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged, ShardJournal
+from penstock.runtime.far import agenda_name, agendas, blobs_in_use, read_chunk
 from penstock.runtime.log import MessageLog, PartitionIndex, segment_name
 
 
@@ -34,6 +37,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     pieces: dict[tuple[int, int], PartitionIndex]
     marks: list[Mark]
     next_segment: int
+    agenda_blobs: set[int]
+    """Those it names."""
 
 
 class Recovered(NamedTuple):
@@ -42,6 +47,8 @@ class Recovered(NamedTuple):
     writer: FrameWriter
     marks: list[Mark]
     next_segment: int
+    agenda_blobs: set[int]
+    """Those that the snapshot names; the state may no longer."""
     replayed: int
     """Frames applied on top of the snapshot."""
 
@@ -49,8 +56,9 @@ class Recovered(NamedTuple):
 async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it."""
     log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
-    start = Snapshot(0, b"", Shard(), {}, [], 1)
+    start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
+    read = partial(read_chunk, journal)
     for name, size in (await journal.list_blobs("snapshot-"))[-1:]:
         start = load_snapshot(name, journal.read_blob(name, 0, size))
     index, shard = start.index, start.shard
@@ -68,15 +76,16 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             if frame.chain != start.chain:
                 raise Damaged(f"frame {index} is not the one the snapshot was taken after: the store has lost history")
             continue
-        _replay(shard, log, locator, frame.index, frame.body)
+        _replay(shard, log, read, locator, frame.index, frame.body)
         replayed += 1
     await _check_segments(journal, log)
     end_replay(shard)
+    await _check_agendas(journal, shard)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
-    return Recovered(shard, log, writer, start.marks, start.next_segment, replayed)
+    return Recovered(shard, log, writer, start.marks, start.next_segment, start.agenda_blobs, replayed)
 
 
 def load_snapshot(name: str, data: bytes) -> Snapshot:
@@ -90,7 +99,9 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
             if queue in shard.queues
         }
         marks = [Mark(at, locator) for at, locator in values["marks"]]
-        return Snapshot(values["index"], values["chain"], shard, pieces, marks, values["next_segment"])
+        return Snapshot(
+            values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard)
+        )
     except Exception as error:  # its checksum is right, so somebody else wrote it: nothing about it can be relied on
         raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 
@@ -109,9 +120,24 @@ async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:
                 raise Damaged(f"{name}, offset {skip}: messages are stored here, but the segment {found}")
 
 
-def _replay(shard: Shard, log: MessageLog, locator: int, index: int, body: memoryview) -> None:
+async def _check_agendas(journal: ShardJournal, shard: Shard) -> None:
+    """The same for agenda entries that lie elsewhere."""
+    sizes = dict(await journal.list_blobs("agenda-"))
+    for owned in agendas(shard):
+        for chunk in owned.agenda.chunks():
+            name = agenda_name(chunk.blob)
+            if sizes.get(name, -1) < chunk.start + chunk.entries * ENTRY_BYTES:
+                found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
+                raise Damaged(f"{name}, offset {chunk.start}: due times are stored here, but the blob {found}")
+
+
+def _replay(shard: Shard, log: MessageLog, read: Read, locator: int, index: int, body: memoryview) -> None:
     try:
         for at, record in decode(body):
+            if isinstance(record, GroupCreated):
+                # Which delays were over when it began decides what it skips.
+                for partition in shard.queues[record.queue].partitions:
+                    partition.schedule.bring(record.at, read)
             apply(shard, record)
             if isinstance(record, Published):
                 length = _length(body, at)

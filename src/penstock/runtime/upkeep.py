@@ -5,36 +5,42 @@ Nothing here is on the way of a message. One round runs when the journal has gro
 1. *Retention*: queues that keep messages let go of what is too old or too much.
 2. *Sealing*: messages that are still wanted but lie in journal files about to be left behind move into segments of
    their own partition. Segments that are mostly unwanted by now are rewritten with them (compaction).
-3. *Snapshot*: the state, and where everything lies, after one exact journal frame.
-4. *Trimming*: only now, with all of that durable, are journal files, old segments and the old snapshot removed.
+3. *Far entries*: what is due in an hour or later is written to blobs and need not be in memory (`far.py`).
+4. *Snapshot*: the state, and where everything lies, after one exact journal frame.
+5. *Trimming*: only now, with all of that durable, are journal files, old segments and the old snapshot removed.
 
-A crash between any two steps costs nothing but the work: the newest snapshot names what counts.
+A crash between any two steps costs nothing but the work: the newest snapshot names what counts. Nothing here holds up
+the event loop: what has to be walked over is walked over in steps, and everybody else has their turn in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from array import array
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from penstock import limits
 from penstock.core import snapshot
-from penstock.core.commands import TrimPartition
+from penstock.core.commands import PruneLetters, TrimPartition
 from penstock.core.ranges import RangeSet
+from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import HEADER as BLOB_HEADER
-from penstock.journal.blobs import SEGMENT_MAGIC, SegmentDescription, encode_snapshot, seal_blob, segment_prefix
+from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, SegmentDescription, described, seal_blob
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
-from penstock.runtime.log import PartitionIndex, cut_record, segment_name
+from penstock.runtime.far import FarEntries, blobs_in_use
+from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.recovery import Mark
 
 RETENTION_EVERY_S = 30.0
 SEGMENT_BYTES_MAX = 8 * limits.MIB
 """A segment is put together in memory."""
+WEIGH_PIECES = 256
+"""Pieces of the log looked at in one go."""
 COMPACT_BELOW = 0.5
 """A segment with a smaller share of wanted messages than this is rewritten."""
 
@@ -47,15 +53,20 @@ class Upkeep:
         loop: ShardLoop,
         marks: list[Mark],
         next_segment: int,
+        agenda_blobs: set[int],
         *,
         every_bytes: int,
         kept: int,
+        far_entries: int,
         shard_changed: bool,
         on_trouble: Callable[[str], None],
     ):
         self._loop = loop
         self._marks = marks
         self._next_segment = next_segment
+        self._named_agendas = agenda_blobs
+        """Blobs of agenda entries that the newest snapshot names."""
+        self._far = FarEntries(loop.journal, self._take_number, far_entries)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
@@ -90,12 +101,14 @@ class Upkeep:
                 self._on_trouble(f"a round of upkeep failed: {error!r}")
 
     async def round(self) -> None:
-        """All four steps. Safe to call at any time; one at a time."""
+        """All five steps. Safe to call at any time; one at a time."""
         await self._retain()
         log = self._loop.log
         bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
         if bound is not None:
             await self._seal(bound)
+        await self._drop_unwanted()
+        await self._far.tidy(self._loop.shard)
         await self._snapshot()
         if self._loop.log is not log:
             return  # the shard was read again: its messages are where they were, the snapshot may say otherwise
@@ -120,6 +133,7 @@ class Upkeep:
     # -- retention ----------------------------------------------------------------------------------------------------
 
     async def _retain(self) -> None:
+        await self._prune()
         loop = self._loop
         for queue, number, partition in self._partitions():
             index = loop.log.indexes.get((queue.number, number))
@@ -131,6 +145,16 @@ class Upkeep:
                     await loop.submit(TrimPartition(queue.number, number, start))
                 except PenstockError:
                     return
+
+    async def _prune(self) -> None:
+        """Dead letters beyond the bounds of their queue."""
+        for queue in list(self._loop.shard.queues.values()):
+            config = queue.config
+            if config.dead_letter_max is None and config.dead_letter_ttl_ms is None:
+                continue
+            with contextlib.suppress(PenstockError):
+                while await self._loop.submit(PruneLetters(queue.number)):
+                    pass
 
     def _kept_from(self, queue: Queue, number: int, partition: Partition, index: PartitionIndex) -> int:
         """The first offset that a queue in mode 'keep' still wants."""
@@ -156,13 +180,28 @@ class Upkeep:
             for number, partition in enumerate(queue.partitions):
                 yield queue, number, partition
 
-    def _live(self, queue: Queue, number: int, partition: Partition) -> RangeSet:
-        """Offsets whose bytes somebody may still ask for."""
-        live = partition.live(keeps=queue.config.retention.mode == "keep")
+    def _live(self, queue: Queue, number: int, partition: Partition, first: int, stop: int) -> RangeSet:
+        """Offsets of `[first, stop)` whose bytes somebody may still ask for. What is not wanted now never will be."""
+        live = partition.live_in(first, stop, keeps=queue.config.retention.mode == "keep")
         for run in self._loop.leaving():
             if (run.queue, run.partition) == (queue.number, number):
-                live.add(run.first, run.first + run.count)
+                live.add(max(first, run.first), min(stop, run.first + run.count))
         return live
+
+    async def _weigh(
+        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex
+    ) -> AsyncIterator[tuple[StoredPiece, int, int]]:
+        """(piece, messages stored in it, messages of it that are wanted), with turns for everybody else in between.
+
+        While this one pauses the index may change: a purge takes pieces away, and the numbers of the others shift.
+        """
+        pieces = [(index.stored(piece), index.firsts[piece]) for piece in range(len(index))]
+        for at in range(0, len(pieces), WEIGH_PIECES):
+            part = pieces[at : at + WEIGH_PIECES]
+            live = self._live(queue, number, partition, part[0][1], part[-1][0].end)
+            for stored, first in part:
+                yield stored, stored.end - first, sum(stop - start for start, stop in live.within(first, stored.end))
+            await asyncio.sleep(0)
 
     # -- sealing and compaction ---------------------------------------------------------------------------------------
 
@@ -172,73 +211,78 @@ class Upkeep:
             index = self._loop.log.indexes.get((queue.number, number))
             if index is None or not len(index):
                 continue
-            live = self._live(queue, number, partition)
-            sparse = self._sparse_segments(index, live)
+            sparse = await self._sparse_segments(queue, number, partition, index)
             moving = [
-                piece
+                index.stored(piece)
                 for piece in range(len(index))
                 if 0 < index.locators[piece] <= bound.locator or -index.locators[piece] in sparse
             ]
             if moving:
-                await self._move(queue, number, index, live, moving)
+                await self._move(queue, number, partition, index, moving)
 
-    def _sparse_segments(self, index: PartitionIndex, live: RangeSet) -> set[int]:
+    async def _sparse_segments(
+        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex
+    ) -> set[int]:
         stored: dict[int, int] = {}
         wanted: dict[int, int] = {}
-        for piece in range(len(index)):
-            if index.locators[piece] < 0:
-                segment = -index.locators[piece]
-                first, end = index.firsts[piece], index.ends[piece]
-                stored[segment] = stored.get(segment, 0) + end - first
-                wanted[segment] = wanted.get(segment, 0) + sum(stop - at for at, stop in live.within(first, end))
+        async for piece, messages, living in self._weigh(queue, number, partition, index):
+            if piece.locator < 0:
+                stored[-piece.locator] = stored.get(-piece.locator, 0) + messages
+                wanted[-piece.locator] = wanted.get(-piece.locator, 0) + living
         return {segment for segment, count in stored.items() if wanted[segment] < COMPACT_BELOW * count}
 
-    async def _move(self, queue: Queue, number: int, index: PartitionIndex, live: RangeSet, moving: list[int]) -> None:
+    async def _move(
+        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex, pieces: list[StoredPiece]
+    ) -> None:
         place = (queue.number, number)
         fresh = PartitionIndex()
-        batch: list[tuple[int, int, int, bytes, bytes]] = []
+        batch: list[tuple[StoredRun, bytes, bytes]] = []
         size = 0
-        # While this one pauses the index may change: a purge takes pieces away, and the numbers of the others shift.
-        pieces = [index.stored(piece) for piece in moving]
         gone = {(piece.locator, piece.skip) for piece in pieces}
         for piece in pieces:
-            for run in self._loop.log.live_runs(place, piece, live):
-                head, attached = encode(cut_record(run))
-                record_id = run.record.id + run.first - run.record.offset
-                batch.append((run.first, run.stop, record_id >> 80, head, attached or b""))
-                size += len(head) + len(attached or b"")
-                if size >= SEGMENT_BYTES_MAX:
-                    await self._write_segment(queue, number, batch, fresh)
-                    batch, size = [], 0
+            for record in self._loop.log.records(place, piece):
+                live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
+                for first, stop in live:
+                    run = StoredRun(record, first, stop)
+                    head, attached = encode(cut_record(run))
+                    batch.append((run, head, attached or b""))
+                    size += len(head) + len(attached or b"")
+                    if size >= SEGMENT_BYTES_MAX:
+                        await self._write_segment(queue, number, batch, fresh)
+                        batch, size = [], 0
             await asyncio.sleep(0)
         if batch:
             await self._write_segment(queue, number, batch, fresh)
         current = self._loop.log.indexes.get(place)
         if current is index:
-            _replace(index, gone, fresh)
+            index.replace(gone, fresh)
 
     async def _write_segment(
-        self, queue: Queue, number: int, batch: list[tuple[int, int, int, bytes, bytes]], fresh: PartitionIndex
+        self, queue: Queue, number: int, batch: list[tuple[StoredRun, bytes, bytes]], fresh: PartitionIndex
     ) -> None:
-        segment = self._next_segment
-        self._next_segment += 1
-        messages = sum(stop - first for first, stop, *_ in batch)
-        prefix = segment_prefix(SegmentDescription(queue.path, number, batch[0][0], batch[-1][1], messages))
-        parts = [prefix, *(part for *_, head, attached in batch for part in (head, attached))]
+        segment = self._take_number()
+        messages = sum(run.stop - run.first for run, *_ in batch)
+        prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
+        parts = [prefix, *(part for _, head, attached in batch for part in (head, attached))]
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
         at = BLOB_HEADER.size + len(prefix)
-        for first, stop, time_ms, head, attached in batch:
+        for run, head, attached in batch:
             length = len(head) + len(attached)
-            fresh.add(first, stop, -segment, at, length, time_ms)
+            fresh.add(run.first, run.stop, -segment, at, length, run.record.id + run.first - run.record.offset)
             at += length
+
+    def _take_number(self) -> int:
+        """For the name of the next blob."""
+        self._next_segment += 1
+        return self._next_segment - 1
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     async def _snapshot(self) -> None:
         """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
         loop = self._loop
-        values: dict[str, Any] = {"state": snapshot.dump(loop.shard)}
-        self._drop_unwanted()
+        values: dict[str, Any] = {"state": snapshot.capture(loop.shard)}
+        named = blobs_in_use(loop.shard)
 
         def complete(index: int, chain: bytes, locator: int) -> None:
             if locator:
@@ -253,28 +297,31 @@ class Upkeep:
 
         await loop.cut(complete)
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
-        name = f"snapshot-{values['index']:020d}-{self._next_segment:012d}"
-        self._next_segment += 1
-        await loop.journal.put_blob(name, encode_snapshot(values))
+        name = f"snapshot-{values['index']:020d}-{self._take_number():012d}"
+        parts = []
+        for part in encoded(values):
+            parts.append(part)
+            await asyncio.sleep(0)
+        await loop.journal.put_blob(name, seal_blob(SNAPSHOT_MAGIC, parts))
+        self._named_agendas = named
         self._changed = False
 
-    def _drop_unwanted(self) -> None:
+    async def _drop_unwanted(self) -> None:
         """Forget pieces in which nothing is wanted any more, and traits of messages that nobody wants."""
         for queue, number, partition in self._partitions():
             index = self._loop.log.indexes.get((queue.number, number))
             if index is not None and len(index):
-                live = self._live(queue, number, partition)
-                partition.traits.keep(live)
-                index.keep(
-                    [
-                        piece
-                        for piece in range(len(index))
-                        if live.overlaps(index.firsts[piece], index.ends[piece]) or index.ends[piece] > partition.end
-                    ]
-                )
+                unwanted = {
+                    (piece.locator, piece.skip)
+                    async for piece, _, living in self._weigh(queue, number, partition, index)
+                    if not living and piece.end <= partition.end
+                }
+                index.replace(unwanted)
+            if queue.config.indexed:
+                partition.traits.keep(partition.live(keeps=queue.config.retention.mode == "keep"))
 
     async def _remove_leftovers(self) -> None:
-        """Blobs that the newest snapshot does not need: older snapshots, segments nobody names."""
+        """Blobs that the newest snapshot does not need: older snapshots, segments and agenda entries nobody names."""
         journal = self._loop.journal
         snapshots = await journal.list_blobs("snapshot-")
         for name, _ in snapshots[:-1]:
@@ -288,17 +335,7 @@ class Upkeep:
         for name, _ in await journal.list_blobs("segment-"):
             if name not in named and int(name.removeprefix("segment-")) < self._next_segment:
                 await journal.delete_blob(name)
-
-
-def _replace(index: PartitionIndex, gone: set[tuple[int, int]], fresh: PartitionIndex) -> None:
-    """Put the fresh pieces in the place of those that moved; pieces added meanwhile stay."""
-    rows = [
-        tuple(getattr(source, name)[piece] for name in PartitionIndex.__slots__)
-        for source in (index, fresh)
-        for piece in range(len(source))
-        if source is fresh or (index.locators[piece], index.skips[piece]) not in gone
-    ]
-    first = PartitionIndex.__slots__.index("firsts")
-    rows.sort(key=lambda row: row[first])
-    for position, name in enumerate(PartitionIndex.__slots__):
-        setattr(index, name, array("q", [row[position] for row in rows]))
+        in_use = self._named_agendas | blobs_in_use(self._loop.shard)
+        for name, _ in await journal.list_blobs("agenda-"):
+            if int(name.removeprefix("agenda-")) not in in_use:
+                await journal.delete_blob(name)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,17 +16,23 @@ import msgspec
 import typer
 
 from penstock._version import __version__
-from penstock.errors import PenstockError
 from penstock.server.config import KEYS, ConfigError, load_settings
-from penstock.server.remote import Remote, Unreachable
-from penstock.server.tables import Listing, print_listing, print_object
+from penstock.server.remote import Remote
+from penstock.server.schedule_cli import schedule
+from penstock.server.tables import Listing, print_group
+from penstock.server.terminal import (
+    EXIT_REFUSED,
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    Url,
+    errors_in_one_line,
+    show,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from penstock.sync import Client, Message
-
-EXIT_REFUSED = 1
-EXIT_NO_SERVER = 69
-EXIT_BAD_SETTINGS = 78
 
 app = typer.Typer(
     help="A durable message broker you can query.\n\nStart one with [bold]penstock serve[/bold], then "
@@ -40,11 +44,6 @@ app = typer.Typer(
 )
 
 
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-
-
 QUEUES = Listing(
     "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
 )
@@ -52,35 +51,11 @@ EVENTS = Listing(
     "events",
     ("at_ms", "kind", "group", "consumer", "attempt", "lease", "reason", "error", "due_at_ms", "deadline_at_ms"),
 )
+MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
+PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
-Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
-URL_DEFAULT = "http://127.0.0.1:7400"
-
-
-@contextlib.contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Whatever a user can run into ends as one line on standard error and an exit code, never as a traceback."""
-    try:
-        yield
-    except ConfigError as error:
-        code, text = EXIT_BAD_SETTINGS, str(error)
-    except Unreachable as error:
-        code, text = EXIT_NO_SERVER, f"{error.message} (is it running? start one with: penstock serve)"
-    except PenstockError as error:
-        code, text = EXIT_REFUSED, error.message
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough. Python would complain once more while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit from None
-    else:
-        return
-    typer.echo(f"penstock: {' '.join(text.split())}", err=True)
-    raise typer.Exit(code)
-
-
 # -- serve --------------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +135,10 @@ def publish(
 
 @app.command()
 def consume(
-    queue: QueueArgument,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Like orders or email/high.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Instead of a QUEUE, all of a namespace (email) or a task of it (email/news).")
+    ] = None,
     group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
     max_messages: Annotated[
         int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
@@ -168,6 +146,9 @@ def consume(
     wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
     ] = None,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", help="Join the group as a member, with a share of the partitions.")
+    ] = False,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")
     ] = Output.table,
@@ -177,8 +158,15 @@ def consume(
 
     A message is acknowledged after it was printed; what was not printed stays in the queue.
     """
+    if (queue is None) == (scope is None):
+        raise typer.BadParameter("give a QUEUE, or a --scope")
     with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt), _client(url) as client:
-        messages = client.queue(queue).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        if scope is not None:
+            messages = client.scope(scope).consume(group=group, wait=wait, prefetch=1 if max_messages else 100)
+        else:
+            messages = client.queue(queue or "").consume(
+                group=group, wait=wait, prefetch=1 if max_messages else 100, assigned=assigned
+            )
         for printed, message in enumerate(messages, start=1):
             with message:
                 _print_message(message, output)
@@ -229,14 +217,7 @@ def _input(payload: str | None, file: Path | None, lines: bool) -> list[Any]:
         content = sys.stdin.buffer.read()
     else:
         content = (payload or "").encode()
-    return [_value(line) for line in content.splitlines() if line.strip()] if lines else [_value(content)]
-
-
-def _value(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
+    return [value_of(line) for line in content.splitlines() if line.strip()] if lines else [value_of(content)]
 
 
 # -- a look at a server -------------------------------------------------------------------------------------------
@@ -260,11 +241,11 @@ def queues(
         if path is None:
             if change:
                 raise typer.BadParameter("--set needs a QUEUE")
-            _show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
+            show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
         elif change:
-            _show(_changed(remote, path, dict(map(_assignment, change))), output)
+            show(_changed(remote, path, dict(map(_assignment, change))), output)
         else:
-            _show(remote.get(f"/v1/queues/{path}"), output)
+            show(remote.get(f"/v1/queues/{path}"), output)
 
 
 @app.command()
@@ -276,7 +257,20 @@ def stats(
     """How the server, or one queue, is doing."""
     with errors_in_one_line():
         remote = Remote(url)
-        _show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+        show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+
+
+@app.command()
+def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """The groups that read a queue: how far they are, their members, and who has which partition."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/groups", queue=queue)
+        if output is Output.json:
+            show(answer, output)
+        for group in answer["groups"] if output is Output.table else ():
+            print_group(group, MEMBERS, PROGRESS)
+        if output is Output.table and not answer["groups"]:
+            typer.echo("no groups")
 
 
 @app.command()
@@ -291,7 +285,7 @@ def explain(
     with errors_in_one_line():
         answer = Remote(url).get("/v1/explain", queue=queue, id=message, group=group)
         if output is Output.json:
-            _show(answer, output)
+            show(answer, output)
         elif not answer["messages"]:
             typer.echo(f"nothing waits in {answer['queue']} for group {group}")
         for entry in answer["messages"] if output is Output.table else ():
@@ -310,9 +304,9 @@ def history(
     with errors_in_one_line():
         answer = Remote(url).get("/v1/history", queue=queue, id=message)
         if output is Output.json:
-            _show(answer, output)
+            show(answer, output)
             return
-        print_listing({**answer, "total": len(answer["events"])}, EVENTS)
+        show({**answer, "total": len(answer["events"])}, output, EVENTS)
         if not answer["complete"]:
             typer.echo("the beginning is missing: the journal does not go back that far")
 
@@ -327,7 +321,7 @@ def dlq(
 ) -> None:
     """The dead letters of a queue: messages that failed for good."""
     with errors_in_one_line():
-        _show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, DEAD_LETTERS)
+        show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, DEAD_LETTERS)
 
 
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
@@ -343,17 +337,11 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"--set {text}: write KEY=VALUE")
-    decoded = _value(value.encode())
+    decoded = value_of(value.encode())
     return name, value if isinstance(decoded, bytes) else decoded
 
 
-def _show(answer: Any, output: Output, listing: Listing | None = None) -> None:
-    if output is Output.json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
-    elif listing is not None:
-        print_listing(answer, listing)
-    else:
-        print_object(answer)
+app.add_typer(schedule)
 
 
 # -- the rest -----------------------------------------------------------------------------------------------------

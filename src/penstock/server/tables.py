@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +31,17 @@ def print_listing(answer: dict[str, Any], listing: Listing) -> None:
     console.print(_table(entries, columns))
     if answer["total"] > len(entries):
         console.print(f"page {answer['page']}: {len(entries)} of {answer['total']}", style="dim")
+
+
+def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions: Sequence[str]) -> None:
+    """A group of consumers: one line about it, its members if it has any, and its partitions."""
+    console = Console(highlight=False)
+    kind = f"{group['kind']}, generation {group['generation']}" if group["members"] else group["kind"]
+    console.print(Text.assemble((group["group"], "bold"), f"  {kind}, lag {group['lag']}, leased {group['leased']}"))
+    for entries, columns in ((group["members"], of_members), (group["partitions"], of_partitions)):
+        if entries:
+            console.print(_table(entries, list(columns)))
+    console.print()
 
 
 def print_object(answer: dict[str, Any]) -> None:

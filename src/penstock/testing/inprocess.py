@@ -78,7 +78,7 @@ class InProcess:
         self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create)
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
-        await self.host.close(final_snapshot=final_snapshot)
+        await self.broker.close(final_snapshot=final_snapshot)
         await self.engine.close()
 
     async def restart(self, *, final_snapshot: bool = True) -> None:

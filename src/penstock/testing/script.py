@@ -7,14 +7,23 @@ comparison and regenerating is writing the result back.
 
     queue NAME key=value …                      create or change; `backoff.kind=fixed` for what is nested
     publish NAME PAYLOAD[{column=value,…}] … [producer=ID/EPOCH/SEQ] [+ NAME PAYLOAD …]
-    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO]
+    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO] [member=WHO generation=N]
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
+    transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
+    join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
+    heartbeat NAME MEMBER generation=N [group=G] [released=P,P]
     cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
+    redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
+    end_redrive NAME ID [outcome=finished]      delete_letters NAME PARTITION:OFFSET … [group=G]    prune NAME
+    schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
+    pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
+    keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
     show NAME                                   where every message is, per group
+    members NAME [group=G]                      whose every partition is
 """
 
 from __future__ import annotations
@@ -31,7 +40,10 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.records import Record
+from penstock.core.members import Share
+from penstock.core.records import Record, ScheduleSpec, Template, Transacted
+from penstock.core.schedules import upcoming
+from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
@@ -43,8 +55,8 @@ _INTEGERS = {
     "max_retries": layout.MAX_RETRIES,
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
-_TIMES = frozenset({"at", "due"})
-_LISTS = frozenset({"seqs"})
+_TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from"})
+_LISTS = frozenset({"ids", "seqs"})
 
 
 class BadScript(Exception):
@@ -160,9 +172,11 @@ class Script:
             int(options.get("max", "1")),
             self._entropy,
             int(options["lease_ms"]) if "lease_ms" in options else None,
-            options.get("consumer", ""),
+            options.get("consumer", options.get("member", "")),
+            options.get("member", ""),
+            int(options.get("generation", "0")),
         )
-        known = command.group in self.shard.queues[command.queue].groups
+        known = command.member or command.group in self.shard.queues[command.queue].groups
         reply = self._submit(command)
         if not known:
             reply = self._submit(command)  # the first call made the group
@@ -192,17 +206,65 @@ class Script:
     def _do_extend(self, words: list[str], options: dict[str, str]) -> None:
         self._settle(words, lambda claims: commands.Extend(claims, int(options["lease_ms"])))
 
+    def _do_transact(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        shown, *published = " ".join(words).split(" + ")
+        named = [part.split() for part in published]
+        parts = [commands.Part(self._queue(name), self._batch(messages)) for name, *messages in named]
+        self._entropy += 1
+        done = self._submit(commands.Transact(self._claims(shown.split()), parts, self._entropy << 20))
+        if done is not None:
+            self._out.append(
+                "stale, nothing happened"
+                if done.runs is None
+                else f"done, and stored {[(run.queue, run.offset, run.duplicate) for run in done.runs]}"
+            )
+
     def _settle(self, words: list[str], make: Callable[[list[commands.Claim]], commands.Command]) -> None:
+        claims = self._claims(words)
+        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
+            for part in outcomes:
+                at = "" if part.at is None else f" {self._time(part.at)}"
+                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+
+    def _claims(self, words: list[str]) -> list[commands.Claim]:
         claims = []
         for word in words:
             lease, _, span = word.partition(":")
             first, _, last = span.partition("-")
             nonce = self._nonces.get(int(lease), 0)
             claims.append(commands.Claim(int(lease), nonce, int(first), int(last or first) + 1))
-        for claim, outcomes in zip(claims, self._submit(make(claims)) or [], strict=False):
-            for part in outcomes:
-                at = "" if part.at is None else f" {self._time(part.at)}"
-                self._out.append(f"{claim.lease}:{_span(list(range(part.first, part.stop)))} {part.status}{at}")
+        return claims
+
+    def _do_join(self, words: list[str], options: dict[str, str]) -> None:
+        session_ms, drain_ms = int(options.get("session_ms", "30000")), int(options.get("drain_ms", "30000"))
+        group = options.get("group", "default")
+        self._shared(self._submit(commands.Join(self._queue(words[0]), group, words[1], session_ms, drain_ms)))
+
+    def _do_heartbeat(self, words: list[str], options: dict[str, str]) -> None:
+        released = [int(number) for number in options.get("released", "").split(",") if number]
+        group, generation = options.get("group", "default"), int(options["generation"])
+        self._shared(self._submit(commands.Heartbeat(self._queue(words[0]), group, words[1], generation, released)))
+
+    def _do_leave(self, words: list[str], options: dict[str, str]) -> None:
+        generation = int(options["generation"]) if "generation" in options else None
+        group = options.get("group", "default")
+        left = self._submit(commands.Leave(self._queue(words[0]), group, words[1], generation))
+        self._out += {True: ["left"], False: ["was not there"], None: []}[left]
+
+    def _shared(self, share: Share | None) -> None:
+        if share is not None:
+            awaited = f", awaits {_span(share.awaited)}" if share.awaited else ""
+            giving_up = f", gives up {_span(share.giving_up)}" if share.giving_up else ""
+            told = f"partitions {_span(share.assigned) or 'none'}{awaited}{giving_up}"
+            self._out.append(f"generation {share.generation}: {told}")
+
+    def _do_members(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self.shard.queues[self._queue(words[0])]
+        membership = queue.memberships[queue.groups[options.get("group", "default")]]
+        self._out.append(f"generation {membership.generation}: {' '.join(membership.members) or 'nobody'}")
+        for number, slot in enumerate(membership.slots):
+            until = f", after {slot.giver or 'somebody'}, until {self._time(slot.until)}" if slot.until else ""
+            self._out.append(f"  {number}: {slot.owner or 'nobody'} since {slot.since}{until}")
 
     def _do_cancel(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         places = _places(words[1:])
@@ -215,6 +277,42 @@ class Script:
     def _touched(self, places: list[str], statuses: list[str] | None) -> None:
         self._out += [f"{place} {status}" for place, status in zip(places, statuses or [], strict=False)]
 
+    def _do_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        queue, redrive = self._queue(words[0]), words[1]
+        target = options.get("target", "")
+        delay_ms = int(options.get("delay_ms", "0"))
+        if redrive not in self.shard.queues[queue].redrives:
+            path = parse_queue(target) if target else ""
+            self._submit(commands.StartRedrive(queue, redrive, filter="", target=path, delay_ms=delay_ms))
+        letters = self._letters(queue, words[2:], options)
+        part = None
+        if target and letters:
+            part = commands.Part(self._queue(target), self._batch([f"copy-of-{word}" for word in words[2:]]))
+        self._entropy += 1
+        moved = self._submit(commands.RedriveLetters(queue, redrive, letters, part, self._entropy << 20))
+        self._out.append(f"{moved} redriven, {self.shard.queues[queue].redrives[redrive].redriven} in all")
+
+    def _do_end_redrive(self, words: list[str], options: dict[str, str]) -> None:
+        outcome: Any = options.get("outcome", "finished")
+        self._submit(commands.EndRedrive(self._queue(words[0]), words[1], outcome))
+
+    def _do_delete_letters(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self._queue(words[0])
+        removed = self._submit(commands.DeleteLetters(queue, self._letters(queue, words[1:], options)))
+        self._out.append(f"{removed} deleted")
+
+    def _do_prune(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._out.append(f"{self._submit(commands.PruneLetters(self._queue(words[0])))} let go")
+
+    def _letters(self, queue: int, words: list[str], options: dict[str, str]) -> list[commands.Letter]:
+        """What lies at these places, as somebody would see it who looked now; nothing there is nothing seen."""
+        group = self.shard.queues[queue].groups[options.get("group", "default")]
+        letters = []
+        for partition, offset in _places(words):
+            letter = self.shard.queues[queue].partitions[partition].dead.get(group, offset)
+            letters.append(commands.Letter(partition, group, offset, letter.dead_at if letter else -1))
+        return letters
+
     def _do_trim(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.TrimPartition(self._queue(words[0]), int(words[1]), int(words[2])))
 
@@ -224,6 +322,43 @@ class Script:
     def _do_delete(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.DeleteQueue(self._queue(words[0])))
 
+    def _do_schedule(self, words: list[str], options: dict[str, str]) -> None:
+        name, queue, payload = words
+        spec = ScheduleSpec(
+            parse_queue(queue),
+            options["cron"],
+            Template(payload.encode()),
+            options.get("timezone", "UTC"),
+            options.get("catch_up", "latest"),  # type: ignore[arg-type]
+            self.now_ms + int(options["starts_in"]) if "starts_in" in options else None,
+            self.now_ms + int(options["ends_in"]) if "ends_in" in options else None,
+        )
+        self._submit(commands.SetSchedule(name, spec))
+
+    def _do_pause(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.PauseSchedule(words[0], True))
+
+    def _do_resume(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.PauseSchedule(words[0], False))
+        self._let_time_work()
+
+    def _do_unschedule(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.RemoveSchedule(words[0]))
+
+    def _do_next(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        schedule = self.shard.schedules[words[0]]
+        times = ", ".join(self._time(time) for time in upcoming(schedule, 3)) or "never again"
+        self._out.append(f"next {times}" + (f", failing: {schedule.error}" if schedule.error else ""))
+
+    def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))
+        if kept is not None:
+            told = " ".join(f"{partition}:{offset}" for partition, offset in sorted(kept.offsets.items()))
+            self._out.append(f"{words[1]} is at {told or 'nothing'} since {self._time(kept.used_at)}")
+
+    def _do_forget(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.ForgetOffsets(self._queue(words[0]), words[1]))
+
     def _do_time(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self.now_ms += int(words[0])
         self._let_time_work()
@@ -232,8 +367,8 @@ class Script:
     def _do_restart(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         before = snapshot.digest(self.shard)
         if words == ["snapshot"]:
-            dumped = msgspec.msgpack.encode(snapshot.dump(self.shard))
-            self.shard = snapshot.load(msgspec.msgpack.decode(dumped))
+            written = b"".join(encoded(snapshot.capture(self.shard)))
+            self.shard = snapshot.load(msgspec.msgpack.decode(written))
         elif words == ["journal"]:
             by_ms = self.shard.advanced_ms
             self.shard = Shard()
@@ -258,7 +393,8 @@ class Script:
             self._out.append(f"partition {number}: offsets {partition.start} to {partition.end}")
             for group, progress in sorted(partition.progress.items()):
                 places: dict[str, list[int]] = {}
-                for offset in range(partition.start, partition.end):
+                behind = [at for at in range(progress.floor, partition.start) if not progress.is_done(at)]
+                for offset in (*behind, *range(partition.start, partition.end)):
                     places.setdefault(self._state(partition, progress, offset), []).append(offset)
                 told = "; ".join(f"{state} {_span(offsets)}" for state, offsets in sorted(places.items()))
                 self._out.append(f"  {queue.group_names[group]}: {told or 'nothing'}")
@@ -269,10 +405,8 @@ class Script:
                 )
 
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
-        if offset in partition.gone:
-            return "gone"
         if progress.is_done(offset):
-            return "done"
+            return "gone" if offset in partition.gone else "done"
         if offset in progress.leased:
             return "leased"
         retry = progress.retries.get(offset)
@@ -317,10 +451,14 @@ class Script:
                 told.append(f"payloads={','.join(payload.decode() for payload in value.payloads())}")
             elif name in _TIMES:
                 told.append(f"{name}={value - START_MS:+d}")
+            elif name == "times":
+                told.append(f"times={','.join(f'{time - START_MS:+d}' for time in value)}")
+            elif isinstance(value, ScheduleSpec):
+                told.append(f"queue={value.queue} cron={value.cron!r} catch_up={value.catch_up}")
             elif name == "config":
                 given, general = _flat(msgspec.to_builtins(value)), _flat(msgspec.to_builtins(type(value)()))
                 told += [f"{key}={given[key]}" for key in given if given[key] != general[key]]
-            elif name not in ("id", "nonce"):
+            elif name not in ("id", "key", "nonce") and not isinstance(record, Transacted):
                 told.append(f"{name}={value}")
         return f"{type(record).__struct_config__.tag} {' '.join(told)}"
 

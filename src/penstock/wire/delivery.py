@@ -37,6 +37,8 @@ class Settled(msgspec.Struct, omit_defaults=True):
 class LeaseMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     results: list[Settled] | None = None
+    generation: int | None = None
+    """Of the group, if a member asked."""
 
 
 class ReadMeta(msgspec.Struct):
@@ -44,6 +46,7 @@ class ReadMeta(msgspec.Struct):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: int = 0
 
 
 _encoder = msgspec.json.Encoder()

@@ -24,7 +24,26 @@ QueueName: TypeAlias = Annotated[
         extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN}){{0,2}}$"},
     ),
 ]
+ScopeName: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="`namespace` or `namespace/task`: all queues in it, higher `queue_priority` first, then older.",
+        examples=["email", "email/notifications"],
+        extra_json_schema={"pattern": f"^{limits.NAME_PATTERN}(/{limits.NAME_PATTERN})?$"},
+    ),
+]
 GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
+ClientId: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="The name that a reader of the log gave itself.",
+        extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"},
+    ),
+]
+MemberName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.MEMBER_PATTERN}$"})]
+Generation: TypeAlias = Annotated[
+    int, Meta(ge=1, le=2**53, description="The generation of the group that the member goes by.")
+]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
 ]
@@ -148,18 +167,69 @@ class PublishFrameQuery(Request):
 
 class LeaseRequest(Request):
     queue: QueueName | None = None
-    scope: QueueName | None = None
+    scope: ScopeName | None = None
     group: GroupName = "default"
     max: Annotated[int, Meta(ge=1, le=limits.LEASE_MESSAGES_MAX)] = 1
     wait_ms: WaitMs = 0
     lease_ms: LeaseMs | None = None
     consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] = ""
     ack: Receipts | None = None
+    member: MemberName | None = None
+    generation: Generation | None = None
 
     def __post_init__(self) -> None:
         _exactly_one(self, "queue", "scope")
-        if self.scope is not None:
-            raise InvalidRequest("scopes are not supported yet; name a queue", details={"field": "scope"})
+        if (self.member is None) != (self.generation is None):
+            raise InvalidRequest("member and generation come together or not at all", details={"field": "generation"})
+        if self.member is not None and self.queue is None:
+            raise InvalidRequest("members belong to a group of one queue: name the queue", details={"field": "member"})
+
+
+class JoinRequest(Request):
+    """Without a `member` the server makes up a name. Under a name that is taken, one replaces who has it."""
+
+    queue: QueueName
+    group: GroupName = "default"
+    member: MemberName | None = None
+    session_ms: Annotated[
+        int,
+        Meta(
+            ge=limits.SESSION_MS_MIN,
+            le=limits.SESSION_MS_MAX,
+            description="Who is not heard for this long has left.",
+        ),
+    ] = 30_000
+    drain_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.DRAIN_MS_MAX,
+            description="How long it may take to finish what it holds of a partition that moves on.",
+        ),
+    ] = 30_000
+
+
+class HeartbeatRequest(Request):
+    queue: QueueName
+    member: MemberName
+    generation: Generation
+    group: GroupName = "default"
+    released: Annotated[
+        list[Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)]],
+        Meta(
+            max_length=limits.PARTITIONS_MAX,
+            description="Partitions to be given up, of which nothing that is still held will be settled.",
+        ),
+    ] = []
+
+
+class LeaveRequest(Request):
+    """With a `generation`, only who may act on it leaves; without, whoever has the name."""
+
+    queue: QueueName
+    member: MemberName
+    group: GroupName = "default"
+    generation: Generation | None = None
 
 
 class AckRequest(Request):
@@ -180,6 +250,17 @@ class RejectRequest(Request):
 class ExtendRequest(Request):
     receipts: Receipts
     lease_ms: LeaseMs
+
+
+class TransactRequest(Request):
+    """Ack all of these and publish all of those, or nothing. Each message names its queue."""
+
+    ack: Receipts = []
+    publish: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(max_length=limits.BATCH_MESSAGES_MAX)] = []
+
+    def __post_init__(self) -> None:
+        if not self.ack and not self.publish:
+            raise InvalidRequest("give something to ack or to publish", details={"field": "ack"})
 
 
 class CancelRequest(Request):
@@ -203,6 +284,50 @@ class RescheduleRequest(Request):
         _exactly_one(self, "deliver_at_ms", "delay_ms")
 
 
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+LetterFilter: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=limits.FILTER_CHARS_MAX,
+        description="Which dead letters, in the language of `docs/dead-letters.md`; empty means all.",
+        examples=['reason = "max_retries" and error ~ "timeout" and age > 1h'],
+    ),
+]
+RedriveId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.REDRIVE_ID_CHARS_MAX)]
+
+
+class RedriveRequest(Request):
+    queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
+    ids: MessageIds | None = None
+    target: QueueName | None = None
+    delay_ms: DelayMs | None = None
+    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] | None = None
+    rate_per_s: Annotated[int, Meta(ge=1, le=limits.REDRIVE_RATE_MAX)] = 100
+    dry_run: bool = True
+    redrive_id: RedriveId | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "filter", "ids")
+
+
+class StopRedriveRequest(Request):
+    queue: QueueName
+    redrive_id: RedriveId
+
+
+class DeleteDeadLettersRequest(Request):
+    queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
+    ids: MessageIds | None = None
+
+    def __post_init__(self) -> None:
+        _exactly_one(self, "filter", "ids")
+
+
 # -- queries of GET, DELETE and purge -----------------------------------------------------------------------------
 
 Page: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
@@ -215,13 +340,19 @@ class ReadQuery(Request):
     offset: Annotated[
         str,
         Meta(
-            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
-            description="An offset, `earliest`, `latest`, or `at:<epoch milliseconds>`.",
+            pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+            description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
+            "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
             examples=["0", "earliest", "at:1760000000000"],
         ),
     ] = "earliest"
     max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
     wait_ms: WaitMs = 0
+    client_id: ClientId | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset == "kept" and self.client_id is None:
+            raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
 
 
 class PeekQuery(Request):
@@ -276,8 +407,18 @@ class AutoscaleQuery(Request):
 
 class DeadLettersQuery(Request):
     queue: QueueName
+    group: GroupName | None = None
+    filter: LetterFilter | None = None
     page: Page = 1
     limit: PageLimit = 50
+    after: Annotated[str, Meta(max_length=80, description="`next` of an earlier page, instead of a page.")] | None = (
+        None
+    )
+
+
+class RedrivesQuery(Request):
+    queue: QueueName
+    redrive_id: RedriveId | None = None
 
 
 class ConfirmQuery(Request):

@@ -100,8 +100,11 @@ class LeasedMessage(Message, kw_only=True):
 
 
 class LeaseReply(msgspec.Struct):
+    """`generation` is the group's, if a member asked: if it is newer than the member's, a heartbeat tells why."""
+
     messages: list[LeasedMessage]
     results: list[Settled] | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
 
 
 class MessagesReply(msgspec.Struct):
@@ -118,13 +121,65 @@ class DeadLetter(Message, kw_only=True):
     first_at_ms: int
     last_at_ms: int
     dead_at_ms: int
+    redriven: Annotated[int, Meta(description="How often it was redriven before.")]
 
 
 class DeadLettersReply(msgspec.Struct):
     messages: list[DeadLetter]
-    total: int
+    total: Annotated[int | None, Meta(description="Null where counting would take looking at too many.")]
     page: int
     limit: int
+    next: Annotated[str | None, Meta(description="For `after`; null at the end.")]
+
+
+class RedriveStatus(msgspec.Struct):
+    """A redrive under its id: `running`, `finished`, `stopped` or `failed`, and what it has moved so far."""
+
+    redrive_id: str
+    queue: str
+    status: str
+    redriven: int
+    skipped: int
+    error: str
+    group: str | None
+    filter: str | None
+    target: str | None
+    delay_ms: int
+    priority: int | None
+    rate_per_s: int
+    started_at_ms: int
+    ended_at_ms: int | None
+
+
+class RedriveReply(msgspec.Struct):
+    """Of a dry run the count and a sample, of a real one its status so far."""
+
+    redrive_id: str
+    queue: str
+    dry_run: bool
+    count: int | UnsetType = UNSET
+    sample: list[DeadLetter] | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    redriven: int | UnsetType = UNSET
+    skipped: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    group: str | UnsetType | None = UNSET
+    filter: str | UnsetType | None = UNSET
+    target: str | UnsetType | None = UNSET
+    delay_ms: int | UnsetType = UNSET
+    priority: int | UnsetType | None = UNSET
+    rate_per_s: int | UnsetType = UNSET
+    started_at_ms: int | UnsetType = UNSET
+    ended_at_ms: int | UnsetType | None = UNSET
+
+
+class RedrivesReply(msgspec.Struct):
+    redrives: list[RedriveStatus]
+
+
+class DeletedDeadLettersReply(msgspec.Struct):
+    queue: str
+    deleted: int
 
 
 class ReadReply(msgspec.Struct):
@@ -132,10 +187,75 @@ class ReadReply(msgspec.Struct):
     next_offset: int
     end_offset: int
     start_offset: int
+    skipped: Annotated[int, Meta(description="Offsets that were asked for and that retention has removed.")]
 
 
 class SettleReply(msgspec.Struct):
     results: list[Settled]
+
+
+class ShareReply(msgspec.Struct):
+    """The partitions of a member: what it shall have, what of that others still hold, what it is to let go of."""
+
+    member: str
+    generation: int
+    assigned: list[int]
+    awaited: list[int]
+    giving_up: list[int]
+    session_ms: int
+    heartbeat_ms: Annotated[int, Meta(description="How often to send a heartbeat.")]
+
+
+class LeftReply(msgspec.Struct):
+    left: Annotated[bool, Meta(description="False if it was not a member.")]
+
+
+class MemberEntry(msgspec.Struct):
+    member: str
+    generation: Annotated[int, Meta(description="The last change of its partitions that it has confirmed.")]
+    partitions: list[int]
+    awaited: list[int]
+    giving_up: list[int]
+    session_ms: int
+    drain_ms: int
+    heard_at_ms: int
+
+
+class GroupPartition(msgspec.Struct):
+    """How far a group is: everything below `floor` is done, and of what is above it the first `acked_ranges`."""
+
+    partition: int
+    owner: str | None
+    lag: int
+    next_offset: int
+    floor: int
+    acked_ranges: list[tuple[int, int]]
+
+
+class GroupEntry(msgspec.Struct):
+    group: str
+    kind: Annotated[str, Meta(description="`plain`, or `assigned` as long as it has members.")]
+    generation: int
+    members: list[MemberEntry]
+    lag: int
+    ready: int
+    scheduled: int
+    leased: int
+    waiting_for_retry: int
+    partitions: list[GroupPartition]
+
+
+class GroupsReply(msgspec.Struct):
+    queue: str
+    groups: list[GroupEntry]
+
+
+class TransactReply(msgspec.Struct):
+    """All of it happened; now, or when the same request came before: then the messages are duplicates."""
+
+    acked: Annotated[list[str], Meta(description="The receipts.")]
+    messages: list[PublishedMessage]
+    durable: bool
 
 
 class ItemResult(msgspec.Struct):

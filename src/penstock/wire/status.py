@@ -22,6 +22,8 @@ STATUS: dict[str, Status] = {
     "conflict": Status(409, "ABORTED"),
     "stale_receipt": Status(409, "FAILED_PRECONDITION"),
     "fenced_producer": Status(409, "FAILED_PRECONDITION"),
+    "stale_generation": Status(409, "FAILED_PRECONDITION"),
+    "unknown_member": Status(409, "FAILED_PRECONDITION"),
     "too_large": Status(413, "INVALID_ARGUMENT"),
     "rate_limited": Status(429, "RESOURCE_EXHAUSTED"),
     "queue_full": Status(429, "RESOURCE_EXHAUSTED"),

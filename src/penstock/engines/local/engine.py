@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
-from penstock.engines.local.journal import Fsync, LocalJournal
+from penstock.engines.local.journal import ZERO_AHEAD_BYTES, Fsync, LocalJournal
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 from penstock.journal.port import Damaged
@@ -20,10 +20,12 @@ class LocalEngine:
         fsync: Fsync = "always",
         files: Files | None = None,
         segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
+        zero_ahead_bytes: int = ZERO_AHEAD_BYTES,
     ):
         self._root = root
         self._fsync = fsync
         self._segment_bytes = segment_bytes
+        self._zero_ahead_bytes = zero_ahead_bytes
         self._files: Files = files or OsFiles()
         self._journals: dict[int, LocalJournal] = {}
         self._files.make_dir(root)
@@ -60,8 +62,9 @@ class LocalEngine:
         if earlier is not None:
             earlier.fence()
         journal = LocalJournal(
-            self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync, self._segment_bytes
-        )
+            self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
+            self._segment_bytes, self._zero_ahead_bytes,
+        )  # fmt: skip
         await self._files.offload(journal.open)
         self._journals[shard] = journal
         return journal

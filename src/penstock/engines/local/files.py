@@ -197,13 +197,16 @@ class DiskWorker:
     def _run(self) -> None:
         while (given := self._work.get()) is not None:
             work, future, loop = given
+            result: Any = None
+            failure: BaseException | None = None
             try:
                 result = work()
             except BaseException as error:
-                loop.call_soon_threadsafe(self._settle, future, None, error)
-            else:
-                loop.call_soon_threadsafe(self._settle, future, result, None)
-            del given, work, future
+                failure = error
+            # Whoever gave up waiting may have closed the loop since.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._settle, future, result, failure)
+            del given, work, future, result, failure
 
     def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self.outstanding -= 1

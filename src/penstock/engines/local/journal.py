@@ -13,6 +13,7 @@ import errno
 import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -36,6 +37,8 @@ SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
 BLOB_HANDLES_MAX = 64
+BLOB_SLICE_BYTES = 512 * limits.KIB
+"""Of a blob, written and synced in one go. The disk has one queue, and commits wait in it too."""
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -61,13 +64,17 @@ class Segment:
 
 
 class LocalJournal:
-    def __init__(self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int):
+    def __init__(
+        self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int,
+        zero_ahead_bytes: int = ZERO_AHEAD_BYTES,
+    ):  # fmt: skip
         self._files = files
         self._root = root
         self._shard = shard
         self._reserve = reserve
         self._fsync = fsync
         self._segment_bytes = segment_bytes
+        self._zero_ahead = bytes(zero_ahead_bytes)
         self._segments: dict[int, Segment] = {}
         """By first index, ascending. A locator is a first index and a position, so it outlives the process."""
         self._current = 0
@@ -282,8 +289,8 @@ class LocalJournal:
         """
         try:
             if size <= ZERO_AHEAD_FOR_BYTES and segment.size + size > segment.zeroed:
-                self._files.write(segment.handle, segment.size + size, [bytes(ZERO_AHEAD_BYTES)])
-                segment.zeroed = segment.size + size + ZERO_AHEAD_BYTES
+                self._files.write(segment.handle, segment.size + size, [self._zero_ahead])
+                segment.zeroed = segment.size + size + len(self._zero_ahead)
             self._files.write(segment.handle, segment.size, parts)
         except OSError as error:
             if error.errno in _FULL:
@@ -440,25 +447,35 @@ class LocalJournal:
     # -- blobs --------------------------------------------------------------------------------------------------------
 
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+        """A slice at a time: commits that come meanwhile wait for one slice to be synced, not for the whole blob."""
+        at = 0
+        for portion in _portions(parts, BLOB_SLICE_BYTES):
+            self._check()
+            await self._offload(partial(self._write_blob, name, at, portion))
+            at += sum(map(len, portion))
         self._check()
-        await self._offload(lambda: self._put_blob(name, parts))
+        await self._offload(partial(self._finish_blob, name))
 
-    def _put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
-        files, path = self._files, f"{self._root}/blobs/{name}"
-        files.remove(f"{path}.tmp")
-        handle = files.open(f"{path}.tmp", create=True)
+    def _write_blob(self, name: str, at: int, parts: Sequence[Buffer]) -> None:
+        files, path = self._files, f"{self._root}/blobs/{name}.tmp"
+        if not at:
+            files.remove(path)
+        handle = files.open(path, create=not at)
         try:
-            files.write(handle, 0, parts)
+            files.write(handle, at, parts)
             files.sync(handle)
         except OSError as error:
             if error.errno in _FULL:
-                files.remove(f"{path}.tmp")
+                files.remove(path)
                 raise OutOfSpace("the disk is full") from error
             raise
         finally:
             files.close(handle)
-        files.rename(f"{path}.tmp", path)
-        files.sync_dir(f"{self._root}/blobs")
+
+    def _finish_blob(self, name: str) -> None:
+        path = f"{self._root}/blobs/{name}"
+        self._files.rename(f"{path}.tmp", path)
+        self._files.sync_dir(f"{self._root}/blobs")
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
         handle = self._blob_handles.get(name)
@@ -564,6 +581,20 @@ class LocalJournal:
             self._files.close(handle)
         self._segments, self._blob_handles, self._hint = {}, {}, -1
         self._failed = self._failed or "the journal is closed"
+
+
+def _portions(parts: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:
+    """The parts, in order, in portions of about this size."""
+    portion: list[Buffer] = []
+    held = 0
+    for part in parts:
+        portion.append(part)
+        held += len(part)
+        if held >= size:
+            yield portion
+            portion, held = [], 0
+    if portion:
+        yield portion
 
 
 def _cell(value: int) -> bytes:

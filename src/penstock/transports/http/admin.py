@@ -12,9 +12,8 @@ from penstock.errors import Unavailable
 from penstock.ids import QueuePath
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.render import dead_letter
 from penstock.transports.http.request import Request
-from penstock.wire.messages import ConfirmQuery, DeadLettersQuery, NoQuery, QueueQuery, QueuesQuery
+from penstock.wire.messages import ConfirmQuery, NoQuery, QueueQuery, QueuesQuery
 from penstock.wire.parse import parse_json, parse_query, parse_queue
 
 QUEUES_PREFIX = "/v1/queues/"
@@ -82,13 +81,6 @@ async def summary(edge: Edge, request: Request) -> Answer:
 
 async def groups(edge: Edge, request: Request) -> Answer:
     return json_answer(edge.broker.groups(parse_queue(parse_query(QueueQuery, request.query).queue)))
-
-
-async def dead_letters(edge: Edge, request: Request) -> Answer:
-    query = parse_query(DeadLettersQuery, request.query)
-    found = await edge.broker.dead_letters(parse_queue(query.queue), page=query.page, limit=query.limit)
-    messages = [msgspec.Raw(dead_letter(entry)) for entry in found["dead_letters"]]
-    return json_answer({"messages": messages, "total": found["total"], "page": found["page"], "limit": found["limit"]})
 
 
 # -- the process --------------------------------------------------------------------------------------------------

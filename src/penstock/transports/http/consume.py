@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from penstock.broker.types import LeaseReply
 from penstock.errors import PenstockError
-from penstock.ids import check_group
+from penstock.ids import check_client_id, check_group, check_member, parse_scope
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
@@ -26,22 +28,21 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 async def lease(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
-    queue = parse_queue(cast(str, asked.queue))
-    group = check_group(asked.group)
-    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
-    reply = await edge.broker.lease(
-        queue, group=group, max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer, ack=asked.ack or ()
+    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+    if asked.scope is not None:
+        take = partial(edge.broker.lease_scope, parse_scope(asked.scope))
+    else:
+        member = "" if asked.member is None else check_member(asked.member)
+        queue = parse_queue(cast(str, asked.queue))
+        take = partial(edge.broker.lease, queue, member=member, generation=asked.generation or 0)
+    take = partial(
+        take, group=check_group(asked.group), max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer
     )
+    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
+    reply = await take(ack=asked.ack or ())
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
-        waiting = edge.broker.lease(
-            queue,
-            group=group,
-            max=asked.max,
-            wait_ms=asked.wait_ms,
-            lease_ms=asked.lease_ms,
-            consumer=asked.consumer,
-        )
+        waiting = take(wait_ms=asked.wait_ms)
         try:
             reply = await _unless_gone(request, waiting)
         except PenstockError:
@@ -51,14 +52,18 @@ async def lease(edge: Edge, request: Request) -> Answer:
     edge.metrics.delivered(reply.runs, edge.clock.now_ms())
     if request.wants_batch:
         frames = [run.batch.frame for run in reply.runs]
-        return Answer(200, encode_delivery(lease_meta(reply.runs, results), frames), BATCH_TYPE)
-    return Answer(200, lease_answer(reply.runs, results))
+        return Answer(200, encode_delivery(lease_meta(reply.runs, results, reply.generation), frames), BATCH_TYPE)
+    return Answer(200, lease_answer(reply.runs, results, reply.generation))
 
 
 async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
     queue = parse_queue(query.queue)
-    reply = await edge.broker.read(queue, partition=query.partition, offset=query.offset, max=query.max)
+    client_id = None if query.client_id is None else check_client_id(query.client_id)
+    reply = await edge.broker.read(
+        queue, partition=query.partition, offset=query.offset, max=query.max, client_id=client_id
+    )
+    skipped = reply.skipped
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
         offset = str(reply.next_offset)
@@ -67,12 +72,12 @@ async def read(edge: Edge, request: Request) -> Answer:
         )
         reply = await _unless_gone(request, waiting)
     if request.wants_batch:
-        meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset)
+        meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
         return Answer(200, encode_delivery(meta, [run.batch.frame for run in reply.runs]), BATCH_TYPE)
     return Answer(
         200,
-        b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d}'
-        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset),
+        b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d,"skipped":%d}'
+        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset, skipped),
     )
 
 

@@ -152,6 +152,7 @@ _TOTALS = {
     "redelivered": "Messages handed out again.",
     "acked": "Messages done.",
     "dead_lettered": "Messages given up.",
+    "redriven": "Dead letters made ready again.",
     "expired": "Messages that outlived their time.",
     "cancelled": "Messages taken back before delivery.",
 }
@@ -177,13 +178,18 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     )
     retried = CounterMetricFamily(
         "penstock_messages_retried",
-        "Messages that will be handed out again: given back (nack), or not settled in time (lease_expired).",
+        "Messages that will be handed out again: given back (nack), or not settled in time by who held them.",
         labels=[*labels, "reason"],
     )
     groups = {
         field: kind(f"penstock_group_{name}", text, labels=[*labels, "group"])
         for field, (kind, name, text) in _GROUPS.items()
     }
+    alarm = GaugeMetricFamily(
+        "penstock_dead_letter_alarm",
+        "1 while the dead letters of a queue are too many or grow too fast.",
+        labels=labels,
+    )
     seen: Counter[str] = Counter()
     for queue in queues:
         try:
@@ -196,11 +202,14 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         for state, field in _STATES.items():
             messages.add_metric([*names, state], stats[field])
             seen[field] += stats[field]
+        alarm.add_metric(names, stats["dead_letter_alarm"] is not None)
         if stats["oldest_age_ms"] is not None:
             age.add_metric(names, stats["oldest_age_ms"] / 1000)
-        expired = stats["totals"]["lease_expired"]
-        retried.add_metric([*names, "lease_expired"], expired)
-        retried.add_metric([*names, "nack"], stats["totals"]["retried"] - expired)
+        nacked = stats["totals"]["retried"]
+        for reason in ("lease_expired", "session_expired"):
+            retried.add_metric([*names, reason], stats["totals"][reason])
+            nacked -= stats["totals"][reason]
+        retried.add_metric([*names, "nack"], nacked)
         for group in stats["groups"]:
             lag.add_metric([*names, group["group"]], group["lag"])
             for field, family in groups.items():
@@ -210,4 +219,4 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         for state, field in _STATES.items():
             if field in summary:
                 messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    return [*totals.values(), retried, messages, age, lag, *groups.values()]
+    return [*totals.values(), retried, messages, age, lag, alarm, *groups.values()]

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import looks, messages, replies
+from penstock.wire import looks, messages, readers, replies, schedules
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -74,6 +75,12 @@ OPERATIONS: dict[str, Described] = {
     "extend": Described(
         "Hold a lease longer.", messages.ExtendRequest, answers=((200, replies.SettleReply),), refusals=_DATA
     ),
+    "transact": Described(
+        "Ack and publish together: all of it, or nothing.",
+        messages.TransactRequest,
+        answers=((200, replies.TransactReply),),
+        refusals=_DATA,
+    ),
     "cancel": Described(
         "Take back messages that are not delivered yet.",
         messages.CancelRequest,
@@ -86,12 +93,45 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.RescheduleReply),),
         refusals=_DATA,
     ),
+    "join_group": Described(
+        "Become a member of a group, and get a share of the queue's partitions.",
+        messages.JoinRequest,
+        answers=((200, replies.ShareReply),),
+        refusals=_DATA,
+    ),
+    "heartbeat": Described(
+        "Stay a member, and hear which partitions come and go.",
+        messages.HeartbeatRequest,
+        answers=((200, replies.ShareReply),),
+        refusals=_DATA,
+    ),
+    "leave_group": Described(
+        "Give back one's partitions.", messages.LeaveRequest, answers=((200, replies.LeftReply),), refusals=_DATA
+    ),
     "read": Described(
         "Read a partition by offset, without leases.",
         query=messages.ReadQuery,
         answers=((200, replies.ReadReply),),
         refusals=_DATA,
         gives_batch=True,
+    ),
+    "keep_offsets": Described(
+        "Remember where a reader of the log is.",
+        readers.KeepOffsetsRequest,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
+    ),
+    "get_offsets": Described(
+        "Where a reader of the log left off.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=(404,),
+    ),
+    "forget_offsets": Described(
+        "Forget where a reader of the log is.",
+        query=readers.OffsetsQuery,
+        answers=((200, readers.OffsetsReply),),
+        refusals=_DATA,
     ),
     "peek": Described(
         "The messages that would be delivered next, left where they are.",
@@ -140,14 +180,69 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, replies.DestroyedReply),),
         refusals=_DATA,
     ),
+    "list_schedules": Described(
+        "Schedules by name.", query=schedules.SchedulesQuery, answers=((200, schedules.SchedulesReply),)
+    ),
+    "get_schedule": Described(
+        "A schedule and its next fire times.", answers=((200, schedules.ScheduleReply),), refusals=(404,)
+    ),
+    "put_schedule": Described(
+        "Create a schedule, or change it.",
+        schedules.ScheduleRequest,
+        answers=((200, schedules.ScheduleReply), (201, schedules.ScheduleReply)),
+        refusals=_DATA,
+    ),
+    "delete_schedule": Described(
+        "Remove a schedule. What it has published stays.",
+        answers=((200, schedules.ScheduleRemovedReply),),
+        refusals=_DATA,
+    ),
+    "pause_schedule": Described(
+        "Stop firing until it is resumed.", answers=((200, schedules.ScheduleReply),), refusals=_DATA
+    ),
+    "resume_schedule": Described(
+        "Go on firing; what was missed is made up for as `catch_up` says.",
+        answers=((200, schedules.ScheduleReply),),
+        refusals=_DATA,
+    ),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
     "summary": Described("How the whole server is doing."),
-    "groups": Described("The groups that read a queue.", query=messages.QueueQuery, refusals=(404,)),
+    "groups": Described(
+        "The groups that read a queue: how far they are, and who has which partition.",
+        query=messages.QueueQuery,
+        answers=((200, replies.GroupsReply),),
+        refusals=(404,),
+    ),
     "dead_letters": Described(
-        "Dead letters of a queue.",
+        "Dead letters of a queue, oldest first.",
         query=messages.DeadLettersQuery,
         answers=((200, replies.DeadLettersReply),),
         refusals=(404,),
+    ),
+    "redrive": Described(
+        "Bring dead letters back, in the background; or, as a dry run, say which.",
+        messages.RedriveRequest,
+        answers=((200, replies.RedriveReply),),
+        refusals=_DATA,
+    ),
+    "redrives": Described(
+        "Redrives under way, and the latest that ended.",
+        query=messages.RedrivesQuery,
+        answers=((200, replies.RedrivesReply),),
+        refusals=(404,),
+    ),
+    "stop_redrive": Described(
+        "Let a redrive move no more.",
+        messages.StopRedriveRequest,
+        answers=((200, replies.RedriveStatus),),
+        refusals=_DATA,
+    ),
+    "delete_dead_letters": Described(
+        "Delete dead letters, with a confirmation.",
+        messages.DeleteDeadLettersRequest,
+        messages.ConfirmQuery,
+        answers=((200, replies.DeletedDeadLettersReply),),
+        refusals=_DATA,
     ),
     "health": Described("Is the process up?", answers=((200, replies.StatusReply),)),
     "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),)),
@@ -183,6 +278,11 @@ def _operation(name: str, path: str, described: Described, references: dict[type
         parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
     if "{path}" in path:
         parameters.insert(0, _path_parameter())
+    if "{name}" in path:
+        pattern = f"^{limits.SCHEDULE_NAME_PATTERN}$"
+        parameters.insert(
+            0, {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
+        )
     if parameters:
         operation["parameters"] = parameters
     if described.body is not None:

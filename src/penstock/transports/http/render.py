@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from penstock.batch import Batch, layout
-from penstock.broker.types import DeliveredRun, PublishedRun
+from penstock.broker.types import DeliveredRun, FoundLetter, PublishedRun
 from penstock.ids import ulid_text, ulid_texts
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled
 from penstock.wire.publishing import is_too_deep
@@ -48,6 +47,15 @@ def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] 
 
 def published_answer(items: Sequence[str], durable: bool) -> bytes:
     return f'{{"messages":[{{{",{".join(items)}],"durable":{"true" if durable else "false"}}}'.encode()
+
+
+def transact_answer(acked: Sequence[str], items: Sequence[str], durable: bool) -> bytes:
+    messages = f"{{{',{'.join(items)}" if items else ""
+    return b'{"acked":%b,"messages":[%b],"durable":%b}' % (
+        _encoder.encode(acked),
+        messages.encode(),
+        b"true" if durable else b"false",
+    )
 
 
 def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
@@ -90,27 +98,30 @@ def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
     return b"[" + b",".join([message for run in runs for message in _messages(run, leased=False)]) + b"]"
 
 
-def dead_letter(entry: dict[str, Any]) -> bytes:
+def dead_letter(found: FoundLetter) -> bytes:
     """A message that was given up, with its last attempt and why."""
-    run: DeliveredRun = entry["run"]
-    (message,) = _messages(msgspec.structs.replace(run, attempt=entry["attempts"]), leased=False)
+    letter = found.letter
+    (message,) = _messages(found.run, leased=False)
     why = {
-        "group": entry["group"],
-        "reason": entry["reason"],
-        "error": entry["error"],
-        "consumer": entry["consumer"],
-        "first_at_ms": entry["first_at"],
-        "last_at_ms": entry["last_at"],
-        "dead_at_ms": entry["dead_at"],
+        "group": found.group,
+        "reason": letter.reason,
+        "error": letter.error,
+        "consumer": letter.consumer,
+        "first_at_ms": letter.first_at,
+        "last_at_ms": letter.last_at,
+        "dead_at_ms": letter.dead_at,
+        "redriven": letter.redriven,
     }
     return message[:-1] + b"," + _encoder.encode(why)[1:]
 
 
-def lease_answer(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> bytes:
-    messages = leased_messages(runs)
-    if results is None:
-        return b'{"messages":%b}' % messages
-    return b'{"messages":%b,"results":%b}' % (messages, _encoder.encode(results))
+def lease_answer(
+    runs: Sequence[DeliveredRun], results: Sequence[Settled] | None, generation: int | None = None
+) -> bytes:
+    more = b"" if results is None else b',"results":%b' % _encoder.encode(results)
+    if generation is not None:
+        more += b',"generation":%d' % generation
+    return b'{"messages":%b%b}' % (leased_messages(runs), more)
 
 
 def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
@@ -132,12 +143,16 @@ def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
     ]
 
 
-def lease_meta(runs: Sequence[DeliveredRun], results: Sequence[Settled] | None) -> LeaseMeta:
-    return LeaseMeta(wire_runs(runs), None if results is None else list(results))
+def lease_meta(
+    runs: Sequence[DeliveredRun], results: Sequence[Settled] | None, generation: int | None = None
+) -> LeaseMeta:
+    return LeaseMeta(wire_runs(runs), None if results is None else list(results), generation)
 
 
-def read_meta(runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, start_offset: int) -> ReadMeta:
-    return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset)
+def read_meta(
+    runs: Sequence[DeliveredRun], next_offset: int, end_offset: int, start_offset: int, skipped: int
+) -> ReadMeta:
+    return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset, skipped)
 
 
 def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:

@@ -6,7 +6,18 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.errors import MethodNotAllowed, NotFound
-from penstock.transports.http import admin, consume, looks, publish, settle
+from penstock.transports.http import (
+    admin,
+    consume,
+    deadletters,
+    looks,
+    members,
+    publish,
+    readers,
+    schedules,
+    settle,
+    transact,
+)
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.openapi import describe
@@ -32,9 +43,16 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("reject", "POST", "/v1/reject", settle.reject),
     Operation("release", "POST", "/v1/release", settle.release),
     Operation("extend", "POST", "/v1/extend", settle.extend),
+    Operation("transact", "POST", "/v1/transact", transact.transact),
     Operation("cancel", "POST", "/v1/cancel", settle.cancel),
     Operation("reschedule", "POST", "/v1/reschedule", settle.reschedule),
+    Operation("join_group", "POST", "/v1/groups/join", members.join),
+    Operation("heartbeat", "POST", "/v1/groups/heartbeat", members.heartbeat),
+    Operation("leave_group", "POST", "/v1/groups/leave", members.leave),
     Operation("read", "GET", "/v1/read", consume.read),
+    Operation("keep_offsets", "POST", "/v1/offsets", readers.keep_offsets),
+    Operation("get_offsets", "GET", "/v1/offsets", readers.get_offsets),
+    Operation("forget_offsets", "DELETE", "/v1/offsets", readers.forget_offsets),
     Operation("peek", "GET", "/v1/peek", consume.peek),
     Operation("explain", "GET", "/v1/explain", looks.explain),
     Operation("history", "GET", "/v1/history", looks.history),
@@ -45,10 +63,20 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("patch_queue", "PATCH", "/v1/queues/{path}", admin.patch_queue),
     Operation("delete_queue", "DELETE", "/v1/queues/{path}", admin.delete_queue),
     Operation("purge_queue", "POST", "/v1/queues/{path}/purge", admin.purge_queue),
+    Operation("list_schedules", "GET", "/v1/schedules", schedules.list_schedules),
+    Operation("get_schedule", "GET", "/v1/schedules/{name}", schedules.get_schedule),
+    Operation("put_schedule", "PUT", "/v1/schedules/{name}", schedules.put_schedule),
+    Operation("delete_schedule", "DELETE", "/v1/schedules/{name}", schedules.delete_schedule),
+    Operation("pause_schedule", "POST", "/v1/schedules/{name}/pause", schedules.pause_schedule),
+    Operation("resume_schedule", "POST", "/v1/schedules/{name}/resume", schedules.resume_schedule),
     Operation("stats", "GET", "/v1/stats", admin.stats),
     Operation("summary", "GET", "/v1/stats/summary", admin.summary),
     Operation("groups", "GET", "/v1/groups", admin.groups),
-    Operation("dead_letters", "GET", "/v1/dlq", admin.dead_letters),
+    Operation("dead_letters", "GET", "/v1/dlq", deadletters.dead_letters),
+    Operation("redrive", "POST", "/v1/dlq/redrive", deadletters.redrive),
+    Operation("redrives", "GET", "/v1/dlq/redrives", deadletters.redrives),
+    Operation("stop_redrive", "POST", "/v1/dlq/redrive/stop", deadletters.stop_redrive),
+    Operation("delete_dead_letters", "POST", "/v1/dlq/delete", deadletters.delete),
     Operation("health", "GET", "/healthz", admin.health),
     Operation("readiness", "GET", "/readyz", admin.readiness),
     Operation("metrics", "GET", "/metrics", admin.metrics),
@@ -78,11 +106,18 @@ _QUEUE = _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}")
 # `…/purge` is a queue's name as well as an end of a path: what is posted to it purges, anything else means the queue.
 _QUEUE_OR_PURGE = _QUEUE | _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}" + admin.PURGE_SUFFIX)
 
+_SCHEDULE = {
+    suffix: _BY_PATH.pop(schedules.SCHEDULES_PREFIX + "{name}" + suffix)
+    for suffix in (schedules.PAUSE_SUFFIX, schedules.RESUME_SUFFIX, "")
+}
+
 
 def _methods_of(path: str) -> dict[str, Operation]:
     methods = _BY_PATH.get(path)
     if methods is not None:
         return methods
+    if path.startswith(schedules.SCHEDULES_PREFIX):
+        return next(methods for suffix, methods in _SCHEDULE.items() if path.endswith(suffix))
     if path.startswith(admin.QUEUES_PREFIX):
         return _QUEUE_OR_PURGE if path.endswith(admin.PURGE_SUFFIX) else _QUEUE
     raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")

@@ -1,0 +1,48 @@
+"""Consuming from all queues of a namespace, or of a task of it, without asyncio."""
+
+from __future__ import annotations
+
+from penstock.client._sync_carrier import Carrier
+from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
+from penstock.client._terms import Terms, make_terms
+
+
+class Scope:
+    """The blocking twin of `penstock.Scope`."""
+
+    def __init__(self, path: str, carrier: Carrier, sessions: set[Session]):
+        self._carrier = carrier
+        self._sessions = sessions
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"<Scope {self.path}>"
+
+    def consume(
+        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> Consumer:  # fmt: skip
+        """As `Queue.consume`."""
+        size = ("prefetch", prefetch)
+        return Consumer(
+            self._open_session(
+                make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, in_scope=True)
+            )
+        )
+
+    def consume_batches(
+        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        consumer: str = "",
+    ) -> BatchConsumer:  # fmt: skip
+        """As `Queue.consume_batches`; a batch may hold messages of several queues."""
+        size = ("max", max)
+        return BatchConsumer(
+            self._open_session(
+                make_terms(self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, in_scope=True)
+            )
+        )
+
+    def _open_session(self, terms: Terms) -> Session:
+        session = Session(self._carrier, terms, on_closed=self._sessions.discard)
+        self._sessions.add(session)
+        return session

@@ -1,0 +1,47 @@
+"""The oldest message that a group could be given: what queues are compared by, and windows measured by."""
+
+from __future__ import annotations
+
+from heapq import heappop
+
+from penstock.core.ranges import RangeSet
+from penstock.core.state import Partition, Progress, Queue
+
+
+def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: int) -> int | None:
+    """The lowest offset that could be delivered to this group now; None if there is none."""
+    progress = partition.progress.get(group) if group is not None else None
+    if progress is None:
+        return _oldest_for_newcomers(queue, partition)
+    if progress.desk is not None:
+        return _first_free(partition, progress, now_ms)
+    cursor = progress.on_path(progress.cursor)
+    offset = cursor if cursor < partition.end else None
+    ready = progress.ready
+    while ready and not progress.may_deliver(partition, ready[0], now_ms):
+        heappop(ready)
+    if ready and (offset is None or ready[0] < offset):
+        offset = ready[0]
+    return offset
+
+
+def _oldest_for_newcomers(queue: Queue, partition: Partition) -> int | None:
+    over = RangeSet(list(partition.gone))
+    if queue.config.retention.mode == "until_acked":
+        for first, stop in partition.finished(partition.start, partition.end):
+            over.add(first, stop)
+    for first, stop in over.gaps(partition.start, partition.end):
+        for free, _ in partition.scheduled.gaps(first, stop):
+            return free
+    return None
+
+
+def _first_free(partition: Partition, progress: Progress, now_ms: int) -> int | None:
+    """Where a dispatcher orders the messages: the lowest offset that is neither over nor held nor to be later."""
+    for first, stop in progress.done.gaps(progress.floor, partition.end):
+        for inside, after in progress.leased.gaps(first, stop):
+            for free, busy in partition.scheduled.gaps(inside, after):
+                for offset in range(free, busy):
+                    if progress.may_deliver(partition, offset, now_ms):
+                        return offset
+    return None

@@ -1,0 +1,305 @@
+"""Members of a group come and go, and partitions change hands: deciding it, and applying what was decided.
+
+A group is *plain* (any worker leases from any partition) until somebody joins it, and again when the last member has
+left. In between it is *assigned*: each partition is leased by its owner alone. The rules of a move are in `members.py`;
+here they meet leases and time:
+
+- A member that leaves, or must give something up, may finish what it holds for its `drain_ms`; what is left then is
+  released, and that delivery does not count as an attempt.
+- A member that falls silent, or whose name is taken by a newer one, is taken for dead: what it holds ends at once. That
+  counts as a failed attempt, so that a message which kills its worker ends among the dead letters, and it is due again
+  at once, so that the next owner gets it before what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from heapq import heappush
+from typing import Literal
+
+from penstock import limits
+from penstock.core import commands, records
+from penstock.core.assignment import NOBODY, assign
+from penstock.core.decision import Decision, queue_of
+from penstock.core.members import Member, Membership, Move, unknown_member
+from penstock.core.records import Record
+from penstock.core.settling import fail
+from penstock.core.state import Lease, Queue, Shard
+from penstock.errors import Conflict
+
+# -- deciding -----------------------------------------------------------------------------------------------------
+
+
+def join(shard: Shard, command: commands.Join, now_ms: int) -> Decision:
+    queue = queue_of(shard, command.queue)
+    if queue.config.indexed:
+        raise Conflict(
+            f"queue {queue.path} is ordered over all its partitions, which have no single owners; lease from it "
+            "without joining",
+            details={"field": "queue"},
+        )
+    made: list[Record] = []
+    group = queue.groups.get(command.group)
+    if group is None:
+        created = new_group(queue, command.group, now_ms)
+        made.append(created)
+        group = created.group
+    before = queue.memberships.get(group) or Membership(len(queue.partitions))
+    busy = busy_partitions(queue, group)
+    if command.member in before.members:
+        busy -= _bury(shard, queue, group, before, [command.member], now_ms, made)
+    elif len(before.members) >= limits.MEMBERS_PER_GROUP_MAX:
+        raise Conflict(f"group {command.group} has {limits.MEMBERS_PER_GROUP_MAX} members already, which is the limit")
+    members = [*before.members, *([] if command.member in before.members else [command.member])]
+    move = _move(before, members, now_ms)
+    made.append(
+        records.MemberJoined(
+            now_ms, queue.number, group, command.member, move.generation, command.session_ms, command.drain_ms,
+            move.moved, move.owners,
+        )
+    )  # fmt: skip
+    after = before.copy()
+    after.join(command.member, command.session_ms, command.drain_ms, move, busy)
+    return Decision(made, after.share(command.member, busy))
+
+
+def heartbeat(shard: Shard, command: commands.Heartbeat, now_ms: int) -> Decision:
+    """A sign of life, and what has changed. Makes facts only of what has become true by it."""
+    queue = queue_of(shard, command.queue)
+    group, membership = _membership(queue, command.group, command.member)
+    member = membership.require(command.member, command.generation)
+    member.heard_ms = max(member.heard_ms, now_ms)
+    member.confirmed = max(member.confirmed, min(command.generation, member.changed))
+    made: list[Record] = []
+    busy = busy_partitions(queue, group)
+    given_up = set(membership.share(member.id, busy).giving_up).intersection(command.released)
+    if given_up:
+        _release(shard, queue, group, given_up, now_ms, made)
+        busy -= given_up
+    free = membership.free(busy)
+    if free:
+        made.append(records.HandedOver(now_ms, queue.number, group, free))
+    return Decision(made, membership.share(member.id, busy))
+
+
+def leave(shard: Shard, command: commands.Leave, now_ms: int) -> Decision:
+    """True if it was a member until now."""
+    queue = queue_of(shard, command.queue)
+    group = queue.groups.get(command.group)
+    membership = queue.memberships.get(group) if group is not None else None
+    if group is None or membership is None or command.member not in membership.members:
+        return Decision([], False)
+    if command.generation is not None:
+        membership.require(command.member, command.generation)
+    return Decision([_left(queue, group, membership, [command.member], "left", now_ms)], True)
+
+
+def seat_of(
+    queue: Queue, group: int, command: commands.Lease, now_ms: int
+) -> tuple[Member | None, list[int], list[Record]]:
+    """Who leases, and from which partitions, the next one first; with the handing over that goes before.
+
+    Refuses members of other times, and in a group that has members, everybody else.
+    """
+    membership = queue.memberships.get(group)
+    if not command.member:
+        if membership is not None and membership.members:
+            raise Conflict(
+                f"group {command.group} has members, so its partitions are leased by them alone: join it, and lease "
+                "with the member and the generation",
+                details={"group": command.group, "members": len(membership.members)},
+            )
+        return None, [], []
+    if membership is None:
+        raise unknown_member(command.member)
+    member = membership.require(command.member, command.generation)
+    busy = busy_partitions(queue, group)
+    reach = membership.reach(member, command.generation, busy)
+    free = [partition for partition in reach if membership.slots[partition].until]
+    return member, reach, [records.HandedOver(now_ms, queue.number, group, free)] if free else []
+
+
+def has_changed(shard: Shard, command: commands.Lease) -> bool:
+    """True for a waiting lease whose member should look again: its partitions are not what they were."""
+    queue = shard.queues.get(command.queue)
+    group = queue.groups.get(command.group) if queue is not None else None
+    membership = queue.memberships.get(group) if queue is not None and group is not None else None
+    if not command.member:
+        return membership is not None and bool(membership.members)
+    member = membership.members.get(command.member) if membership is not None else None
+    return member is None or command.generation < member.changed
+
+
+def tick(shard: Shard, now_ms: int, made: list[Record]) -> None:
+    """Sessions and times to finish that ran out. `advance` has listed the groups."""
+    overdue, shard.overdue_groups = shard.overdue_groups, {}
+    for number, group in overdue:
+        queue = shard.queues.get(number)
+        membership = queue.memberships.get(group) if queue is not None else None
+        if queue is None or membership is None:
+            continue
+        gone = membership.silent(now_ms)
+        if gone:
+            _bury(shard, queue, group, membership, gone, now_ms, made)
+            made.append(_left(queue, group, membership, gone, "session_expired", now_ms))
+        else:
+            late = {partition for partition, slot in enumerate(membership.slots) if 0 < slot.until <= now_ms}
+            if late:
+                _release(shard, queue, group, late, now_ms, made)
+                made.append(records.HandedOver(now_ms, number, group, sorted(late)))
+        arm(shard, number, group)
+
+
+def grown(queue: Queue, partitions: int, now_ms: int) -> list[Record]:
+    """Partitions are being added: who of each group's members gets them."""
+    made: list[Record] = []
+    for group, membership in queue.memberships.items():
+        if membership.members:
+            after = membership.copy()
+            after.grow(partitions)
+            made.append(_left(queue, group, after, [], "partitions_added", now_ms))
+    return made
+
+
+def new_group(queue: Queue, name: str, now_ms: int) -> records.GroupCreated:
+    """A group begins at the beginning of what is retained."""
+    if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
+        raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
+    number = max(queue.group_names, default=-1) + 1
+    return records.GroupCreated(now_ms, queue.number, number, name, [part.start for part in queue.partitions])
+
+
+def busy_partitions(queue: Queue, group: int) -> set[int]:
+    """Partitions in which somebody of this group holds a lease."""
+    return {
+        number
+        for number, partition in enumerate(queue.partitions)
+        if (progress := partition.progress.get(group)) is not None and progress.leased
+    }
+
+
+def _membership(queue: Queue, name: str, member: str) -> tuple[int, Membership]:
+    group = queue.groups.get(name)
+    membership = queue.memberships.get(group) if group is not None else None
+    if group is None or membership is None:
+        raise unknown_member(member)
+    return group, membership
+
+
+def _move(membership: Membership, members: list[str], now_ms: int) -> Move:
+    owners = [slot.owner for slot in membership.slots]
+    target = assign(members, owners)
+    moved = [partition for partition, owner in enumerate(owners) if target[partition] != owner]
+    return Move(now_ms, membership.generation + 1, moved, [target[partition] for partition in moved])
+
+
+def _left(
+    queue: Queue,
+    group: int,
+    membership: Membership,
+    gone: list[str],
+    reason: Literal["left", "session_expired", "partitions_added"],
+    now_ms: int,
+) -> records.MembersLeft:
+    move = _move(membership, [member for member in membership.members if member not in gone], now_ms)
+    return records.MembersLeft(
+        now_ms, queue.number, group, gone, move.generation,
+        reason, move.moved, move.owners,
+    )  # fmt: skip
+
+
+def _bury(
+    shard: Shard, queue: Queue, group: int, membership: Membership, dead: list[str], now_ms: int, made: list[Record]
+) -> set[int]:
+    """End what these members hold, as failed; the partitions that are free because of it."""
+    partitions = membership.holdings(dead, busy_partitions(queue, group))
+    for lease in _leases(shard, queue, group, partitions):
+        fail(shard, lease, lease.held, "session_expired", "", 0, now_ms, made)
+    return partitions
+
+
+def _release(
+    shard: Shard, queue: Queue, group: int, partitions: Collection[int], now_ms: int, made: list[Record]
+) -> None:
+    for lease in _leases(shard, queue, group, partitions):
+        ranges = [bound for run in lease.held for bound in (run.first, run.stop)]
+        made.append(records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
+
+
+def _leases(shard: Shard, queue: Queue, group: int, partitions: Collection[int]) -> list[Lease]:
+    """Looks through every lease there is, which a change of hands may cost."""
+    if not partitions:
+        return []
+    return [
+        lease
+        for lease in shard.leases.values()
+        if (lease.queue, lease.group) == (queue.number, group) and lease.partition in partitions
+    ]
+
+
+# -- applying -----------------------------------------------------------------------------------------------------
+
+
+def apply_joined(shard: Shard, record: records.MemberJoined) -> None:
+    queue = shard.queues[record.queue]
+    membership = queue.memberships.get(record.group)
+    if membership is None:
+        membership = queue.memberships[record.group] = Membership(len(queue.partitions))
+    move = Move(record.at, record.generation, record.moved, record.owners)
+    busy = busy_partitions(queue, record.group)
+    membership.join(record.member, record.session_ms, record.drain_ms, move, busy)
+    arm(shard, record.queue, record.group)
+
+
+def apply_left(shard: Shard, record: records.MembersLeft) -> None:
+    queue = shard.queues[record.queue]
+    move = Move(record.at, record.generation, record.moved, record.owners)
+    queue.memberships[record.group].leave(record.members, move, busy_partitions(queue, record.group))
+    arm(shard, record.queue, record.group)
+
+
+def apply_handed_over(shard: Shard, record: records.HandedOver) -> None:
+    shard.queues[record.queue].memberships[record.group].hand_over(record.partitions)
+
+
+def start_over(shard: Shard, now_ms: int) -> None:
+    """A node took the shard: nobody can have been heard while nobody was listening."""
+    for queue in shard.queues.values():
+        for group, membership in queue.memberships.items():
+            membership.start_over(now_ms)
+            arm(shard, queue.number, group)
+
+
+def renew_sessions(shard: Shard, now_ms: int) -> None:
+    """The state was read again from its journal, which does not say when anybody was heard last. Soft."""
+    for queue in shard.queues.values():
+        for group, membership in queue.memberships.items():
+            membership.renew_sessions(now_ms)
+            arm(shard, queue.number, group)
+
+
+# -- time ---------------------------------------------------------------------------------------------------------
+
+
+def advance_group(shard: Shard, queue: int, group: int, now_ms: int) -> None:
+    """Its time has come to be looked at: something is overdue, or heartbeats have moved the time."""
+    membership = shard.queues[queue].memberships.get(group)
+    if membership is None:
+        return
+    membership.armed = None
+    due = membership.next_ms()
+    if due is not None and due <= now_ms:
+        shard.overdue_groups[queue, group] = None
+    else:
+        arm(shard, queue, group)
+
+
+def arm(shard: Shard, queue: int, group: int) -> None:
+    membership = shard.queues[queue].memberships[group]
+    due = membership.next_ms()
+    if due is not None and (membership.armed is None or due < membership.armed):
+        membership.armed = due
+        heappush(shard.timers, (due, queue, -1, group))
+
+
+assert not NOBODY, "records and slots use the empty name for nobody"

@@ -1,0 +1,94 @@
+"""Values that are too large to be turned into bytes between two commands: taken at once, encoded in slices.
+
+A consistent copy of a million entries is a copy of memory and quick; walking over them is not. So a dump holds `Rows`
+and `Later` in the place of large values, which have everything they need and share nothing that changes. `encoded`
+writes the dump as one MessagePack value, and whoever calls it may do something else between two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+ROWS = 1_000
+"""Values of a list that are encoded at once."""
+PART_BYTES = 32 * 1024
+"""Small values are put together up to this size."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Rows:
+    """A list of plain values that is made while it is written."""
+
+    __slots__ = ("count", "values")
+
+    def __init__(self, count: int, values: Iterable[Any]):
+        self.count = count
+        self.values = values
+
+
+class Later:
+    """A value that is made when it is written."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]):
+        self.make = make
+
+
+def encoded(value: Any) -> Iterator[bytes]:
+    """The value as MessagePack, in parts that are each a bounded piece of work."""
+    waiting = bytearray()
+    for part in _parts(value):
+        waiting += part
+        if len(waiting) >= PART_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+def plain(value: Any) -> Any:
+    """The same value with nothing left to be made."""
+    if isinstance(value, Rows):
+        return [plain(row) for row in value.values]
+    if isinstance(value, Later):
+        return plain(value.make())
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        yield _head(len(value), 0x80, 0xDE)
+        for key, inner in value.items():
+            yield _encode(key)
+            yield from _parts(inner)
+    elif isinstance(value, Rows):
+        yield _head(value.count, 0x90, 0xDC)
+        rows = iter(value.values)
+        while part := list(islice(rows, ROWS)):
+            yield _encode(part)[len(_head(len(part), 0x90, 0xDC)) :]
+    elif isinstance(value, Later):
+        yield from _parts(value.make())
+    elif isinstance(value, list | tuple):
+        yield _head(len(value), 0x90, 0xDC)
+        for inner in value:
+            yield from _parts(inner)
+    else:
+        yield _encode(value)
+
+
+def _head(count: int, small: int, large: int) -> bytes:
+    """What stands before the values of a MessagePack list or map."""
+    if count < 16:
+        return bytes((small | count,))
+    if count < 1 << 16:
+        return bytes((large,)) + count.to_bytes(2, "big")
+    return bytes((large + 1,)) + count.to_bytes(4, "big")

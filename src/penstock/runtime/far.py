@@ -1,0 +1,185 @@
+"""Agenda entries whose time is far away: written to blobs, read again when it is near, merged when little is left.
+
+A blob holds chunks of many agendas, each chunk entries of one stretch of one of them, with a checksum of its own that
+stands in the chunk's description (`core.agenda.Chunk`), in memory and in the snapshot. A blob that neither the newest
+snapshot nor the state names is left over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal
+
+import google_crc32c
+
+from penstock import limits
+from penstock.core.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
+from penstock.core.state import Partition, Queue, Shard
+from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, described, seal_blob
+from penstock.journal.port import Damaged, ShardJournal
+
+BLOB_BYTES_MAX = 4 * limits.MIB
+"""Put together in memory, also when blobs are merged."""
+PIECE_ENTRIES_MIN = 64
+"""Fewer entries of a stretch than this take less memory than the chunk that would stand for them."""
+MERGE_BELOW = 0.5
+"""A blob of which a smaller share is still needed is merged with others like it."""
+SMALL_BLOBS_MAX = 8
+VOID_ENTRIES_MIN = 4096
+"""Entries that mean nothing any more are looked for if there are more of them than of the others, and than this."""
+
+
+def agenda_name(number: int) -> str:
+    return f"agenda-{number:012d}"
+
+
+def read_chunk(journal: ShardJournal, chunk: Chunk) -> bytes:
+    """Raises Damaged with the blob's name and the offset."""
+    length = chunk.entries * ENTRY_BYTES
+    data = journal.read_blob(agenda_name(chunk.blob), chunk.start, length)
+    if len(data) != length or google_crc32c.value(data) != chunk.crc:
+        found = "the checksum does not match" if len(data) == length else f"{len(data)} of {length} bytes are left"
+        raise Damaged(f"{agenda_name(chunk.blob)}, offset {chunk.start}: {found}")
+    return data
+
+
+class Owned:
+    """One agenda, whose it is, and what in it still means something."""
+
+    __slots__ = ("agenda", "keep", "kind", "number", "queue", "void")
+
+    def __init__(
+        self, queue: Queue, number: int, kind: Literal["schedule", "expiries"], agenda: Agenda, keep: Keep, void: int
+    ):
+        self.queue = queue
+        self.number = number
+        self.kind: Literal["schedule", "expiries"] = kind
+        self.agenda = agenda
+        self.keep = keep
+        self.void = void
+        """How many of its messages are not waiting for anything, at least."""
+
+    @property
+    def mostly_void(self) -> bool:
+        return self.void > VOID_ENTRIES_MIN and 2 * self.void > self.agenda.count
+
+
+def agendas(shard: Shard) -> Iterator[Owned]:
+    for queue in list(shard.queues.values()):
+        keeps = queue.config.retention.mode == "keep"
+        for number, partition in enumerate(queue.partitions):
+            if partition.schedule.count:
+                void = partition.schedule.count - partition.scheduled.count
+                keep = partial(_is_scheduled, partition)
+                yield Owned(queue, number, "schedule", partition.schedule, keep, void)
+            if partition.expiries.count:
+                living = partition.end - partition.start if keeps else queue.partition_depth(partition)
+                keep = partial(_can_expire, partition, keeps)
+                yield Owned(queue, number, "expiries", partition.expiries, keep, partition.expiries.count - living)
+
+
+def _is_scheduled(partition: Partition, due: int, first: int, count: int) -> bool:
+    if count == 1:
+        return first in partition.scheduled and partition.moved.get(first, due) == due
+    return bool(partition.scheduled_in(due, first, first + count))
+
+
+def _can_expire(partition: Partition, keeps: bool, due: int, first: int, count: int) -> bool:  # noqa: ARG001  a `Keep`
+    return bool(partition.expiring_in(first, first + count, keeps=keeps))
+
+
+def blobs_in_use(shard: Shard) -> set[int]:
+    return {chunk.blob for owned in agendas(shard) for chunk in owned.agenda.chunks()}
+
+
+class FarEntries:
+    """The housekeeper's part of it. Everything happens in steps between which others have their turn."""
+
+    def __init__(self, journal: ShardJournal, next_number: Callable[[], int], entries_min: int):
+        self._journal = journal
+        self._next_number = next_number
+        self._entries_min = entries_min
+        """Fewer than this stay in memory."""
+        self._read: Read = partial(read_chunk, journal)
+
+    async def tidy(self, shard: Shard) -> None:
+        """Forget what means nothing, gather what is scattered over too many blobs, write away what is far."""
+        await self._sweep(shard)
+        await self._gather(shard)
+        if sum(owned.agenda.far_in_memory() for owned in agendas(shard)) >= self._entries_min:
+            await self._spill(shard)
+
+    async def _sweep(self, shard: Shard) -> None:
+        for owned in agendas(shard):
+            if owned.mostly_void:
+                for _ in owned.agenda.sweep(owned.keep):
+                    await asyncio.sleep(0)
+
+    async def _gather(self, shard: Shard) -> None:
+        """Take back what is needed of blobs that are mostly not, as much as one blob can hold."""
+        needed: dict[int, int] = {}
+        suspect: set[int] = set()
+        for owned in agendas(shard):
+            for chunk in owned.agenda.chunks():
+                needed[chunk.blob] = needed.get(chunk.blob, 0) + chunk.entries * ENTRY_BYTES
+                if owned.mostly_void:
+                    suspect.add(chunk.blob)
+        sizes = {int(name.removeprefix("agenda-")): size for name, size in await self._journal.list_blobs("agenda-")}
+        small = [blob for blob, used in needed.items() if used < BLOB_BYTES_MAX // 2]
+        chosen = [blob for blob in sorted(small) if len(small) > SMALL_BLOBS_MAX]
+        chosen += [
+            blob for blob in sorted(needed) if blob in suspect or needed[blob] < MERGE_BELOW * sizes.get(blob, 0)
+        ]
+        room = BLOB_BYTES_MAX
+        victims: set[int] = set()
+        for blob in dict.fromkeys(chosen):
+            if needed[blob] <= room:
+                victims.add(blob)
+                room -= needed[blob]
+        if victims:
+            for owned in agendas(shard):
+                for _ in owned.agenda.recall(victims, self._read, owned.keep):
+                    await asyncio.sleep(0)
+
+    async def _spill(self, shard: Shard) -> None:
+        batch: list[tuple[Owned, Piece]] = []
+        size = 0
+        for owned in agendas(shard):
+            for piece in owned.agenda.freeze(min(self._entries_min, PIECE_ENTRIES_MIN)):
+                assert piece.flat is not None
+                batch.append((owned, piece))
+                size += 8 * len(piece.flat)
+                if size >= BLOB_BYTES_MAX:
+                    await self._write(batch)
+                    batch, size = [], 0
+                await asyncio.sleep(0)
+        if batch:
+            await self._write(batch)
+
+    async def _write(self, batch: list[tuple[Owned, Piece]]) -> None:
+        number = self._next_number()
+        parts: list[bytes] = []
+        about: list[AgendaPart] = []
+        chunks: list[tuple[Piece, Chunk]] = []
+        written = []
+        for owned, piece in batch:
+            flat = piece.flat
+            if flat is not None and not piece.splitting:
+                written.append((piece, flat, sum(flat[2::3])))
+                about.append(AgendaPart(owned.queue.path, owned.number, owned.kind, len(flat) // 3))
+        prefix = described(AgendaDescription(about))
+        at = HEADER.size + len(prefix)
+        for piece, flat, messages in written:
+            data = flat.tobytes()
+            parts.append(data)
+            chunks.append((
+                piece,
+                Chunk(number, at, len(flat) // 3, messages, google_crc32c.value(data), piece.min_due),
+            ))  # fmt: skip
+            at += len(data)
+        await self._journal.put_blob(agenda_name(number), seal_blob(AGENDA_MAGIC, [prefix, *parts]))
+        for piece, chunk in chunks:
+            if not piece.splitting:
+                piece.flat, piece.chunk = None, chunk

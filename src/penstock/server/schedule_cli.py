@@ -1,0 +1,98 @@
+"""`penstock schedule …`: messages that a calendar publishes."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from penstock.server.remote import Remote
+from penstock.server.tables import Listing
+from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, value_of
+
+SCHEDULES = Listing("schedules", ("name", "state", "cron", "timezone", "queue", "next", "fired", "error.message"))
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+
+schedule = typer.Typer(name="schedule", help="Publish messages whenever a cron expression fires.", no_args_is_help=True)
+
+
+@schedule.command("list")
+def list_schedules(
+    prefix: Annotated[str, typer.Option(help="Only schedules whose name starts with this.")] = "",
+    page: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """The schedules, how they are and when they fire next."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/schedules", prefix=prefix or None, page=page, limit=limit)
+        if output is Output.table:
+            answer["schedules"] = [_readable(each) for each in answer["schedules"]]
+        show(answer, output, SCHEDULES)
+
+
+@schedule.command("set")
+def set_schedule(
+    name: NameArgument,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE")],
+    cron: Annotated[str, typer.Argument(metavar="CRON", help="Like '0 3 * * *'; six fields begin with seconds.")],
+    payload: Annotated[str, typer.Argument(help="JSON; anything else is published as plain bytes.")],
+    timezone: Annotated[str, typer.Option(help="Like Europe/Berlin.")] = "UTC",
+    catch_up: Annotated[
+        str, typer.Option(metavar="latest|all|none", help="Which of the fire times that were missed to make up for.")
+    ] = "latest",
+    key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
+    priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Create a schedule, or change it."""
+    value = value_of(payload.encode())
+    message: dict[str, Any] = {"priority": priority}
+    if isinstance(value, bytes):
+        message["payload_b64"] = b64encode(value).decode()
+    else:
+        message["payload"] = value
+    if key is not None:
+        message["key"] = key
+    body = {"queue": queue, "cron": cron, "timezone": timezone, "catch_up": catch_up, "message": message}
+    _call("PUT", f"/v1/schedules/{name}", output, url, body)
+
+
+@schedule.command("show")
+def show_schedule(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """A schedule and its next five fire times."""
+    _call("GET", f"/v1/schedules/{name}", output, url)
+
+
+@schedule.command()
+def pause(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Stop firing until it is resumed."""
+    _call("POST", f"/v1/schedules/{name}/pause", output, url)
+
+
+@schedule.command()
+def resume(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Go on firing; what was missed is made up for as its catch-up says."""
+    _call("POST", f"/v1/schedules/{name}/resume", output, url)
+
+
+@schedule.command()
+def delete(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Remove a schedule. What it has published stays."""
+    _call("DELETE", f"/v1/schedules/{name}", output, url)
+
+
+def _call(method: str, path: str, output: Output, url: str, body: object = None) -> None:
+    with errors_in_one_line():
+        answer = Remote(url).call(method, path, body=body)
+        show(_readable(answer) if output is Output.table and "next" in answer else answer, output)
+
+
+def _readable(answer: dict[str, Any]) -> dict[str, Any]:
+    """Fire times as people write them. In UTC: the zone of the schedule may be unknown to this machine."""
+    times = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}" for ms in answer["next"]]
+    return {**answer, "next": ", ".join(times) or None}

@@ -1,0 +1,70 @@
+"""What all commands share: options, output, and how a refusal looks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.errors import PenstockError
+from penstock.server.config import ConfigError
+from penstock.server.remote import Unreachable
+from penstock.server.tables import Listing, print_listing, print_object
+
+EXIT_REFUSED = 1
+EXIT_NO_SERVER = 69
+EXIT_BAD_SETTINGS = 78
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
+URL_DEFAULT = "http://127.0.0.1:7400"
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Whatever a user can run into ends as one line on standard error and an exit code, never as a traceback."""
+    try:
+        yield
+    except ConfigError as error:
+        code, text = EXIT_BAD_SETTINGS, str(error)
+    except Unreachable as error:
+        code, text = EXIT_NO_SERVER, f"{error.message} (is it running? start one with: penstock serve)"
+    except PenstockError as error:
+        code, text = EXIT_REFUSED, error.message
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. Python would complain once more while closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
+    else:
+        return
+    typer.echo(f"penstock: {' '.join(text.split())}", err=True)
+    raise typer.Exit(code)
+
+
+def show(answer: Any, output: Output, listing: Listing | None = None) -> None:
+    if output is Output.json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+    elif listing is not None:
+        print_listing(answer, listing)
+    else:
+        print_object(answer)
+
+
+def value_of(text: bytes) -> Any:
+    """A JSON value as what it is, anything else as the bytes it is."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text

@@ -1,0 +1,111 @@
+"""Transactions through the facade: all or nothing, and answered again if asked again."""
+
+from __future__ import annotations
+
+import pytest
+from test_broker import with_broker
+
+from penstock import limits
+from penstock.batch import Batch, build
+from penstock.broker.types import PublishPart
+from penstock.errors import QueueFull, QueueNotFound, StaleReceipt, TooLarge
+from penstock.ids import parse_queue
+
+IN, OUT, AUDIT = parse_queue("in"), parse_queue("out"), parse_queue("audit")
+
+
+def part(queue, *payloads: bytes) -> PublishPart:
+    return PublishPart(queue, Batch.open(build(payloads)))
+
+
+async def taken(box, count: int) -> list[str]:
+    await box.publish("in", *[b"%d" % n for n in range(count)])
+    return [message.receipt for message in await box.lease("in", max=count)]
+
+
+@with_broker
+async def test_all_of_it(box):
+    receipts = await taken(box, 3)
+    reply = await box.broker.transact(receipts[:2], [part(OUT, b"1", b"2"), part(AUDIT, b"3")])
+    assert reply.acked == receipts[:2] and reply.durable == box.host.journal.durable
+    assert [(run.part, run.queue, run.offset, run.count, run.duplicate) for run in reply.runs] == [
+        (0, OUT, 0, 2, False), (1, AUDIT, 0, 1, False),
+    ]  # fmt: skip
+    assert [message.payload for message in await box.lease("out", max=9)] == [b"1", b"2"]
+    await box.restart(final_snapshot=False)
+    assert [result.status for result in await box.broker.ack(receipts)] == ["stale", "stale", "acked"]
+    assert [message.payload for message in await box.lease("audit", max=9)] == [b"3"]
+
+
+@with_broker
+async def test_a_stale_receipt_refuses_everything_and_is_named(box):
+    receipts = await taken(box, 3)
+    await box.broker.ack(receipts[1:2])
+    with pytest.raises(StaleReceipt) as caught:
+        await box.broker.transact(receipts, [part(OUT, b"1")])
+    assert caught.value.details == {"receipts": receipts[1:2]}
+    with pytest.raises(QueueNotFound):
+        box.broker.get_queue(OUT)
+    await box.broker.put_queue(OUT, {})
+    with pytest.raises(StaleReceipt):
+        await box.broker.transact([receipts[0], receipts[0]], [part(OUT, b"1")])
+    with pytest.raises(StaleReceipt):
+        await box.broker.transact([receipts[0], "nonsense"], [part(OUT, b"1")])
+    assert box.broker.get_queue(OUT)["depth"] == 0
+    assert [result.status for result in await box.broker.ack(receipts)] == ["acked", "stale", "acked"]
+
+
+@with_broker(auto_create=False)
+async def test_what_may_not_be_published_refuses_everything(box):
+    await box.broker.put_queue(IN, {})
+    await box.broker.put_queue(OUT, {"max_messages": 1, "max_payload_bytes": 10})
+    receipts = await taken(box, 1)
+    for parts, error in (
+        ([part(OUT, b"1"), part(AUDIT, b"2")], QueueNotFound),
+        ([part(OUT, b"1", b"2")], QueueFull),
+        ([part(OUT, b"x" * 11)], TooLarge),
+    ):
+        with pytest.raises(error):
+            await box.broker.transact(receipts, parts)
+    assert box.broker.get_queue(OUT)["depth"] == 0
+    assert [result.status for result in await box.broker.ack(receipts)] == ["acked"]
+
+
+@with_broker
+async def test_the_same_again_is_answered_as_the_first_time(box):
+    receipts = await taken(box, 2)
+    request = (receipts[:1], [part(OUT, b"1", b"2")])
+    first = await box.broker.transact(*request)
+    for _ in range(2):
+        again = await box.broker.transact(*request)
+        assert again.acked == first.acked
+        assert [(run.id, run.offset, run.duplicate) for run in again.runs] == [
+            (run.id, run.offset, True) for run in first.runs
+        ]
+        await box.restart()
+    for other in ((receipts[:1], [part(OUT, b"1", b"3")]), (receipts, [part(OUT, b"1", b"2")])):
+        with pytest.raises(StaleReceipt):
+            await box.broker.transact(*other)
+    assert box.broker.get_queue(OUT)["depth"] == 2
+
+
+@with_broker
+async def test_what_was_long_ago_is_no_longer_known(box):
+    receipts = await taken(box, 2)
+    await box.broker.transact(receipts[:1], [part(OUT, b"1")])
+    await box.advance(limits.TRANSACTION_WINDOW_MS + 1)
+    again = await taken(box, 1)
+    await box.broker.transact(again, [part(OUT, b"2")])
+    with pytest.raises(StaleReceipt):
+        await box.broker.transact(receipts[:1], [part(OUT, b"1")])
+    assert len(box.host.loop.shard.transactions) == 1
+
+
+@with_broker
+async def test_only_acks_and_only_publishes(box):
+    receipts = await taken(box, 2)
+    assert (await box.broker.transact(receipts, [])).acked == receipts
+    assert (await box.broker.transact(receipts, [])).acked == receipts
+    for _ in range(2):
+        assert not (await box.broker.transact([], [part(OUT, b"1"), part(AUDIT, b"2")])).runs[0].duplicate
+    assert box.broker.get_queue(OUT)["depth"] == 2
