@@ -17,8 +17,10 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.alarms import Alarms
+from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
+from penstock.broker.explain import Explanations
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
@@ -46,6 +48,7 @@ from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
+from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 from penstock.wire.readers import OffsetsReply
@@ -76,6 +79,9 @@ class Broker:
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
+        self._explanations = Explanations(host.loop)
+        self._history = History(host.loop)
+        self._autoscale = Autoscale(host.loop, self._stats)
 
     def hurry(self) -> None:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
@@ -497,6 +503,36 @@ class Broker:
 
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
+
+    async def explain(self, queue: QueuePath, *, id: str | None = None, group: str = "default") -> dict[str, Any]:
+        """Why a message, or the head of each partition, is not being delivered to this group now."""
+        return await self._explanations.explain(self._queue(queue), group, id)
+
+    async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
+        """What became of a message, as far back as the journal goes."""
+        found = await self._history.of(self._queue(queue), ulid_value(id))
+        return {
+            "queue": queue,
+            "id": id.upper(),
+            "partition": found.partition,
+            "offset": found.offset,
+            "complete": found.complete,
+            "events": msgspec.to_builtins(found.events),
+        }
+
+    def autoscale(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        target_drain_s: float = 60.0,
+        min_workers: int = 0,
+        max_workers: int = limits.WORKERS_MAX,
+    ) -> dict[str, Any]:
+        """How fast messages come and go, and how many workers would drain what waits in `target_drain_s`."""
+        return self._autoscale.signal(
+            self._queue(queue), group, target_drain_s=target_drain_s, min_workers=min_workers, max_workers=max_workers
+        )
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 

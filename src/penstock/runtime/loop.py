@@ -43,7 +43,7 @@ from penstock.core.records import (
     ScheduleRefused,
 )
 from penstock.core.scopes import Scopes, scopes_over
-from penstock.core.state import NEVER_MS, Shard
+from penstock.core.state import NEVER_MS, Queue, Shard
 from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
@@ -105,7 +105,7 @@ class ShardLoop:
         self.shard = shard
         self.journal = journal
         self.log = log
-        self.counters = Counters()
+        self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
@@ -167,7 +167,12 @@ class ShardLoop:
     def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
         """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
-        self._advance(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if isinstance(command, commands.Lease):
+            self.counters.asked(command.queue, command.group, now_ms)
+        else:
+            self.counters.asked_scope(command.scope, command.group, now_ms)
+        self._advance(now_ms)
         future = self._events.create_future()
         if self._grant(command, future):
             return future
@@ -223,12 +228,38 @@ class ShardLoop:
     def waiting(self) -> int:
         return self._waiters.count
 
+    def waiting_in(self, queue: Queue, group: str) -> int:
+        """Consumers of this group that wait for messages of this queue, or of a scope that it is in."""
+        in_scopes = sum([self._waiters.count_of(scope, group) for scope in set(scopes_over(queue.path))])
+        return self._waiters.count_of(queue.number, group) + in_scopes
+
+    def last_asked_ms(self, queue: Queue, group: str) -> int | None:
+        """When a consumer of this group last asked for messages of this queue; None: not since the start."""
+        return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
+
+    @property
+    def without_room(self) -> bool:
+        """True while nothing at all can be written, so that nothing is delivered either."""
+        return self._without_room
+
+    @property
+    def durable_index(self) -> int:
+        """Of the last frame whose replies have left, or are about to."""
+        return self._writer.next_index - (2 if self._committing else 1)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
     def check_publish(self) -> None:
         """Raises what every publish would be refused with now, whatever is in it."""
         self._admit(_ANY_PUBLISH)
+
+    def brought_to_now(self) -> int:
+        """Let time do its work, for whoever looks at the state; says what time it is."""
+        now_ms = self._clock.now_ms()
+        if self.failed is None and not self._without_room and not self._shut:
+            self._advance(now_ms)
+        return now_ms
 
     def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
@@ -421,8 +452,8 @@ class ShardLoop:
     def _park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
         parked = Parked(reply, future)
         for record in made:
+            self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
-            self.counters.note(record)
             if self._scopes:
                 self._scopes.note(record)
             head, attached = encode(record)
@@ -589,6 +620,7 @@ class ShardLoop:
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
+        self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
         self._scopes = Scopes(self.shard, self.log.published_at)
         await asyncio.sleep(FULL_PAUSE_S)
