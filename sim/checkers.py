@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock import limits
 from penstock.broker.types import (
     DeliveredRun,
     LeaseReply,
@@ -35,12 +36,16 @@ from penstock.errors import (
 )  # fmt: skip
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
+from penstock.wire.readers import OffsetsReply
 from sim.entries import Message
 from sim.ledger import Ledger
 from sim.network import Call
 from sim.plan import Plan
 from sim.sent import Sent
 from sim.violation import Violation
+
+REQUEST_MS_MAX = 30_000
+"""What was true so long ago may still be answered: the request took its time."""
 
 
 class Checkers:
@@ -63,6 +68,9 @@ class Checkers:
         self._by_method: dict[str, Callable[[Call, Any], None]] = {
             "publish": self._publish,
             "lease": self._lease,
+            "lease_scope": self._lease,
+            "keep_offsets": self._offsets,
+            "get_offsets": self._offsets,
             "ack": self._settle,
             "nack": self._settle,
             "reject": self._settle,
@@ -95,6 +103,8 @@ class Checkers:
             or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
             or (isinstance(error, NotFound) and call.method == "stop_redrive")
+            or (isinstance(error, NotFound) and call.method.startswith("schedules."))
+            or (isinstance(error, InvalidRequest) and call.method == "keep_offsets")
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
@@ -224,8 +234,12 @@ class Checkers:
         group = queue.groups.get(name[0]) if queue is not None else None
         membership = queue.memberships.get(group) if queue is not None and group is not None else None
         member = membership.members.get(name[1]) if membership is not None else None
-        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0)) if member is not None else 0
-        return member is None or call.options["generation"] < oldest
+        if membership is None or member is None:
+            return True
+        # Of a queue that was deleted meanwhile, and made again under its name, somebody may know later generations.
+        newest = membership.generation if self._plan.has("deletes") else call.options["generation"]
+        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0))
+        return not oldest <= call.options["generation"] <= newest
 
     def _place(self, call: Call) -> tuple[int, int] | None:
         queue = self._ledger.paths.get(call.arguments[0])
@@ -316,6 +330,23 @@ class Checkers:
             if result.status == "done" and _untouched(message):
                 raise Violation("I1", f"{message} is alive and was called done")
 
+    # -- kept offsets -------------------------------------------------------------------------------------------------
+
+    def _offsets(self, _call: Call, reply: OffsetsReply) -> None:
+        """What a reader is told to be its position is durable, and not one of long ago."""
+        queue = self._ledger.paths.get(reply.queue)
+        if queue is None:
+            return
+        history = self._ledger.kept.get((queue.number, reply.client_id), [])
+        for at, offsets in reversed([(0, {}), *history]):
+            if offsets == reply.offsets:
+                return
+            if at < self._ledger.now_ms - REQUEST_MS_MAX:
+                break
+        if not reply.offsets and history[-1][0] <= self._ledger.now_ms - limits.READER_FORGOTTEN_MS:
+            return  # the clock was set far ahead, and it was not used for so long
+        raise Violation("I1", f"{reply.client_id} was told {reply.offsets}, kept is {history[-1:]}")
+
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def _read(self, call: Call, reply: ReadReply) -> None:
@@ -330,8 +361,12 @@ class Checkers:
         if reply.end_offset < self._ends.get(place, 0):
             raise Violation("I1", f"{queue.path}/{number} ended at {self._ends[place]}, now at {reply.end_offset}")
         self._ends[place] = reply.end_offset
-        first = max(reply.start_offset, 0 if call.options["offset"] == "earliest" else int(call.options["offset"]))
         seen = {run.offset + i for run in reply.runs for i in range(run.count)}
+        asked = call.options["offset"]
+        if asked == "kept":
+            first = min(seen, default=reply.next_offset)
+        else:
+            first = max(reply.start_offset, 0 if asked == "earliest" else int(asked))
         # A read may hide what has been cancelled or has expired a moment ago, before that is durable.
         gone = self.live_state().queues[queue.number].partitions[number].gone
         for message in partition.messages[max(first, partition.start) : reply.next_offset]:

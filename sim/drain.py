@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 from typing import Any
 
@@ -28,6 +29,7 @@ class Drain:
         self._ledger = ledger
         self._drained: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._watch = loop.create_task(self._find_work())
+        self._silence = loop.create_task(self._stop_schedules())
 
     async def _find_work(self) -> None:
         """Queues and groups may still appear: requests that were long on their way."""
@@ -41,6 +43,14 @@ class Drain:
                             work = self._attend(queue.path, group) if assigned else self._empty(queue.path, group)
                             self._drained[place] = self._loop.create_task(work)
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _stop_schedules(self) -> None:
+        """Nothing new comes from now on; a schedule that was long on its way is stopped as well."""
+        while True:
+            for name in list(self._ledger.calendars.by_name):
+                with contextlib.suppress(NoAnswer, PenstockError):
+                    await self._network.call("schedules.remove", name)
+            await asyncio.sleep(1.0)
 
     async def _empty(self, path: str, group: str) -> None:
         name = f"drain-{group}"

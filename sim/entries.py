@@ -102,6 +102,15 @@ class LedgerQueue:
         self.keys: dict[bytes, int] = {}
         """Key -> the partition of all its messages."""
 
+    def grow(self) -> bool:
+        """As many partitions as its configuration says now; True if there are new ones."""
+        before = len(self.partitions)
+        while len(self.partitions) < self.config.partitions:
+            partition = LedgerPartition()
+            partition.open = {group: {} for group in self.groups}
+            self.partitions.append(partition)
+        return len(self.partitions) > before
+
 
 class LedgerRedrive:
     __slots__ = ("ended", "moved", "record")

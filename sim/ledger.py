@@ -13,20 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
-from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
+from penstock.ids import ulid_text
+from sim.buffers import Buffers, check_scope
+from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
 from sim.seats import Seats
 from sim.sent import Sent, token_of
 from sim.violation import Violation
 
+SCOPE_CONSUMER = "scope-"
+"""What the names of those begin with who lease from all queues at once."""
+
 
 class Ledger:
-    def __init__(self, sent: Sequence[Sent]):
+    def __init__(self, sent: list[Sent]):
         self.index = 0
         self.chain = b""
         self.now_ms = 0
@@ -45,6 +52,12 @@ class Ledger:
         """Of the frame that is being read."""
         self._copying: dict[int, list[LedgerRedrive]] = {}
         """Tokens of letters that were copied: the copies must follow in the same frame."""
+        self._given_up: dict[str, Sent] = {}
+        """Ids of letters that were copied."""
+        self.calendars = Calendars()
+        self.buffers = Buffers()
+        self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
+        """(queue, reader) -> every position it ever left and when, the latest last; empty: forgotten."""
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -71,6 +84,12 @@ class Ledger:
             records.Redriven: self._redriven,
             records.RedriveEnded: self._redrive_ended,
             records.Transacted: lambda _: None,
+            records.OffsetsKept: self._offsets_kept,
+            records.ScheduleSet: self.calendars.set,
+            records.SchedulePaused: self.calendars.paused,
+            records.ScheduleRemoved: self.calendars.removed,
+            records.ScheduleFired: self.calendars.has_fired,
+            records.ScheduleRefused: lambda _: None,
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
@@ -89,6 +108,7 @@ class Ledger:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
         self.seats.end_of_frame()
+        self.calendars.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
@@ -121,7 +141,11 @@ class Ledger:
                     if message.finished() and not message.ended:
                         # It was let go before the queue began to keep things.
                         message.ended = "let go"
+        self.buffers.configured(queue, record)
         queue.config = record.config
+        if queue.grow():
+            # From now on its keys may lie elsewhere.
+            queue.keys.clear()
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
         queue = self.queues.pop(record.queue)
@@ -135,6 +159,7 @@ class Ledger:
                 raise Violation("I8", f"{queue.path} was purged up to {end} of {len(partition.messages)}")
             partition.start = end
         self._end_all(queue, "purged")
+        self.buffers.purged(queue)
 
     def _end_all(self, queue: LedgerQueue, how: str) -> None:
         for partition in queue.partitions:
@@ -196,15 +221,18 @@ class Ledger:
         if record.id <= self.last_id:
             raise Violation("I6", f"{queue.path}: message id {record.id} is not above {self.last_id}")
         self.last_id = record.id + record.batch.count - 1
+        by_schedule = self.calendars.published(record, queue.path)
+        self.buffers.published(queue, record.at)
         for row, payload in enumerate(record.batch.payloads()):
-            token = token_of(payload)
-            if token in self._copying:
+            copied = self._copy_of(record, row)
+            if copied is not None:
                 # One copy for each group that gave it up.
-                redrives = self._copying.pop(token)
-                self._copied(queue, record, row, redrives.pop())
+                redrives = self._copying.pop(copied.token)
+                self._copied(queue, record, row, redrives.pop(), copied)
                 if redrives:
-                    self._copying[token] = redrives
+                    self._copying[copied.token] = redrives
                 continue
+            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
@@ -226,11 +254,16 @@ class Ledger:
             queue.tokens[token] = message
             self._add(message)
 
+    def _copy_of(self, record: records.Published, row: int) -> Sent | None:
+        """What this was when it was given up elsewhere; None for what is not a copy."""
+        text = record.batch.string(layout.HEADERS, row)
+        original = msgspec.json.decode(text).get("penstock-dead-id") if text else None
+        return None if original is None else self._given_up[original]
+
     def _copied(
-        self, queue: LedgerQueue, record: records.Published, row: int, redrive: LedgerRedrive
+        self, queue: LedgerQueue, record: records.Published, row: int, redrive: LedgerRedrive, sent: Sent
     ) -> None:  # fmt: skip
         terms = redrive.record
-        sent = self._sent[token_of(record.batch.payload(row))]
         if (terms.target, record.batch.payload(row)) != (queue.path, sent.payload):
             raise Violation("I1", f"the copy of message {sent.token} is another, or in {queue.path}")
         if record.batch.string(layout.KEY, row) != sent.key or record.batch.has(layout.ID):
@@ -249,6 +282,17 @@ class Ledger:
         for group, unfinished in partition.open.items():
             message.fates[group] = unfinished[message.offset] = Fate(message)
 
+    def _fired(self, path: str, payload: bytes) -> int:
+        """Nobody has sent it: the token of a message that a schedule has made."""
+        sent = Sent(len(self._sent), path, 0)
+        sent.payload, sent.request = payload, (sent,)
+        self._sent.append(sent)
+        return sent.token
+
+    def _offsets_kept(self, record: records.OffsetsKept) -> None:
+        offsets = {str(partition): offset for partition, offset in pairs(record.offsets)}
+        self.kept.setdefault((record.queue, record.client), []).append((record.at, offsets))
+
     # -- messages out -------------------------------------------------------------------------------------------------
 
     def _leased(self, record: records.Leased) -> None:
@@ -256,6 +300,9 @@ class Ledger:
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
         self.seats.leased(record, queue)
+        self.buffers.leased(queue, record)
+        if record.consumer.startswith(SCOPE_CONSUMER):
+            check_scope(self.queues.values(), self.buffers, self.seats, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
@@ -295,18 +342,18 @@ class Ledger:
         if record.at < max(message.due, fate.due):
             early = max(message.due, fate.due) - record.at
             raise Violation("I5", f"{message} was delivered {early} ms before its time")
-        if message.expires and message.expires <= record.at and not self._held_past_expiry(message, record.at):
+        if message.expires and message.expires <= record.at and not self._held_past_expiry(message):
             raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
         if message.plain and not fate.delivered:
             if message.offset <= partition.order.get(record.group, -1):
                 raise Violation("I5", f"{message} came after a later one")
             partition.order[record.group] = message.offset
 
-    def _held_past_expiry(self, message: Message, now_ms: int) -> bool:
-        """A message that somebody has does not expire; it is looked at again a moment after they let go."""
+    def _held_past_expiry(self, message: Message) -> bool:
+        """A message that somebody has does not expire until they let go."""
         if message.offset < message.queue.partitions[message.partition].start:
             return True  # trimmed while somebody had it: retention has no more to say
-        return message.leased() or message.expires <= message.free_since >= now_ms - LEASED_PAST_EXPIRY_RECHECK_MS
+        return message.leased()
 
     def _check_order(self, unfinished: dict[int, Fate], record: records.Leased, last: int) -> None:
         """Nothing that was ready is left behind something of a higher offset."""
@@ -398,6 +445,7 @@ class Ledger:
             if record.reason == "copied":
                 redrive = self._moving(queue, record.redrive, died, message)
                 self._copying.setdefault(message.sent.token, []).append(redrive)
+                self._given_up[ulid_text(message.id)] = message.sent
 
     def _redriven(self, record: records.Redriven) -> None:
         queue = self.queues[record.queue]

@@ -104,6 +104,9 @@ class ObservedJournal:
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._inner.read(locator, skip, length)
 
+    def where(self, locator: int, skip: int) -> str:
+        return self._inner.where(locator, skip)
+
     async def trim(self, upto: int) -> None:
         await self._inner.trim(upto)
 

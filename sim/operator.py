@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.errors import Conflict, PenstockError
+from penstock.wire.schedules import CatchUp, ScheduleMessage, ScheduleRequest
 from sim.network import NoAnswer
 from sim.plan import QueuePlan
 from sim.sent import KEYS
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
     from sim.workload import Workload
 
 LATE_GROUPS = 2
+SCHEDULES = 3
+CATCH_UP: tuple[CatchUp, ...] = ("latest", "all", "none")
+RARE_CRONS = ("5 3 * * *", "30 2 * * SUN")
+CRONS = ("*/5 * * * * *", "7,8,50 * * * * *", "* * * * *", "*/10 * * * *")
 
 
 class Operator:
@@ -34,6 +41,8 @@ class Operator:
             "deletes": [self._delete],
             "late_groups": [self._late_group],
             "redrives": [self._redrive, self._redrive, self._repeat_redrive, self._stop_redrive, self._delete_letters],
+            "schedules": [self._schedule, self._schedule, self._touch_schedule],
+            "offsets": [self._keep_offsets],
         }
         self._actions = [action for name, some in actions.items() if plan.has(name) for action in some]
 
@@ -132,6 +141,10 @@ class Operator:
             else {"lease_ms": 2_000},
             {"retention": {"mode": "until_acked", "ms": None, "bytes": None}},
         ]
+        if self._plan.has("scopes"):
+            changes += [{"queue_priority": 2}, {"queue_priority": -2}]
+        if self._plan.has("windows"):
+            changes += [{"window_ms": 0}, {"window_ms": 700}, {"window_max_wait_ms": 1_500}]
         await self._call("patch_queue", queue.path, self._rng.choice(changes))
 
     async def _purge(self) -> None:
@@ -149,6 +162,40 @@ class Operator:
         first = await self._call(method, queue.path)
         if isinstance(first, Conflict):
             await self._call(method, queue.path, confirm=first.details["confirm"])
+
+    async def _schedule(self) -> None:
+        rng = self._rng
+        catch_up = rng.choice(CATCH_UP)
+        asked = ScheduleRequest(
+            queue=self._queue().path,
+            # A clock may be set a year ahead while the broker is down; all of its minutes would be a flood.
+            cron=rng.choice(RARE_CRONS if catch_up == "all" and self._plan.has("steps") else CRONS),
+            message=ScheduleMessage(payload=msgspec.Raw(b'"by schedule"')),
+            timezone=rng.choice(("UTC", "Europe/Berlin", "America/New_York")),
+            catch_up=catch_up,
+        )
+        await self._call("schedules.put", f"s{rng.randrange(SCHEDULES)}", asked)
+
+    async def _touch_schedule(self) -> None:
+        name = f"s{self._rng.randrange(SCHEDULES)}"
+        if self._rng.random() < 0.2:
+            await self._call("schedules.remove", name)
+            return
+        await self._call("schedules.pause", name, paused=True)
+        # Sometimes for so long that fire times are missed.
+        await asyncio.sleep(self._rng.choice((1, 5, 90)))
+        await self._call("schedules.pause", name, paused=False)
+
+    async def _keep_offsets(self) -> None:
+        queue = self._queue()
+        partition = self._rng.randrange(queue.config.get("partitions", 1))
+        reader = self._rng.choice(("ada", "bob"))
+        if self._rng.random() < 0.5:
+            await self._call("keep_offsets", queue.path, reader, {partition: self._rng.randrange(20)})
+        elif self._rng.random() < 0.1:
+            await self._call("forget_offsets", queue.path, reader)
+        await self._call("get_offsets", queue.path, reader)
+        await self._call("read", queue.path, partition=partition, offset="kept", max=10, client_id=reader)
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from penstock.engines.local.journal import Fsync
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
     "deliver_at", "epochs", "extends", "far", "forgets", "groups", "impatience", "keep", "keys", "late_acks",
-    "late_groups", "max_messages", "members", "nacks", "partitions", "parts", "patches", "pipelining", "purges",
-    "ranges", "reads", "rejects", "releases", "reschedules", "sequences", "ttl", "redrives", "dead_letter_bounds",
-    "transacts",
+    "late_groups", "max_messages", "members", "nacks", "offsets", "partitions", "parts", "patches", "pipelining",
+    "purges", "ranges", "reads", "rejects", "releases", "reschedules", "schedules", "scopes", "sequences", "ttl",
+    "windows", "redrives", "dead_letter_bounds", "transacts",
 )  # fmt: skip
 """What clients do and how queues are configured."""
 
@@ -126,4 +126,9 @@ class Plan:
                     {"mode": "keep", "bytes": rng.choice((500, 5_000, 50_000))},
                 )
             )
+        if self.has("scopes"):
+            config["queue_priority"] = rng.choice((-1, 0, 0, 1))
+        if self.has("windows") and rng.random() < 0.6:
+            config["window_ms"] = rng.choice((300, 1_500, 4_000))
+            config["window_max_wait_ms"] = rng.choice((None, 0, 900, 5_000))
         return QueuePlan(f"sim/default/queue-{number}", config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -141,7 +142,7 @@ class Process:
         result: Any = None
         refusal: PenstockError | None = None
         try:
-            result = getattr(broker, call.method)(*call.arguments, **call.options)
+            result = attrgetter(call.method)(broker)(*call.arguments, **call.options)
             if asyncio.iscoroutine(result):
                 result = await result
             self._checkers.answer(call, result)

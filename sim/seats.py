@@ -35,6 +35,11 @@ class Seats:
         self._leases = leases
         self._buried: list[tuple[Place, str]] = []
 
+    def taken(self, queue: int, group: int) -> bool:
+        """True if the group has members."""
+        found = self.groups.get((queue, group))
+        return found is not None and bool(found.members)
+
     # -- records ------------------------------------------------------------------------------------------------------
 
     def opened(self, at: int) -> None:
@@ -99,7 +104,7 @@ class Seats:
     def _move(self, group: Group, record: records.MemberJoined | records.MembersLeft, queue: LedgerQueue) -> None:
         if record.generation != group.generation + 1:
             raise Violation("I13", f"generation {record.generation} of {queue.path} follows {group.generation}")
-        before = group.owners
+        before = group.owners + [""] * (len(queue.partitions) - len(group.owners))
         group.generation = record.generation
         group.owners = list(before)
         for partition, owner in zip(record.moved, record.owners, strict=True):

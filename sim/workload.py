@@ -18,7 +18,7 @@ from penstock.errors import Conflict, FencedProducer, PenstockError, QueueNotFou
 from penstock.ids import QueuePath, parse_offsets, parse_receipt_prefix, ulid_text
 from sim.attending import Attendant
 from sim.drain import Drain
-from sim.ledger import Ledger
+from sim.ledger import SCOPE_CONSUMER, Ledger
 from sim.loop import VirtualLoop
 from sim.network import Network, NoAnswer
 from sim.operator import Operator
@@ -57,6 +57,10 @@ class Workload:
                         self.spawn(Attendant(self, queue.path, group, name).live(until_s))
                     else:
                         self.spawn(self.consume(queue.path, group, name, until_s))
+        if plan.has("scopes"):
+            for group in plan.groups:
+                scope = plan.rng(f"scope-{group}").choice(("sim", "sim/default"))
+                self.spawn(self.consume(scope, group, f"{SCOPE_CONSUMER}{group}", until_s, "lease_scope"))
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:
@@ -160,14 +164,15 @@ class Workload:
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
-    async def consume(self, queue: str, group: str, name: str, until_s: float) -> None:
+    async def consume(self, source: str, group: str, name: str, until_s: float, method: str = "lease") -> None:
+        """From a queue or, with `lease_scope`, from all of them."""
         plan, rng = self.plan, self.plan.rng(f"consumer-{name}")
         acks: list[str] = []
         while self._loop.time() < until_s:
             wait_ms = rng.choice((0, 5_000, 15_000))
             try:
                 reply: LeaseReply = await self.network.call(
-                    "lease", queue, group=group, max=rng.choice((1, 3, 10)), wait_ms=wait_ms, consumer=name,
+                    method, source, group=group, max=rng.choice((1, 3, 10)), wait_ms=wait_ms, consumer=name,
                     lease_ms=rng.choice((None, None, 1_500, 6_000)), ack=acks, wait_s=wait_ms / 1000,
                 )  # fmt: skip
             except NoAnswer:

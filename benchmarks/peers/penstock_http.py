@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,8 +24,17 @@ class _LeaseAnswer(msgspec.Struct):
     messages: list[_Leased]
 
 
+class _Result(msgspec.Struct):
+    id: str
+
+
+class _PublishAnswer(msgspec.Struct):
+    messages: list[_Result]
+
+
 _encode = msgspec.json.Encoder().encode
 _decode_lease = msgspec.json.Decoder(_LeaseAnswer).decode
+_decode_published = msgspec.json.Decoder(_PublishAnswer).decode
 _LISTEN_MAX = 500
 
 
@@ -40,10 +50,27 @@ class PenstockHttp(Peer):
         self._ack_in_lease = ack_in_lease
 
     async def start(self, directory: Path) -> None:
+        self._directory = directory
         self.server = PenstockServer(directory)
         self._closing.callback(self.server.stop)
         self._connection = HttpConnection(self.server.url)
         self._closing.callback(self._connection.close)
+
+    async def attach(self, server: PenstockServer) -> None:
+        """Instead of `start`: another connection to a server that is somebody else's."""
+        self.server = server
+        self._connection = HttpConnection(server.url)
+        self._closing.callback(self._connection.close)
+
+    async def restart(self, *, kill: bool) -> tuple[float, float]:
+        """Seconds until the old process was gone, and from then until the new one was ready with the same data."""
+        began = time.perf_counter()
+        if kill:
+            self.server.kill()
+        await self.stop()
+        gone = time.perf_counter()
+        await self.start(self._directory)
+        return gone - began, time.perf_counter() - gone
 
     def versions(self) -> dict[str, str]:
         return package_versions("penstock")
@@ -61,11 +88,18 @@ class PenstockHttp(Peer):
     async def publish_one(self, queue: str, content: bytes) -> None:
         await self.publish(queue, [content])
 
-    async def publish_at(self, queue: str, payloads: Sequence[bytes], deliver_at_ms: Sequence[int]) -> None:
-        """Like `publish`, each message due at its own moment."""
+    async def publish_at(self, queue: str, payloads: Sequence[bytes], deliver_at_ms: Sequence[int]) -> list[str]:
+        """Like `publish`, each message due at its own moment and with its own key (`k<due>`); their ids."""
         pairs = zip(payloads, deliver_at_ms, strict=True)
-        messages = [{"payload": msgspec.Raw(content), "deliver_at_ms": due} for content, due in pairs]
-        self._connection.post(b"/v1/publish", _encode({"queue": queue, "messages": messages}))
+        messages = [{"payload": msgspec.Raw(content), "deliver_at_ms": due, "key": f"k{due}"} for content, due in pairs]
+        answer = self._connection.post(b"/v1/publish", _encode({"queue": queue, "messages": messages}))
+        return [result.id for result in _decode_published(answer).messages]
+
+    async def cancel(self, queue: str, *, ids: Sequence[str] | None = None, key: str | None = None) -> int:
+        """How many were cancelled."""
+        which = {"ids": ids} if ids is not None else {"key": key}
+        answer = self._connection.post(b"/v1/cancel", _encode({"queue": queue, **which}))
+        return int(msgspec.json.decode(answer)["cancelled"])
 
     async def drain(self, queue: str, batch: int, count: int) -> None:
         self._consume(self._connection, queue, batch, count)

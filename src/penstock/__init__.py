@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         Schedules,
         Scope,
         StoredMessage,
+        Transacted,
+        Transaction,
     )
     from penstock.errors import (
         Conflict,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
-    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage",
+    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -90,6 +92,8 @@ __all__ = [
     "StaleReceipt",
     "StoredMessage",
     "TooLarge",
+    "Transacted",
+    "Transaction",
     "Unauthenticated",
     "Unavailable",
     "UnknownMember",

@@ -99,6 +99,9 @@ SCOPES_KEPT = 256
 """Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64
 """Recent publishes of a producer whose answers can be repeated word for word, unless that takes too many runs."""
+PRODUCER_RANGES_MAX = 10_000
+"""Stretches of accepted numbers of a producer. With more gaps than this the lowest ones are closed: what was left out
+there, and comes after all, is refused."""
 PRODUCER_RUNS_MAX = BATCH_MESSAGES_MAX
 """A batch whose keys go separate ways is stored as up to this many runs. The latest publish is always remembered."""
 
@@ -147,6 +150,8 @@ HOT_BYTES_MAX = 16 * MIB
 """Recent message bytes kept in memory; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """What was read from the log last, per partition, and is kept for the next read of the same place."""
+KEY_PRINTS_BYTES_MAX = 16 * MIB
+"""Four bytes for the key of a delayed message, and of others once somebody has looked for a key among them."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 

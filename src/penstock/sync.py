@@ -2,10 +2,11 @@
 
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._members import Assigned
+from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._sync import Client, Queue
 from penstock.client._sync_consumer import BatchConsumer, Consumer
-from penstock.client._sync_message import Message, MessageBatch
+from penstock.client._sync_message import Message, MessageBatch, Transaction
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
 
@@ -23,4 +24,6 @@ __all__ = [
     "Schedules",
     "Scope",
     "StoredMessage",
+    "Transacted",
+    "Transaction",
 ]

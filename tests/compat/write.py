@@ -26,6 +26,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
@@ -38,6 +40,7 @@ from penstock.core.commands import (
     Part,
     RedriveLetters,
     StartRedrive,
+    Tick,
     Transact,
     TrimPartition,
 )
@@ -48,6 +51,7 @@ from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
 from tests.compat.look import NODE, content, dump_of, state_of
 
 HERE = Path(__file__).parent
@@ -59,7 +63,7 @@ ZEROS_KEPT = 512
 """A journal that was being written ends in zeros; this many stay, so that they are read too."""
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
-BRIEF, DOOMED = parse_queue("brief"), parse_queue("doomed")
+BRIEF, DOOMED, BUFFERED = parse_queue("brief"), parse_queue("doomed"), parse_queue("buffered")
 JOBS, DEAD = parse_queue("jobs"), parse_queue("dead")
 
 
@@ -229,7 +233,42 @@ async def tell_of_letters(root: Path) -> None:
     await engine.close()
 
 
-STORIES: dict[str, Story] = {"": tell, "-members": tell_of_members, "-letters": tell_of_letters}
+async def tell_of_schedules(root: Path) -> None:
+    """The same, and then recurring schedules, readers of the log and a window buffer, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(2)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(BUFFERED, {"window_ms": 60_000, "max_messages": 2})
+    await broker.publish([PublishPart(BUFFERED, _numbered(0, 1))])
+    await broker.keep_offsets(KEPT, "warehouse", {0: 1, 1: 2})
+    message = ScheduleMessage(payload=msgspec.Raw(b'{"report":1}'), key="k", headers={"h": "v"}, tenant="acme")
+    asked = ScheduleRequest(queue="reports", cron="*/10 * * * * *", message=message, timezone="Europe/Berlin")
+    await broker.schedules.put("tens", asked)
+    await broker.schedules.put("paused", asked)
+    await broker.schedules.put("removed", asked)
+    await broker.schedules.pause("paused", paused=True)
+    clock.advance(25_000)
+    # At once: the shard's own timer runs by real time, and would come whenever it comes.
+    await host.loop.submit(Tick())
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    full = ScheduleRequest(queue="buffered", cron="*/10 * * * * *", message=message, catch_up="all")
+    await broker.schedules.put("full", full)
+    await broker.schedules.remove("removed")
+    clock.advance(25_000)
+    await broker.keep_offsets(KEPT, "billing", {1: 3})
+    await broker.forget_offsets(KEPT, "warehouse")
+    clock.advance(1_000)
+    await broker.lease(BUFFERED, max=1)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+STORIES: dict[str, Story] = {
+    "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
+}  # fmt: skip
 """What the name of the journal's directory ends with -> what is in it."""
 
 

@@ -31,6 +31,7 @@ class Life:
     off_path: bool = False
     """Delivered before, or to be delivered at a time of its own: no longer first in first out."""
     end: State | str | None = None
+    redriven: bool = False
 
     def state(self, now: int) -> State | str:
         if self.end is not None:
@@ -38,7 +39,7 @@ class Life:
         if self.lease is not None:
             return State.LEASED
         if self.due > now:
-            return State.WAITING if self.attempt else State.SCHEDULED
+            return State.WAITING if self.attempt or self.redriven else State.SCHEDULED
         return State.READY
 
 
@@ -55,6 +56,8 @@ class Message:
     tenant: bytes = b""
     gone: State | str | None = None
     """Ended for every group, also those to come."""
+    redriven: bool = False
+    """Neither its time to live nor retention ends it."""
     released_at: int = 0
     """When it was last let go of by a consumer."""
     lives: dict[int, Life] = field(default_factory=dict)
@@ -73,6 +76,8 @@ class NaiveQueue:
         self.starts = [0] * config.partitions
         self.groups: dict[str, int] = {}
         self.ids: dict[bytes, tuple[int, Message]] = {}
+        self.dead: dict[tuple[int, int, int], int] = {}
+        """(partition, group, offset) of the dead letters -> when."""
         self.producers: dict[str, tuple[int, int, dict[int, Message]]] = {}
         """Name -> (epoch, last used, number -> message)."""
         self.growths: list[list[int]] = []
@@ -266,6 +271,7 @@ class Naive:
                     life.lease = None
                 life.end = life.end or LET_GO
         queue.starts = list(record.ends)
+        queue.dead = {}
 
     def _groupcreated(self, record: records.GroupCreated) -> None:
         queue = self.queues[record.queue]
@@ -287,10 +293,12 @@ class Naive:
 
     def _trimmed(self, record: records.Trimmed) -> None:
         queue = self.queues[record.queue]
-        queue.starts[record.partition] = max(queue.starts[record.partition], record.start)
-        for message in queue.logs[record.partition][: record.start]:
+        before = queue.starts[record.partition]
+        queue.starts[record.partition] = max(before, record.start)
+        # What lies further back was redriven, or somebody had it when retention came by.
+        for message in queue.logs[record.partition][before : record.start]:
             for life in message.lives.values():
-                if life.lease is None and life.end is None:
+                if life.lease is None and life.end is None and not message.redriven:
                     life.end = LET_GO
 
     def _published(self, record: records.Published) -> None:
@@ -390,6 +398,36 @@ class Naive:
 
     def _deadlettered(self, record: records.DeadLettered) -> None:
         self._settle(record, "dead_lettered", end=State.DEAD)
+        if record.kept:
+            for first, stop in pairs(record.ranges):
+                for offset in range(first, stop):
+                    self.queues[record.queue].dead[record.partition, record.group, offset] = record.at
+
+    def _redriven(self, record: records.Redriven) -> None:
+        for message in self._letters(record):
+            life = message.lives[record.group]
+            self._step(life, "redriven", record.at, end=None, attempt=0, due=record.due, redriven=True)
+            message.redriven, message.expires = True, None
+
+    def _deadlettersremoved(self, record: records.DeadLettersRemoved) -> None:
+        for message in self._letters(record):
+            self._step(message.lives[record.group], "dead_letters_removed", record.at, end=State.REMOVED)
+
+    def _letters(self, record: records.Redriven | records.DeadLettersRemoved) -> list[Message]:
+        queue = self.queues[record.queue]
+        offsets = [offset for first, stop in pairs(record.ranges) for offset in range(first, stop)]
+        for offset in offsets:
+            del queue.dead[record.partition, record.group, offset]
+        return [queue.logs[record.partition][offset] for offset in offsets]
+
+    def _redrivestarted(self, record: records.RedriveStarted) -> None:
+        pass
+
+    def _redriveended(self, record: records.RedriveEnded) -> None:
+        pass
+
+    def _transacted(self, record: records.Transacted) -> None:
+        pass
 
     def _expired(self, record: records.Expired) -> None:
         self._end(record, "expired", State.EXPIRED)

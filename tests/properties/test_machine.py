@@ -32,8 +32,7 @@ from penstock.core.rebuild import end_replay
 from penstock.core.records import Record
 from penstock.core.slices import encoded
 from penstock.core.state import Shard
-from penstock.core.waiting import LEASED_PAST_EXPIRY_RECHECK_MS
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
+from penstock.errors import InvalidRequest, PenstockError, QueueFull, QueueNotFound
 from penstock.journal.codec import decode, encode
 
 START_MS = 1_760_000_000_000
@@ -111,6 +110,10 @@ def has_leases(machine: MachineAgainstModel) -> bool:
     return bool(machine.model.leases)
 
 
+def has_letters(machine: MachineAgainstModel) -> bool:
+    return any(queue.dead for queue in machine.model.queues.values())
+
+
 def has_messages(machine: MachineAgainstModel) -> bool:
     return any(queue.messages() for queue in machine.model.queues.values())
 
@@ -132,6 +135,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         self.claimable: list[tuple[int, int, int, int]] = []
         """(lease, nonce, first, stop) of everything that was ever leased."""
         self.entropy = 0
+        self.redrives = 0
         self.decisions = 0
         self.fit: Fit | None = None
         self.reply_messages_max = 10**6
@@ -180,7 +184,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         raise AssertionError("time has done its work ten times over, and still has something to do")
 
     def check_nothing_is_late(self) -> None:
-        """No lease past its deadline; no message past its time to live, unless somebody has it or just had it."""
+        """No lease past its deadline; no message past its time to live, unless somebody has it."""
         for queue in self.model.queues.values():
             for message in queue.messages():
                 lives = message.lives.values()
@@ -192,8 +196,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
                 finished = not kept and bool(lives) and all(life.end is not None for life in lives)
                 trimmed = message.offset < queue.starts[message.partition]
                 leased = any(life.lease is not None for life in lives)
-                just_released = self.now - message.released_at <= LEASED_PAST_EXPIRY_RECHECK_MS
-                assert finished or trimmed or leased or just_released, f"offset {message.offset} outlived its time"
+                assert finished or trimmed or leased, f"offset {message.offset} outlived its time"
 
     # -- rules: queues -------------------------------------------------------------------------------------------------
 
@@ -358,6 +361,59 @@ class MachineAgainstModel(RuleBasedStateMachine):
         expected = [self.model.untouchable(number, *place) or "rescheduled" for place in places]
         assert self.submit(commands.Reschedule(number, places, self.now + wait)) == expected
 
+    # -- rules: dead letters, transactions -----------------------------------------------------------------------------
+
+    @precondition(has_letters)
+    @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, 300]), copies=sometimes)
+    def redrive(self, data: st.DataObject, delay_ms: int, copies: bool) -> None:
+        number, letters = self.pick_letters(data)
+        target, path = self.pick_queue(data)[0], ""
+        if copies and target != number:
+            path = self.shard.queues[target].path
+        self.redrives += 1
+        name = f"r{self.redrives}"
+        self.submit(commands.StartRedrive(number, name, filter="", target=path, delay_ms=delay_ms, rate_per_s=1))
+        part = None
+        if path:
+            part = commands.Part(target, Batch.open(build([b"copy"] * len(letters))))
+        there = {letter for letter in letters if self.is_letter(number, letter)}
+        moved = self.submit(commands.RedriveLetters(number, name, letters, part, self.redrives << 20))
+        if isinstance(moved, PenstockError):
+            assert path and isinstance(moved, QueueFull)
+            assert all(self.is_letter(number, letter) for letter in there), "refused, and still moved"
+        else:
+            assert moved == len(there)
+            assert self.submit(commands.RedriveLetters(number, name, letters, part, 1)) == 0, "moved twice"
+        self.submit(commands.EndRedrive(number, name, "finished"))
+
+    @precondition(has_letters)
+    @rule(data=st.data())
+    def delete_letters(self, data: st.DataObject) -> None:
+        number, letters = self.pick_letters(data)
+        there = {letter for letter in letters if self.is_letter(number, letter)}
+        assert self.submit(commands.DeleteLetters(number, letters)) == len(there)
+
+    @precondition(has_leases)
+    @rule(data=st.data())
+    def transact(self, data: st.DataObject) -> None:
+        claims = self.pick_claims(data)
+        shown = [(claim.lease, claim.nonce, offset) for claim in claims for offset in range(claim.first, claim.stop)]
+        good = len(set(shown)) == len(shown) and all(self.model.held(*each) for each in shown)
+        target = self.pick_queue(data)[0]
+        self.entropy += 1
+        # A payload of its own, or it would be the same transaction as an earlier one.
+        parts = [commands.Part(target, Batch.open(build([b"%d" % self.entropy])))]
+        done = self.submit(commands.Transact(claims, parts, self.entropy << 20))
+        if isinstance(done, PenstockError):
+            assert good and isinstance(done, QueueFull)
+            assert all(self.model.held(*each) for each in shown), "refused, and still acked"
+            return
+        assert (done.runs is not None) == good
+        if good:
+            assert not any(self.model.held(*each) for each in shown)
+            again = self.submit(commands.Transact(claims, parts, 1))
+            assert [(run.id, run.duplicate) for run in again.runs] == [(run.id, True) for run in done.runs]
+
     # -- rules: time and restarts --------------------------------------------------------------------------------------
 
     @rule(wait=waits)
@@ -456,6 +512,24 @@ class MachineAgainstModel(RuleBasedStateMachine):
     def pick_queue(self, data: st.DataObject) -> tuple[int, NaiveQueue]:
         number = data.draw(st.sampled_from(sorted(self.model.queues)), label="queue")
         return number, self.model.queues[number]
+
+    def pick_letters(self, data: st.DataObject) -> tuple[int, list[commands.Letter]]:
+        """Some dead letters of a queue, also twice, also as they were before they died anew."""
+        self.let_time_work()
+        number = data.draw(
+            st.sampled_from([n for n, q in sorted(self.model.queues.items()) if q.dead] or [0]), label="of"
+        )
+        dead = [
+            commands.Letter(partition, group, offset, at)
+            for (partition, group, offset), at in sorted(self.model.queues[number].dead.items())
+        ]
+        letters = data.draw(st.lists(st.sampled_from(dead), min_size=1, max_size=4), label="letters")
+        if data.draw(sometimes, label="stale"):
+            letters.append(letters[0]._replace(dead_at=letters[0].dead_at - 1))
+        return number, letters
+
+    def is_letter(self, queue: int, letter: commands.Letter) -> bool:
+        return self.model.queues[queue].dead.get((letter.partition, letter.group, letter.offset)) == letter.dead_at
 
     def pick_places(self, data: st.DataObject) -> tuple[int, list[tuple[int, int]]]:
         """A queue and some (partition, offset) of it, past the end too, none twice."""

@@ -80,8 +80,8 @@ class OrderMachine(MachineAgainstModel):
         super().__init__()
         self.ranks = Ranks()
         self.rounds: dict[tuple[int, int, bytes | None], Rounds] = {}
-        self.parked: dict[tuple[int, int], dict[bytes, None]] = {}
-        """(queue, group) -> keys of dead letters that were given up while keys were parked."""
+        self.parked: dict[tuple[int, int], dict[tuple[int, int], bytes]] = {}
+        """(queue, group) -> (partition, offset) -> key of the dead letters that were given up while keys were parked."""
         self.unsure: set[int] = set()
         """Queues where a message left the row for another time: if it is back soon enough, its place is still there."""
 
@@ -146,6 +146,10 @@ class OrderMachine(MachineAgainstModel):
             self.index_begins(number, [record.group])
         elif isinstance(record, records.DeadLettered):
             self.note_parked(record)
+        elif isinstance(record, records.Redriven | records.DeadLettersRemoved):
+            for first, stop in pairs(record.ranges):
+                for offset in range(first, stop):
+                    self.parked.get((number, record.group), {}).pop((record.partition, offset), None)
         elif isinstance(record, records.Rescheduled):
             for first, stop in pairs(record.ranges):
                 for offset in range(first, stop):
@@ -162,11 +166,12 @@ class OrderMachine(MachineAgainstModel):
             for first, stop in pairs(record.ranges):
                 for message in queue.logs[record.partition][first:stop]:
                     if message.key:
-                        self.parked.setdefault((record.queue, record.group), {})[message.key] = None
+                        parked = self.parked.setdefault((record.queue, record.group), {})
+                        parked[record.partition, message.offset] = message.key
 
     def parked_now(self, number: int, group: int) -> set[bytes]:
         parks = self.model.queues[number].config.park_dead_keys
-        return set(self.parked.get((number, group), {})) if parks else set()
+        return set(self.parked.get((number, group), {}).values()) if parks else set()
 
     def observe(self, only: int | None = None, fresh: list[tuple[int, int]] | None = None) -> None:
         for number, queue in self.model.queues.items():

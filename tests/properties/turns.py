@@ -76,6 +76,8 @@ def check_rules(
         left = [m for m in queue.messages() if m.lives[group].state(now) is State.READY and m not in messages]
         capped = [m for m in left if cap is not None and flying.get(m.tenant, 0) >= cap]
         if ordered:
+            # What was given up and brought back may have its key already while it waits.
+            blocked |= {m.key for m in queue.messages() if m.lives[group].redriven and m.lives[group].end is None}
             blocked |= {m.key for m in capped if m.key}  # the first of the key is one whose tenant must wait
         for message in left:
             behind = ordered and message.key in blocked
@@ -85,10 +87,11 @@ def check_rules(
 
 
 def _check_overtakes_nobody(queue: NaiveQueue, group: int, message: Message) -> None:
-    """An older message of the key that is not over must have been moved to a time of its own."""
+    """An older message of the key that is not over must have been moved to a time of its own, or was over once."""
     for other in queue.messages():
         if other.key == message.key and seniority(queue, other) < seniority(queue, message):
-            assert other.lives[group].end is not None or other.due, f"{message} overtakes {other}"
+            life = other.lives[group]
+            assert life.end is not None or other.due or life.redriven, f"{message} overtakes {other}"
 
 
 def _check_turns(queue: NaiveQueue, group: int, now: int, chosen: list[Message]) -> None:
@@ -147,7 +150,7 @@ class Ranks:
                 name = (number, group, message.partition, message.offset)
                 self._rank.pop(name, None)
                 if life.state(now) is State.READY and offered(group, message):
-                    if life.attempt or comes_back(message, life):
+                    if life.attempt or life.redriven or comes_back(message, life):
                         self._rank[name] = (0, seniority(queue, message))
                     else:
                         self._join(name)

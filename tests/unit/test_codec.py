@@ -15,6 +15,15 @@ from penstock.journal.codec import PREFIX, UnknownRecord, decode, encode
 BATCH = Batch.open(build([b"1", b'"two"'], columns={layout.KEY: [b"a", b""], layout.DELAY_MS: [0, 5]}))
 RANGES = [3, 9, 12, 13]
 
+SPEC = records.ScheduleSpec(
+    "a/b/c",
+    "0 3 * * *",
+    records.Template(b"\0\xff", False, "k", 5, {"h": "v"}, 1, 2, "acme"),
+    "Asia/Tokyo",
+    "all",
+    1,
+    2,
+)
 EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Opened: [records.Opened(1, 2, "01JP0000000000000000000000")],
     records.QueueConfigured: [
@@ -74,6 +83,12 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
     records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],
     records.Trimmed: [records.Trimmed(1, 2, 3, 4)],
+    records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],
+    records.ScheduleSet: [records.ScheduleSet(1, "nightly", SPEC, 2), records.ScheduleSet(1, "nightly", SPEC)],
+    records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
+    records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],
+    records.ScheduleFired: [records.ScheduleFired(1, "nightly", [2, 3], 4, 1), records.ScheduleFired(1, "n", [])],
+    records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
 }
 ALL = [example for examples in EXAMPLES.values() for example in examples]
 

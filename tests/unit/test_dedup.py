@@ -59,3 +59,17 @@ def test_forgetting_drops_what_is_older_and_nothing_else():
     dedup.forget_before(5)
     assert list(dedup.ids) == [b"5", b"6", b"7", b"8", b"9"]
     assert list(dedup.producers) == ["p5", "p6", "p7", "p8", "p9", "p0"]
+
+
+def test_numbers_with_gaps_do_not_pile_up(monkeypatch):
+    """Somebody who counts by ten: the lowest gaps are closed, and what comes there after all is refused."""
+    monkeypatch.setattr(limits, "PRODUCER_RANGES_MAX", 100)
+    dedup = Dedup()
+    for number in range(0, 10_000, 10):
+        dedup.remember_seqs("p", 1, 0, [SeqRun(number, number + 1, 0, number, number << 80)])
+    entry = dedup.producers["p"]
+    assert len(entry.accepted.starts) <= 100
+    assert all(number in entry.accepted for number in range(0, 10_000, 10)), "what was stored is known for good"
+    assert 5 in entry.accepted, "left out long ago: nobody can tell any more, so it is not stored"
+    assert 9_985 not in entry.accepted, "left out lately: welcome"
+    assert entry.places(5, 6) == {}

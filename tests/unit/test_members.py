@@ -261,3 +261,57 @@ async def test_purged_and_deleted_queues_keep_nobody_waiting(box):
     await make(box)
     with pytest.raises(UnknownMember):
         await lease(box, bob)
+
+
+@with_broker
+async def test_new_partitions_are_shared_at_once(box):
+    await make(box, partitions=2)
+    ada, bob = await join(box, "ada"), await join(box, "bob")
+    ada = await beat(box, ada)
+    poll = asyncio.ensure_future(lease(box, bob, wait_ms=60_000))
+    await waiting(box, 1)
+    await box.broker.patch_queue(JOBS, {"partitions": 4})
+    assert await poll == [], "he has more partitions than he knew"
+    shares = [await beat(box, share) for share in (ada, bob)]
+    assert sorted(shares[0].assigned + shares[1].assigned) == [0, 1, 2, 3]
+    assert [0 in shares[0].assigned, 1 in shares[1].assigned] == [True, True], "nobody lost what they had"
+    await publish_to(box, 0, 1, 2, 3)
+    for share in shares:
+        assert sorted({message.partition for message in await lease(box, share)}) == share.assigned
+
+
+@with_broker
+async def test_members_and_an_order_over_all_partitions_do_not_go_together(box):
+    await make(box, order="heap")
+    with pytest.raises(Conflict, match="without joining"):
+        await join(box)
+    other = parse_queue("plain")
+    await box.broker.put_queue(other, {"partitions": 2})
+    await box.broker.join_group(other)
+    with pytest.raises(Conflict, match="leave first"):
+        await box.broker.patch_queue(other, {"ordered_keys": True})
+
+
+@with_broker
+async def test_a_lease_by_scope_passes_over_queues_that_belong_to_members(box):
+    for name in ("team/jobs/a", "team/jobs/b"):
+        await box.publish(name, b"x")
+    await box.broker.put_queue(parse_queue("team/jobs/a"), {"queue_priority": 9})
+    share = await box.broker.join_group(parse_queue("team/jobs/a"))
+    reply = await box.broker.lease_scope("team/jobs", max=10)
+    assert [run.queue for run in reply.runs] == ["team/jobs/b"]
+    poll = asyncio.ensure_future(box.broker.lease_scope("team/jobs", max=10, wait_ms=60_000))
+    await waiting(box, 1)
+    await box.broker.leave_group(parse_queue("team/jobs/a"), member=share.member)
+    assert [run.queue for run in (await poll).runs] == ["team/jobs/a"], "when they have left it is anybody's"
+
+
+@with_broker
+async def test_a_window_that_is_not_open_does_not_hide_a_refusal(box):
+    await make(box, window_ms=60_000)
+    await publish_to(box, 0)
+    await join(box, "ada")
+    with pytest.raises(Conflict, match="join it"):
+        await box.lease("jobs")
+    with pytest.raises(UnknownMember):
+        await box.lease("jobs", member="eve", generation=1)

@@ -91,11 +91,11 @@ def test_a_reader_goes_on_where_it_was_after_a_restart():
             for final_snapshot in (True, False):
                 await box.restart(final_snapshot=final_snapshot)
                 assert await read(box, offset="kept", client_id="ada") == [b"4", b"5"]
-            assert box.broker.get_offsets(LOG, "bob").offsets == {}
+            assert (await box.broker.get_offsets(LOG, "bob")).offsets == {}
             with pytest.raises(InvalidRequest):
                 await read(box, offset="kept")
             await box.broker.forget_offsets(LOG, "ada")
-            assert box.broker.get_offsets(LOG, "ada").used_at_ms is None
+            assert (await box.broker.get_offsets(LOG, "ada")).used_at_ms is None
 
     run(story)
 
@@ -109,8 +109,8 @@ def test_reading_in_a_name_keeps_it_alive():
             for _ in range(3):
                 await box.advance(20 * DAY_MS)
                 assert await read(box, offset="4", client_id="reads") == [b"4", b"5"]
-            assert box.broker.get_offsets(LOG, "reads").offsets == {"0": 4}
-            assert box.broker.get_offsets(LOG, "sleeps").offsets == {}
+            assert (await box.broker.get_offsets(LOG, "reads")).offsets == {"0": 4}
+            assert (await box.broker.get_offsets(LOG, "sleeps")).offsets == {}
 
     run(story)
 
@@ -127,6 +127,6 @@ def test_there_is_a_limit(monkeypatch):
             await box.broker.keep_offsets(LOG, "a", {0: 2})
             await box.advance(limits.READER_FORGOTTEN_MS)
             await box.broker.keep_offsets(LOG, "c", {0: 1})
-            assert box.broker.get_offsets(LOG, "a").offsets == {}
+            assert (await box.broker.get_offsets(LOG, "a")).offsets == {}
 
     run(story)

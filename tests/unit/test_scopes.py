@@ -98,6 +98,21 @@ def test_a_message_wakes_one_of_those_who_wait_also_in_a_queue_that_is_new():
     run(story)
 
 
+def test_what_becomes_ready_at_one_moment_goes_by_priority():
+    async def story():
+        async with in_process() as box:
+            await ready_boxes(box)
+            for queue in ("email/news/low", "email/bills/mid", "email/news/high"):
+                await box.publish(queue, queue.encode(), delay_ms=[1_000])
+            waiting = asyncio.ensure_future(lease(box, wait_ms=60_000))
+            while not box.broker.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await box.advance(1_000)
+            assert await waiting == ["email/news/high"]
+
+    run(story)
+
+
 def test_what_comes_back_is_found_again():
     async def story():
         async with in_process() as box:

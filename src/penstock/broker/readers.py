@@ -57,17 +57,13 @@ class Readers:
         """End of what is durable: a decided publish may still be on its way to the disk."""
         return max(self._loop.log.ends.get((queue.number, partition), 0), queue.partitions[partition].start)
 
-    async def used(self, queue: Queue, client: str) -> None:
-        """Somebody reads in this name: what is kept under it is not forgotten for another while."""
-        if kept_of(queue, client, self._loop.now_ms()) is not None:
-            await self._loop.submit(commands.KeepOffsets(queue.number, client, {}))
-
     async def keep(self, queue: Queue, client: str, offsets: dict[int, int]) -> OffsetsReply:
         kept: KeptOffsets = await self._loop.submit(commands.KeepOffsets(queue.number, client, offsets))
         return _shown(queue, client, kept)
 
-    def get(self, queue: Queue, client: str) -> OffsetsReply:
-        return _shown(queue, client, kept_of(queue, client, self._loop.now_ms()))
+    async def get(self, queue: Queue, client: str) -> OffsetsReply:
+        """What is kept, durably. Asking counts as a use: it is not forgotten for another while."""
+        return _shown(queue, client, await self._loop.submit(commands.KeepOffsets(queue.number, client, {})))
 
     async def forget(self, queue: Queue, client: str) -> OffsetsReply:
         await self._loop.submit(commands.ForgetOffsets(queue.number, client))

@@ -57,8 +57,8 @@ STALE_SHOWN = 100
 """Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
-SCAN_STEP = 50
-"""Pieces of the log looked through by key between two turns of the event loop."""
+FIND_STEP = 50
+"""Messages looked up by id between two turns of the event loop."""
 
 
 class Broker:
@@ -120,6 +120,7 @@ class Broker:
     def _number_for_publish(self, path: QueuePath) -> int:
         number = self._loop.shard.paths.get(path)
         if number is None:
+            self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
             self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
             number = self._loop.shard.paths[path]
@@ -308,14 +309,20 @@ class Broker:
         if (ids is None) == (key is None):
             raise InvalidRequest("give either ids or key", details={"field": "ids"})
         queue = self._queue(path)
-        if ids is not None:
-            named = [(text, self._place_of(queue, ulid_value(text))) for text in ids]
-        else:
-            named = [(text, place) for text, place in await self._with_key(queue, (key or "").encode())]
+        named: Sequence[tuple[str, tuple[int, int] | None]]
+        named = await self._with_ids(queue, ids) if ids is not None else await self._with_key(queue, key or "")
         found = [place for _, place in named if place is not None]
         statuses = iter(await self._loop.submit(make(queue.number, found)))
         results = [Touched(text, next(statuses) if place is not None else "not_found") for text, place in named]
         return sum(result.status == status for result in results), results
+
+    async def _with_ids(self, queue: Queue, ids: Sequence[str]) -> list[tuple[str, tuple[int, int] | None]]:
+        named: list[tuple[str, tuple[int, int] | None]] = []
+        for step, text in enumerate(ids, 1):
+            named.append((text, self._place_of(queue, ulid_value(text))))
+            if step % FIND_STEP == 0:
+                await asyncio.sleep(0)
+        return named
 
     def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
         for number in range(len(queue.partitions)):
@@ -324,23 +331,25 @@ class Broker:
                 return number, offset
         return None
 
-    async def _with_key(self, queue: Queue, key: bytes) -> list[tuple[str, tuple[int, int]]]:
-        """Unfinished messages with this key. Looks through what is unfinished in the key's partition."""
-        number = partition_of(key, len(queue.partitions))
+    async def _with_key(self, queue: Queue, key: str) -> list[tuple[str, tuple[int, int]]]:
+        """Unfinished messages with this key, delayed or not."""
+        wanted = key.encode()
+        number = partition_of(wanted, len(queue.partitions))
         partition = queue.partitions[number]
-        unfinished = partition.live(keeps=False)
+        first = min([progress.floor for progress in partition.progress.values()], default=partition.start)
         found = []
-        for step, (first, stop) in enumerate(list(unfinished)):
-            for record, inside, after in self._loop.log.runs(queue.number, number, first, stop):
-                if record.batch.has(layout.KEY):
-                    keys = record.batch.strings(layout.KEY)
-                    found += [
-                        (ulid_text(record.id + offset - record.offset), (number, offset))
-                        for offset in range(inside, after)
-                        if keys[offset - record.offset] == key
-                    ]
-            if step % SCAN_STEP == SCAN_STEP - 1:
+        for record in self._loop.log.with_key(queue.number, number, wanted, first):
+            if record is None:
                 await asyncio.sleep(0)
+            elif record.batch.has(layout.KEY):
+                unfinished = partition.live_in(record.offset, record.offset + record.batch.count, keeps=False)
+                keys = record.batch.strings(layout.KEY)
+                found += [
+                    (ulid_text(record.id + offset - record.offset), (number, offset))
+                    for inside, after in unfinished
+                    for offset in range(inside, after)
+                    if keys[offset - record.offset] == wanted
+                ]
         return found
 
     # -- looking without leasing --------------------------------------------------------------------------------------
@@ -366,7 +375,7 @@ class Broker:
                 details={"field": "partition"},
             )
         if client_id is not None:
-            await self._readers.used(found, client_id)
+            await self._readers.get(found, client_id)
         first = self._readers.position(found, partition, offset, client_id)
         if wait_ms and first >= self._readers.stored_end(found, partition):
             await self._loop.grown(found.number, partition, wait_ms)
@@ -384,8 +393,8 @@ class Broker:
         """Remember where this reader is in these partitions."""
         return await self._readers.keep(self._queue(queue), client_id, offsets)
 
-    def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
-        return self._readers.get(self._queue(queue), client_id)
+    async def get_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
+        return await self._readers.get(self._queue(queue), client_id)
 
     async def forget_offsets(self, queue: QueuePath, client_id: str) -> OffsetsReply:
         return await self._readers.forget(self._queue(queue), client_id)

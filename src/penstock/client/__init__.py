@@ -5,6 +5,7 @@ Without I/O:
     _frames     outgoing: values and options to batch frames     _published  where they went
     _delivery   incoming: messages as views of frames            _leased     … under a lease
     _leases     what a consumer holds: spans, pending acks, renewal
+    _outbox     what a transaction publishes
     _terms      what a consumer asks for                         _numbers    sequence numbers
     _members    what a member of a group knows of its partitions
     _retry      when to try again                                _http1      requests and responses
@@ -19,7 +20,8 @@ from penstock.client._client import Client, Queue
 from penstock.client._consumer import BatchConsumer, Consumer
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._members import Assigned
-from penstock.client._message import Message, MessageBatch
+from penstock.client._message import Message, MessageBatch, Transaction
+from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
@@ -39,4 +41,6 @@ __all__ = [
     "Schedules",
     "Scope",
     "StoredMessage",
+    "Transacted",
+    "Transaction",
 ]

@@ -6,6 +6,7 @@ how they carry one; which calls exist, what they mean and which errors they rais
 
 from __future__ import annotations
 
+import secrets
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,7 +25,7 @@ from penstock.errors import Internal, InvalidRequest, PenstockError, RateLimited
 from penstock.ids import QueuePath, check_client_id
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, decode_delivery
 from penstock.wire.readers import OffsetsReply
-from penstock.wire.replies import ErrorReply, LeftReply, PublishRunsReply, SettleReply, ShareReply
+from penstock.wire.replies import ErrorReply, LeftReply, PublishRunsReply, SettleReply, ShareReply, TransactReply
 from penstock.wire.status import STATUS, error_from_code
 
 T_co = TypeVar("T_co", covariant=True)
@@ -38,6 +39,7 @@ _decode_settled = msgspec.json.Decoder(SettleReply).decode
 _decode_offsets = msgspec.json.Decoder(OffsetsReply).decode
 _decode_share = msgspec.json.Decoder(ShareReply).decode
 _decode_left = msgspec.json.Decoder(LeftReply).decode
+_decode_transacted = msgspec.json.Decoder(TransactReply).decode
 _decode_error = msgspec.json.Decoder(ErrorReply).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -153,6 +155,14 @@ def _settle(verb: str, receipts: Sequence[str], more: dict[str, Any]) -> Call[li
 
 def _read_results(response: Response) -> list[Settled]:
     return _decode_settled(response.body).results
+
+
+def transact(receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Call[TransactReply]:
+    return Call("POST", "/v1/transact", _read_transacted, _encode({"ack": receipts, "publish": items}))
+
+
+def _read_transacted(response: Response) -> TransactReply:
+    return _decode_transacted(response.body)
 
 
 # -- members of groups -------------------------------------------------------------------------------------------
@@ -355,8 +365,52 @@ def groups(queue: QueuePath) -> Call[dict[str, Any]]:
     return _look("/v1/groups", queue=queue)
 
 
-def dead_letters(queue: QueuePath, *, page: int, limit: int) -> Call[dict[str, Any]]:
-    return _look("/v1/dlq", queue=queue, page=page, limit=limit)
+# -- dead letters -----------------------------------------------------------------------------------------------
+
+
+def dead_letters(
+    queue: QueuePath, *, filter: str | None, group: str | None, page: int, limit: int, after: str | None
+) -> Call[dict[str, Any]]:
+    query = {"queue": queue, "filter": filter, "group": group, "page": page, "limit": limit, "after": after}
+    return _look("/v1/dlq", **{name: value for name, value in query.items() if value is not None})
+
+
+def redrive(
+    queue: QueuePath, *, filter: str | None, ids: Iterable[str] | None, group: str | None, target: str | None,
+    delay: float, priority: int | None, rate: int, dry_run: bool, redrive_id: str | None,
+) -> Call[dict[str, Any]]:  # fmt: skip
+    # Always with an id: an answer that is lost must not make the repetition a second redrive.
+    name = redrive_id or f"sdk-{secrets.token_hex(12)}"
+    delay_ms = milliseconds("delay", delay, limits.DELAY_MS_MAX)
+    terms = {
+        "group": group, "target": target, "delay_ms": delay_ms, "priority": priority, "rate_per_s": rate,
+        "dry_run": dry_run, "redrive_id": name,
+    }  # fmt: skip
+    return _act("/v1/dlq/redrive", {"queue": queue, **_letters(filter, ids), **terms})
+
+
+def redrives(queue: QueuePath, redrive_id: str | None) -> Call[dict[str, Any]]:
+    return _look("/v1/dlq/redrives", queue=queue, **({} if redrive_id is None else {"redrive_id": redrive_id}))
+
+
+def stop_redrive(queue: QueuePath, redrive_id: str) -> Call[dict[str, Any]]:
+    return _act("/v1/dlq/redrive/stop", {"queue": queue, "redrive_id": redrive_id})
+
+
+def delete_dead_letters(
+    queue: QueuePath, *, filter: str | None, ids: Iterable[str] | None, group: str | None, confirm: str | None
+) -> Call[dict[str, Any]]:
+    body = {"queue": queue, "group": group, **_letters(filter, ids)}
+    return _act(f"/v1/dlq/delete{_confirmed(confirm)}", body)
+
+
+def _letters(filter: str | None, ids: Iterable[str] | None) -> dict[str, Any]:
+    if (filter is None) == (ids is None):
+        raise InvalidRequest("choose dead letters either by filter or by ids", details={"field": "filter"})
+    return {"filter": filter} if ids is None else {"ids": list(ids)}
+
+
+# -- the server -------------------------------------------------------------------------------------------------
 
 
 def explain(queue: QueuePath, *, id: str | None, group: str) -> Call[dict[str, Any]]:

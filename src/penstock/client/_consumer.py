@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from penstock import limits
 from penstock.client import _calls as calls
@@ -26,6 +26,7 @@ from penstock.client._carrier import Carrier
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
 from penstock.client._message import Message, MessageBatch
+from penstock.client._outbox import Transacted
 from penstock.client._retry import Retry
 from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.errors import PenstockError
@@ -284,6 +285,9 @@ class Session:
 
     async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
         return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
+
+    async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
+        return await self._carrier.transact(receipts_of(spans), items)
 
     async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
         return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)

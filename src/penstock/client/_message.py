@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 from penstock import limits
 from penstock.client._delivery import DeliveredRun
 from penstock.client._frames import milliseconds
 from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
 from penstock.client._leases import Holder, Span
+from penstock.client._outbox import Outbox, Transacted
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
@@ -31,6 +32,8 @@ class Desk(Protocol):
         """For someone who has a more important exception at hand: waits for the answer, logs failures."""
 
     async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]: ...
+
+    async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
 
     async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]: ...
 
@@ -102,6 +105,26 @@ class _Settling:
         if spans := self.open_spans():
             await self._desk.extend(spans, lease_ms)
 
+    def transaction(self) -> Transaction:
+        """`async with message.transaction() as tx: tx.publish("out", …)`: published and acked together, or neither.
+
+        When the block succeeds the transaction is made durable before it is left; StaleReceipt means that the lease
+        was lost and nothing happened. When it raises, nothing is published and the message is nacked.
+        """
+        return Transaction(self)
+
+    async def _transact(self, items: list[dict[str, Any]]) -> Transacted:
+        self._entered = False  # type: ignore[misc]
+        spans = self._begin()
+        try:
+            return await self._desk.transact(spans, items)
+        except StaleReceipt:
+            raise
+        except PenstockError as error:
+            # Refused, or nobody knows. If it did happen, this finds a stale receipt and changes nothing.
+            await self._desk.nack_quietly(spans, None, error_text(error))
+            raise
+
     async def __aenter__(self) -> Self:
         self._entered = True  # type: ignore[misc]  # a slot of the subclasses
         self._desk.hold(self)
@@ -132,6 +155,30 @@ class _Settling:
     def _undo(self, spans: list[Span], error: PenstockError) -> None:
         if not isinstance(error, StaleReceipt):
             self.mark(spans, settled=False)
+
+
+class Transaction(Outbox):
+    """What comes of a message or a batch, published in the same moment in which that is acked."""
+
+    __slots__ = ("_source", "result")
+
+    def __init__(self, source: _Settling):
+        super().__init__()
+        self._source = source
+        self.result: Transacted | None = None
+        """Where the messages went, once it is done."""
+
+    async def __aenter__(self) -> Self:
+        await self._source.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._source.__aexit__(kind, error, traceback)
+            return
+        self.result = await self._source._transact(self.items)
 
 
 class Message(LeasedMessage, _Settling):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +21,12 @@ from penstock.client._frames import Frame, frame_of_rows, frames, make_options, 
 from penstock.client._http1 import Origin
 from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
+from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
+from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._sync_pool import Pool
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
@@ -85,6 +87,22 @@ class Client:
     def summary(self) -> dict[str, Any]:
         """Numbers over all queues."""
         return self._carrier.request(calls.summary())
+
+    def transact(
+        self, *, ack: Iterable[Message | MessageBatch | str] = (), publish: Iterable[Sequence[Any]] = ()
+    ) -> Transacted:
+        """Ack all of `ack` (messages, batches or receipts) and publish all of `publish`, or do nothing at all.
+
+        What to publish is `(queue, value)` or `(queue, value, {"key": …, …})` with the options of `Queue.publish`.
+        Raises StaleReceipt if the lease of one message had ended: then nothing happened. An answer that got lost is
+        asked for again until the client's patience ends, and a transaction that happened is never done twice, nor
+        reported as failed. If it raises Unavailable, the outcome is unknown.
+        """
+        chosen = list(ack)
+        receipts, outbox = receipts_to_ack(chosen), outbox_of(publish)
+        done = self._carrier.transact(receipts, recognisable(outbox.items, receipts))
+        settled_by(chosen)
+        return done
 
     def ready(self) -> bool:
         """True if the server takes requests, False if it says that it does not. Asks once."""
@@ -344,6 +362,53 @@ class Queue:
     def groups(self) -> dict[str, Any]:
         return self._carrier.request(calls.groups(self.path))
 
-    def dead_letters(self, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
-        """One page of the messages that were given up."""
-        return self._carrier.request(calls.dead_letters(self.path, page=page, limit=limit))
+    # -- dead letters -----------------------------------------------------------------------------------------
+
+    def dead_letters(
+        self, *, filter: str | None = None, group: str | None = None, page: int = 1, limit: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """One page of the messages that were given up, oldest first: `{"messages": […], "total", "next", …}`.
+
+        `filter` chooses, in the language of docs/dead-letters.md. `after` is the `next` of an earlier page.
+        """
+        return self._carrier.request(
+            calls.dead_letters(self.path, filter=filter, group=group, page=page, limit=limit, after=after)
+        )
+
+    def redrive(
+        self, *, filter: str | None = None, ids: Iterable[str] | None = None, group: str | None = None,
+        target: str | None = None, delay: float = 0.0, priority: int | None = None, rate: int = 100,
+        dry_run: bool = True, redrive_id: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Bring dead letters back, chosen by `filter` (empty: all) or by message `ids`.
+
+        A dry run, which is the default, answers `count` and a `sample`. With `dry_run=False` it begins, in the
+        background and at `rate` messages a second; `redrives` tells how far it is. Without `target` the messages
+        become ready again for the group that gave them up; with it, copies are published in that queue. The same
+        `redrive_id` again starts nothing and answers what the first one did.
+        """
+        return self._carrier.request(
+            calls.redrive(
+                self.path, filter=filter, ids=ids, group=group, target=target, delay=delay, priority=priority,
+                rate=rate, dry_run=dry_run, redrive_id=redrive_id,
+            )
+        )  # fmt: skip
+
+    def redrives(self, redrive_id: str | None = None) -> list[dict[str, Any]]:
+        """Redrives under way and the latest that ended, newest first; or the one of this id (raises NotFound)."""
+        found: list[dict[str, Any]] = (self._carrier.request(calls.redrives(self.path, redrive_id)))["redrives"]
+        return found
+
+    def stop_redrive(self, redrive_id: str) -> dict[str, Any]:
+        """Let it move no more. What has moved stays moved."""
+        return self._carrier.request(calls.stop_redrive(self.path, redrive_id))
+
+    def delete_dead_letters(
+        self, *, filter: str | None = None, ids: Iterable[str] | None = None, group: str | None = None,
+        confirm: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Delete dead letters, chosen as for `redrive`. Needs to be confirmed like `delete`."""
+        return self._carrier.request(
+            calls.delete_dead_letters(self.path, filter=filter, ids=ids, group=group, confirm=confirm)
+        )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
+from penstock.client import _calls as calls
 from penstock.client._calls import Call
+from penstock.client._outbox import Transacted, judged, transacted
 from penstock.client._retry import Policy, Retry
 from penstock.client._sync_pool import Pool
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StaleReceipt
 
 T = TypeVar("T")
 
@@ -31,6 +34,14 @@ class Carrier:
                 if delay is None:
                     raise
             time.sleep(delay)
+
+    def transact(self, receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Transacted:
+        """Raises StaleReceipt only if it surely did not happen."""
+        retry, begun = self.new_retry(), time.monotonic()
+        try:
+            return transacted(self.request(calls.transact(receipts, items), retry))
+        except StaleReceipt as error:
+            raise judged(error, retry, time.monotonic() - begun) from None
 
     def new_retry(self, *, within_s: float | None = None) -> Retry:
         """For one call; `within_s` is for one that is not worth the client's whole patience."""

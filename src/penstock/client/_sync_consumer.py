@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._leased import LeasedRun
 from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
+from penstock.client._outbox import Transacted
 from penstock.client._sync_attendance import Attendance
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_message import Message, MessageBatch
@@ -255,6 +256,9 @@ class Session:
 
     def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
         return self._settle(calls.reject(receipts_of(spans), error=error), spans)
+
+    def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
+        return self._carrier.transact(receipts_of(spans), items)
 
     def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
         return self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 from penstock import limits
 from penstock.client._delivery import DeliveredRun
 from penstock.client._frames import milliseconds
 from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
 from penstock.client._leases import Holder, Span
+from penstock.client._outbox import Outbox, Transacted
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
@@ -30,6 +31,8 @@ class Desk(Protocol):
         """For someone who has a more important exception at hand: waits for the answer, logs failures."""
 
     def reject(self, spans: Sequence[Span], error: str) -> list[Settled]: ...
+
+    def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
 
     def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]: ...
 
@@ -101,6 +104,26 @@ class _Settling:
         if spans := self.open_spans():
             self._desk.extend(spans, lease_ms)
 
+    def transaction(self) -> Transaction:
+        """`with message.transaction() as tx: tx.publish("out", …)`: published and acked together, or neither.
+
+        When the block succeeds the transaction is made durable before it is left; StaleReceipt means that the lease
+        was lost and nothing happened. When it raises, nothing is published and the message is nacked.
+        """
+        return Transaction(self)
+
+    def _transact(self, items: list[dict[str, Any]]) -> Transacted:
+        self._entered = False  # type: ignore[misc]
+        spans = self._begin()
+        try:
+            return self._desk.transact(spans, items)
+        except StaleReceipt:
+            raise
+        except PenstockError as error:
+            # Refused, or nobody knows. If it did happen, this finds a stale receipt and changes nothing.
+            self._desk.nack_quietly(spans, None, error_text(error))
+            raise
+
     def __enter__(self) -> Self:
         self._entered = True  # type: ignore[misc]  # a slot of the subclasses
         self._desk.hold(self)
@@ -131,6 +154,30 @@ class _Settling:
     def _undo(self, spans: list[Span], error: PenstockError) -> None:
         if not isinstance(error, StaleReceipt):
             self.mark(spans, settled=False)
+
+
+class Transaction(Outbox):
+    """What comes of a message or a batch, published in the same moment in which that is acked."""
+
+    __slots__ = ("_source", "result")
+
+    def __init__(self, source: _Settling):
+        super().__init__()
+        self._source = source
+        self.result: Transacted | None = None
+        """Where the messages went, once it is done."""
+
+    def __enter__(self) -> Self:
+        self._source.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._source.__exit__(kind, error, traceback)
+            return
+        self.result = self._source._transact(self.items)
 
 
 class Message(LeasedMessage, _Settling):

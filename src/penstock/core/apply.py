@@ -338,7 +338,7 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                 )  # fmt: skip
                 if record.due <= record.at:
                     # At once means before anything that is asked for at the same moment.
-                    heappush(progress.ready, offset)
+                    progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
     _release(shard, progress, record.lease, record.ranges)
@@ -388,6 +388,9 @@ def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int])
             progress.desk.let_go(first, stop)
     if not lease.held:
         del shard.leases[lease_id]
+    if shard.queues[lease.queue].partitions[lease.partition].overdue:
+        # Their time ran out in somebody's hands: what was let go now ends before anybody gets it again.
+        shard.overdue_partitions[lease.queue, lease.partition] = None
 
 
 # -- messages that wait or end by themselves --------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Producer(msgspec.Struct):
             else:
                 self.sizes.append(1)
             self.runs.append(run)
+        self.accepted.close_gaps(limits.PRODUCER_RANGES_MAX)
         while len(self.sizes) > limits.PRODUCER_PUBLISHES_KEPT or (
             len(self.runs) > limits.PRODUCER_RUNS_MAX and len(self.sizes) > 1
         ):

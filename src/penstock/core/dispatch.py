@@ -13,9 +13,9 @@ may be stale; they are dropped when they come up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from itertools import islice
 
 from penstock.core.heap import Heap
 from penstock.core.keys import KeyGate
@@ -29,7 +29,7 @@ from penstock.core.traits import hash_of
 SWEEP_EVERY = 512
 """Messages that end between two looks at how much of the index is stale."""
 LOAD_AT_ONCE = 1 << 16
-"""Messages that are put in order together when an index is built: enough to pay, few enough to hold them twice."""
+"""Places that are held as a list at a time while an index is built."""
 
 
 class Dispatcher:
@@ -72,9 +72,19 @@ class Dispatcher:
             for place in places:
                 self.ready(place, fresh=True)
         elif places:
-            column = self._queue.partitions[places[0] & PARTITION_MASK].traits.priority
-            offsets = [place >> PARTITION_BITS & OFFSET_MASK for place in places]
-            self._source.push_all(places, column.get_all(offsets) if column is not None else offsets)
+            self._source.push_all(places, self._priorities(places))
+
+    def load(self, partitions: list[Iterator[int]]) -> bool:
+        """All that is ready, at once, if the order does not ask who was told first; otherwise False."""
+        if self.gate is not None or not isinstance(self._source, Heap):
+            return False
+        for places in partitions:
+            every = array("q", places)
+            priorities = array("q")
+            for at in range(0, len(every), LOAD_AT_ONCE):
+                priorities.extend(self._priorities(every[at : at + LOAD_AT_ONCE]))
+            self._source.load(every, priorities)
+        return True
 
     def hold(self, place: int) -> None:
         """This message is leased or waits for its next attempt: its key is taken."""
@@ -102,11 +112,6 @@ class Dispatcher:
         """This message was given up, and its key waits with it."""
         if self.gate is not None:
             self.gate.park(key, place)
-
-    def resume(self, place: int) -> None:
-        """This message was given up and is to be tried again."""
-        if self.gate is not None:
-            self.gate.resume(self._key(place), place)
 
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
@@ -231,6 +236,12 @@ class Dispatcher:
         column = self._queue.partitions[place & PARTITION_MASK].traits.priority
         return column[place >> PARTITION_BITS & OFFSET_MASK] if column is not None else 0
 
+    def _priorities(self, places: Sequence[int]) -> Sequence[int]:
+        """Of places of one partition."""
+        column = self._queue.partitions[places[0] & PARTITION_MASK].traits.priority
+        offsets = [place >> PARTITION_BITS & OFFSET_MASK for place in places]
+        return column.get_all(offsets) if column is not None else offsets
+
 
 class _Enough(Exception):
     """Looked at enough entries."""
@@ -275,15 +286,12 @@ class Desk:
             self._dispatcher.leased(place)
 
     def waiting(self, offset: int) -> None:
-        """A failed message holds its key until it is done."""
+        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
+        to be tried again."""
         self._dispatcher.hold(self.place(offset))
 
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))
-
-    def resume(self, offset: int) -> None:
-        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
-        self._dispatcher.resume(self.place(offset))
 
     def unpark(self, key: int, offset: int) -> None:
         self._dispatcher.unpark(key, self.place(offset))
@@ -320,21 +328,17 @@ def open_desk(queue: Queue, group: int) -> None:
         held = progress.leased.copy()
         for first, stop in progress.leased:
             desk.leased(first, stop)
-        for offset in sorted(progress.retries):
+        for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # What was redriven is like new, unless its key has waited for it.
-            if progress.retries[offset].attempt or queue.config.park_dead_keys:
+            if retry.attempt or queue.config.park_dead_keys:
                 desk.waiting(offset)
         if queue.config.park_dead_keys:
             for (owner, offset), letter in partition.dead.items():
                 if owner == group and letter.key:
                     desk.park(letter.key, offset)
         free.append(_free_places(partition, progress, held, desk))
-    if queue.config.order == "heap" and dispatcher.gate is None and dispatcher.shares is None:
-        # In this order it makes no difference who is told first.
-        for places in free:
-            while some := list(islice(places, LOAD_AT_ONCE)):
-                dispatcher.ready_all(some)
+    if dispatcher.load(free):
         return
     for place in merge(*free):
         dispatcher.ready(place, fresh=True)

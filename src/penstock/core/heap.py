@@ -2,9 +2,9 @@
 
 Each partition keeps its own places in order. Over them stands the *spine*: from every partition its true best F, with
 F = ceil(K / P) for a queue that promises its consumers one of the K best of P partitions. The spine is brought up to
-date in the same step as every push, so its first entry is the best there is (rank 1) as long as all partitions are
-here; where partitions live with different owners, each owner's entries are among its F best, and what is taken from
-the spine is among the P x F best of all, whoever takes it.
+date in the same step as every push, so its first entry is the best there is (rank 1). Its first F entries are the F
+best of all partitions: where those live with different owners, as many may be taken from one view of it before it has
+to be looked at again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from penstock.core.line import PARTITION_MASK, Valid
 CHUNK = 512
 """Entries per chunk: an insertion moves half a chunk of memory at worst, a chunk costs two arrays."""
 
+LOAD_SLICE = 1 << 15
+"""About so many entries are sorted at a time when a heap is loaded."""
+
 Entry = tuple[int, int]
 """(priority, place); a maximum is the minimum of the complements."""
 
@@ -30,72 +33,56 @@ class SortedPlaces:
     with the moving done by memcpy.
     """
 
-    __slots__ = ("_chunks", "_count", "_lasts", "_swept")
+    __slots__ = ("_chunks", "_count", "_last_places", "_last_priorities", "_swept")
 
     def __init__(self) -> None:
         self._chunks: list[tuple[array[int], array[int]]] = []
-        self._lasts: list[Entry] = []
-        """The last entry of each chunk."""
+        self._last_priorities = array("q")
+        self._last_places = array("q")
+        """Of each chunk: its last entry. Apart from the chunks, so that looking for one touches little memory."""
         self._count = 0
         self._swept = 0
         """The chunk that is swept next."""
 
     def add(self, priority: int, place: int) -> None:
-        self._count += 1
         if not self._chunks:
-            self._chunks.append((array("q", [priority]), array("q", [place])))
-            self._lasts.append((priority, place))
-            return
-        at = min(bisect_left(self._lasts, (priority, place)), len(self._lasts) - 1)
-        priorities, places = self._chunks[at]
-        low = bisect_left(priorities, priority)
-        row = bisect_left(places, place, low, bisect_right(priorities, priority, low))
-        priorities.insert(row, priority)
-        places.insert(row, place)
-        if row == len(priorities) - 1:
-            self._lasts[at] = (priority, place)
-        if len(priorities) > 2 * CHUNK:
-            self._split(at)
+            self._replace(0, 0, [(priority, place)])
+        else:
+            at = min(_row(self._last_priorities, self._last_places, priority, place), len(self._chunks) - 1)
+            priorities, places = self._chunks[at]
+            row = _row(priorities, places, priority, place)
+            priorities.insert(row, priority)
+            places.insert(row, place)
+            if row == len(priorities) - 1:
+                self._last_priorities[at], self._last_places[at] = priority, place
+            if len(priorities) > 2 * CHUNK:
+                self._replace(at, at + 1, list(zip(priorities, places, strict=True)))
+        self._count += 1
 
-    def add_all(self, entries: Sequence[Entry]) -> None:
-        """Many at once, in order: where several fall into one chunk, it is put in order once for all of them."""
-        begin = 0
-        while begin < len(entries):
-            at = min(bisect_left(self._lasts, entries[begin]), len(self._lasts) - 1)
-            # The last chunk also takes what is above everything.
-            last = at == len(self._lasts) - 1
-            stop = len(entries) if last else bisect_right(entries, self._lasts[at], begin)
-            if stop - begin < 8 and self._chunks:
-                for entry in entries[begin:stop]:
-                    self.add(*entry)
-            else:
-                self._merge(max(at, 0), entries[begin:stop])
-            begin = stop
+    def add_all(self, entries: list[Entry]) -> None:
+        """Many at once, in order. Enough of them in front of all the others become chunks as they are."""
+        if len(entries) < CHUNK or (self._chunks and entries[-1] > next(iter(self))):
+            for entry in entries:
+                self.add(*entry)
+        else:
+            self._replace(0, 0, entries)
+            self._count += len(entries)
 
-    def _merge(self, at: int, entries: Sequence[Entry]) -> None:
-        """Put these into the chunk `at`, and make as many chunks of it as it takes."""
-        merged = list(entries)
-        if self._chunks:
-            merged += zip(*self._chunks[at], strict=True)
-            merged.sort()  # two sorted runs: one pass
-        self._count += len(entries)
-        chunks = [merged[low : low + CHUNK] for low in range(0, len(merged), CHUNK)]
-        self._chunks[at : at + 1] = [
-            (array("q", [entry[0] for entry in chunk]), array("q", [entry[1] for entry in chunk])) for chunk in chunks
+    def _replace(self, first: int, stop: int, entries: list[Entry]) -> None:
+        """These entries in as many chunks as it takes, in the place of those chunks."""
+        parts = [entries[low : low + CHUNK] for low in range(0, len(entries), CHUNK)]
+        self._chunks[first:stop] = [
+            (array("q", [entry[0] for entry in part]), array("q", [entry[1] for entry in part])) for part in parts
         ]
-        self._lasts[at : at + 1] = [chunk[-1] for chunk in chunks]
-
-    def _split(self, at: int) -> None:
-        priorities, places = self._chunks[at]
-        self._chunks[at : at + 1] = [(priorities[:CHUNK], places[:CHUNK]), (priorities[CHUNK:], places[CHUNK:])]
-        self._lasts.insert(at, (priorities[CHUNK - 1], places[CHUNK - 1]))
+        self._last_priorities[first:stop] = array("q", [part[-1][0] for part in parts])
+        self._last_places[first:stop] = array("q", [part[-1][1] for part in parts])
 
     def take_first(self) -> Entry:
         priorities, places = self._chunks[0]
         self._count -= 1
         first = priorities.pop(0), places.pop(0)
         if not priorities:
-            del self._chunks[0], self._lasts[0]
+            self._replace(0, 1, [])
         return first
 
     def sweep(self, valid: Valid) -> None:
@@ -106,19 +93,12 @@ class SortedPlaces:
         priorities, places = self._chunks[at]
         kept = [entry for entry in dict.fromkeys(zip(priorities, places, strict=True)) if valid(entry[1])]
         self._count -= len(priorities) - len(kept)
-        self._swept = at + 1
-        before = self._chunks[at - 1] if at else None
-        priorities, places = array("q", [entry[0] for entry in kept]), array("q", [entry[1] for entry in kept])
-        if kept and (before is None or len(before[0]) + len(kept) > CHUNK):
-            self._chunks[at] = priorities, places
-            self._lasts[at] = kept[-1]
-            return
-        del self._chunks[at], self._lasts[at]
-        self._swept = at
-        if kept and before is not None:
-            before[0].extend(priorities)
-            before[1].extend(places)
-            self._lasts[at - 1] = kept[-1]
+        joins = at > 0 and len(self._chunks[at - 1][0]) + len(kept) <= CHUNK
+        first = at - 1 if joins else at
+        if joins:
+            kept = [*zip(*self._chunks[first], strict=True), *kept]
+        self._replace(first, at + 1, kept)
+        self._swept = first + 1
 
     def __len__(self) -> int:
         return self._count
@@ -126,6 +106,14 @@ class SortedPlaces:
     def __iter__(self) -> Iterator[Entry]:
         for priorities, places in self._chunks:
             yield from zip(priorities, places, strict=True)
+
+
+def _row(priorities: array[int], places: array[int], priority: int, place: int) -> int:
+    """Where (priority, place) belongs among these."""
+    row = bisect_left(priorities, priority)
+    if row < len(priorities) and priorities[row] == priority:
+        row = bisect_left(places, place, row, bisect_right(priorities, priority, row))
+    return row
 
 
 class Heap:
@@ -160,11 +148,32 @@ class Heap:
 
     def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None:
         """Many at once, all of one partition: most go to the rest, and there together."""
-        if not places:
+        if places:
+            flip = self._flip
+            self._push_all(sorted(zip([each ^ flip for each in priorities], places, strict=True)))
+
+    def load(self, places: array[int], priorities: array[int]) -> None:
+        """All there is of one partition, at once.
+
+        Sorted in slices of the order's range: a slice is the most that is ever held as tuples.
+        """
+        flip, count = self._flip, len(places)
+        step = max(1, LOAD_SLICE // 8)
+        sample = sorted((priorities[at] ^ flip, places[at]) for at in range(0, count, step))
+        bounds = sample[8::8]
+        slices = [(array("q"), array("q")) for _ in range(len(bounds) + 1)]
+        for entry in zip([each ^ flip for each in priorities] if flip else priorities, places, strict=True):
+            keys, values = slices[bisect_right(bounds, entry)]
+            keys.append(entry[0])
+            values.append(entry[1])
+        while slices:
+            # The last slice first: each then goes in front of all that is there.
+            self._push_all(sorted(zip(*slices.pop(), strict=True)))
+
+    def _push_all(self, entries: list[Entry]) -> None:
+        if not entries:
             return
-        flip = self._flip
-        entries = sorted(zip([priority ^ flip for priority in priorities] if flip else priorities, places, strict=True))
-        partition = places[0] & PARTITION_MASK
+        partition = entries[0][1] & PARTITION_MASK
         best = self._best.get(partition, [])
         # Only the first F can be among the best, and of them only those that find room or are better than the last.
         ahead = min(self._fan_out, self._fan_out - len(best) + (bisect_left(entries, best[-1]) if best else 0))

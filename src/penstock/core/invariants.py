@@ -30,6 +30,19 @@ def check(shard: Shard) -> None:
                 assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
                 _check_progress(partition, progress, f"{where}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
+    _check_schedules(shard)
+
+
+def _check_schedules(shard: Shard) -> None:
+    alarms = set(shard.alarms)
+    for name, schedule in shard.schedules.items():
+        assert name == schedule.name
+        if schedule.next is None:
+            continue
+        assert schedule.last_fire is None or schedule.last_fire < schedule.next, f"schedule {name} goes back"
+        if not schedule.paused:
+            armed = (schedule.wakes_at(), name) in alarms or name in shard.due_schedules
+            assert armed, f"schedule {name} is at {schedule.next}, and nobody will look"
 
 
 def _check_membership(membership: Membership, where: str) -> None:

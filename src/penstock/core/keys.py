@@ -65,12 +65,13 @@ class KeyGate:
         return following
 
     def seize(self, key: int, place: int) -> None:
-        """This one was delivered, so it is the one that is let through; whoever was before it waits."""
+        """This one was delivered, or given up and brought back: it is let through, and whoever was before it waits."""
         if key:
             before = self._through.get(key)
             self._through[key] = place
             if before is not None and before != place:
                 self.enter(key, before, fresh=False)
+            self._forgive(key, place)
 
     def park(self, key: int, place: int) -> None:
         """This one was given up, and its key stays blocked until `unpark`."""
@@ -78,25 +79,19 @@ class KeyGate:
         if self._through.get(key) == place:
             del self._through[key]
 
-    def resume(self, key: int, place: int) -> None:
-        """This one was given up and is to be tried again: its key waits for it as for one that failed."""
-        parked = self._parked.get(key)
-        if parked is not None:
-            parked.discard(place)
-            if not parked:
-                del self._parked[key]
-        self.seize(key, place)
-
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
         """Its key need not wait for this one any longer; the next one with the key, if it waits for no other."""
+        return self._next(key, valid) if self._forgive(key, place) else None
+
+    def _forgive(self, key: int, place: int) -> bool:
+        """The key no longer waits for this one. True if it did."""
         parked = self._parked.get(key)
         if parked is None or place not in parked:
-            return None
+            return False
         parked.remove(place)
-        if parked:
-            return None
-        del self._parked[key]
-        return self._next(key, valid)
+        if not parked:
+            del self._parked[key]
+        return True
 
     def lets(self, key: int, place: int) -> bool:
         """True if this one is let through."""

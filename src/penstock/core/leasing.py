@@ -31,10 +31,15 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
             raise unknown_member(command.member)
         # A group begins with its first lease. The caller asks again.
         return Decision([new_group(queue, command.group, now_ms)], None)
-    if config.window_ms and not windows.is_open(queue, group, now_ms):
+    member = None
+    if queue.memberships or command.member:
+        member, reach, made = seat_of(queue, group, command, now_ms)
+    gate = windows.gate(queue, group, now_ms) if config.window_ms else windows.Gate.OPEN
+    if gate is windows.Gate.CLOSED:
         return Decision([], [])
     if config.indexed:
-        return _lease_in_order(shard, queue, group, command, now_ms, fit)
+        ordered = _lease_in_order(shard, queue, group, command, now_ms, fit)
+        return Decision(_flushed(ordered.records, gate), ordered.reply)
     settled = config.delivery == "at_most_once"
     lease_ms = command.lease_ms or config.lease_ms
     wanted = command.max
@@ -43,12 +48,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     partitions = queue.partitions
     room = limits.LEASE_REPLY_BYTES_MAX
     turn, parts = queue.turn, len(partitions)
-    numbers = [number % parts for number in range(turn, turn + parts)]
-    member = None
-    if queue.memberships or command.member:
-        member, reach, made = seat_of(queue, group, command, now_ms)
-        numbers = reach if member is not None else numbers
-    for number in numbers:
+    for number in [number % parts for number in range(turn, turn + parts)] if member is None else reach:
         partition = partitions[number]
         if queue.growths and any(True for _ in partitions_before(queue, group, number)):
             continue
@@ -77,7 +77,17 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
             member.turn = number + 1
         if wanted <= 0 or room <= 0:
             break
-    return Decision(made if granted else [], granted)
+    return Decision(_flushed(made, gate) if granted else [], granted)
+
+
+def _flushed(made: list[Record], gate: windows.Gate) -> list[Record]:
+    """What is taken because the oldest had waited long enough says so: then all that is pending may go."""
+    if gate is windows.Gate.FLUSH:
+        for at, record in enumerate(made):
+            if isinstance(record, records.Leased):
+                made[at] = msgspec.structs.replace(record, flush=True)
+                break
+    return made
 
 
 def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:

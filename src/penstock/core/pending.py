@@ -18,10 +18,16 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
     cursor = progress.on_path(progress.cursor)
     offset = cursor if cursor < partition.end else None
     ready = progress.ready
-    while ready and not progress.may_deliver(partition, ready[0], now_ms):
+    # Only what is surely stale is thrown away: this is also asked while time has done but a part of its work, and what
+    # seems early then is all there is to remember the message by.
+    while ready and (progress.is_done(ready[0]) or ready[0] in progress.leased):
         heappop(ready)
     if ready and (offset is None or ready[0] < offset):
-        offset = ready[0]
+        first = ready[0]
+        if not progress.may_deliver(partition, first, now_ms):
+            first = min((each for each in ready if progress.may_deliver(partition, each, now_ms)), default=-1)
+        if first >= 0 and (offset is None or first < offset):
+            offset = first
     return offset
 
 

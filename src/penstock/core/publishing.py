@@ -88,8 +88,8 @@ def _split(
                 place = places.get(seq + row)
                 if place is None:
                     raise Conflict(
-                        f"sequence number {seq + row} of producer {command.producer!r} was stored so long ago that its "
-                        "id is no longer remembered",
+                        f"sequence number {seq + row} of producer {command.producer!r} is so far behind that it is no "
+                        "longer known whether it was stored, and under which id",
                         details={"seq": seq + row},
                     )
                 duplicates.append((row, place))

@@ -59,6 +59,12 @@ class RangeSet:
         if self.starts and self.starts[0] < bound:
             self.remove(self.starts[0], bound)
 
+    def close_gaps(self, most: int) -> None:
+        """With more ranges than this, take in the lowest gaps between them, and some more: it is to be seldom."""
+        surplus = len(self.starts) - most
+        if surplus > 0:
+            self.add(self.starts[0], self.stops[surplus + most // 10])
+
     def __contains__(self, offset: int) -> bool:
         at = bisect_right(self.starts, offset) - 1
         return at >= 0 and offset < self.stops[at]

@@ -18,9 +18,14 @@ REFRESH_MS = 24 * 3_600_000
 
 
 def keep(shard: Shard, command: commands.KeepOffsets, now_ms: int) -> Decision:
-    """Keep these positions; those of partitions that are not named stay. Answers with all of them."""
+    """Keep these positions; those of partitions that are not named stay. Answers with all of them.
+
+    Without any it is a question, and counts as a use.
+    """
     queue = queue_of(shard, command.queue)
     kept = kept_of(queue, command.client, now_ms)
+    if kept is None and not command.offsets:
+        return Decision([], None)
     for number, offset in command.offsets.items():
         if not 0 <= number < len(queue.partitions):
             raise InvalidRequest(

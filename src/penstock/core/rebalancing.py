@@ -119,6 +119,13 @@ def seat_of(
     return member, reach, [records.HandedOver(now_ms, queue.number, group, free)] if free else []
 
 
+def is_assigned(queue: Queue, name: str) -> bool:
+    """True if this group of the queue has members."""
+    group = queue.groups.get(name)
+    membership = queue.memberships.get(group) if group is not None else None
+    return membership is not None and bool(membership.members)
+
+
 def has_changed(shard: Shard, command: commands.Lease) -> bool:
     """True for a waiting lease whose member should look again: its partitions are not what they were."""
     queue = shard.queues.get(command.queue)

@@ -132,6 +132,8 @@ class Leased(Fact, frozen=True, tag="leased"):
     consumer: str = ""
     settled: bool = False
     """At most once: acked by being delivered."""
+    flush: bool = False
+    """The window was open because the oldest message had waited long enough: all that is pending may go."""
 
 
 class Extended(Fact, frozen=True, tag="extended"):

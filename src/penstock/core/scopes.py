@@ -18,6 +18,7 @@ from typing import TypeAlias
 from penstock import limits
 from penstock.core import records
 from penstock.core.pending import oldest_ready
+from penstock.core.rebalancing import is_assigned
 from penstock.core.records import Record
 from penstock.core.state import Shard
 
@@ -102,9 +103,6 @@ class Scopes:
         if type(record) is records.QueueConfigured:
             for scope in scopes_over(record.path):
                 self._members.setdefault(scope, {})[number] = None
-            for opened in self._opened_over(number):
-                # Its priority may be another now: no entry of it is to be believed.
-                opened.turns.pop(number, None)
         self.stir(number, published=type(record) is records.Published)
 
     def stir(self, number: int, *, published: bool = False) -> None:
@@ -152,6 +150,8 @@ class Scopes:
 
     def _turn(self, number: int, group: str, now_ms: int) -> Turn | None:
         queue = self._shard.queues[number]
+        if is_assigned(queue, group):
+            return None  # what is there is for its members
         oldest: int | None = None
         for place, partition in enumerate(queue.partitions):
             offset = oldest_ready(queue, partition, queue.groups.get(group), now_ms)

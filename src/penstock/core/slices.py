@@ -8,7 +8,7 @@ writes the dump as one MessagePack value, and whoever calls it may do something 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -41,14 +41,13 @@ class Later:
 
 def encoded(value: Any) -> Iterator[bytes]:
     """The value as MessagePack, in parts that are each a bounded piece of work."""
-    waiting = bytearray()
-    for part in _parts(value):
-        waiting += part
-        if len(waiting) >= PART_BYTES:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+    part = bytearray()
+    for _ in _write([value], part):
+        if len(part) >= PART_BYTES:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)
 
 
 def plain(value: Any) -> Any:
@@ -64,25 +63,26 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _parts(value: Any) -> Iterator[bytes]:
-    if isinstance(value, dict):
-        yield _head(len(value), 0x80, 0xDE)
-        for key, inner in value.items():
-            yield _encode(key)
-            yield from _parts(inner)
-    elif isinstance(value, Rows):
-        yield _head(value.count, 0x90, 0xDC)
-        rows = iter(value.values)
-        while part := list(islice(rows, ROWS)):
-            yield _encode(part)[len(_head(len(part), 0x90, 0xDC)) :]
-    elif isinstance(value, Later):
-        yield from _parts(value.make())
-    elif isinstance(value, list | tuple):
-        yield _head(len(value), 0x90, 0xDC)
-        for inner in value:
-            yield from _parts(inner)
-    else:
-        yield _encode(value)
+def _write(values: Iterable[Any], out: bytearray) -> Iterator[None]:
+    """One value after the other, with a stop behind each piece of work."""
+    for value in values:
+        if isinstance(value, dict):
+            out += _head(len(value), 0x80, 0xDE)
+            yield from _write(chain.from_iterable(value.items()), out)
+            yield
+        elif isinstance(value, Rows):
+            out += _head(value.count, 0x90, 0xDC)
+            rows = iter(value.values)
+            while part := list(islice(rows, ROWS)):
+                out += memoryview(_encode(part))[len(_head(len(part), 0x90, 0xDC)) :]
+                yield
+        elif isinstance(value, Later):
+            yield from _write([value.make()], out)
+        elif isinstance(value, list | tuple):
+            out += _head(len(value), 0x90, 0xDC)
+            yield from _write(value, out)
+        else:
+            out += _encode(value)
 
 
 def _head(count: int, small: int, large: int) -> bytes:

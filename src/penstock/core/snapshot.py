@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from copy import copy
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -77,8 +78,8 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "next_lease": shard.next_lease,
         "last_id": shard.last_id.to_bytes(16, "big"),
         "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
-        "leases": [_dump_lease(lease) for _, lease in sorted(shard.leases.items())],
-        "schedules": [schedule for _, schedule in sorted(shard.schedules.items())],
+        "leases": _rows([_dump_lease(lease) for _, lease in sorted(shard.leases.items())]),
+        "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
         "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
     }
 
@@ -119,7 +120,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "number": queue.number,
         "path": queue.path,
         "config": queue.config,
-        "groups": sorted((number, name) for name, number in queue.groups.items()),
+        "groups": _rows(sorted((number, name) for name, number in queue.groups.items())),
         "memberships": [(group, *members.dump()) for group, members in sorted(queue.memberships.items())],
         "growths": list(queue.growths),
         "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
@@ -158,7 +159,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
 
 def _dump_producer(name: str, entry: Producer) -> tuple[Any, ...]:
     runs = [(run.first, run.stop, run.partition, run.offset, run.id.to_bytes(16, "big")) for run in entry.runs]
-    return name, entry.epoch, entry.used_at, _flat(entry.accepted), runs
+    return name, entry.epoch, entry.used_at, _flat(entry.accepted), _rows(runs)
 
 
 def _dump_place(place: Place) -> tuple[int, int, bytes]:
@@ -170,11 +171,12 @@ def _load_place(values: list[Any]) -> Place:
 
 
 def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *, keeps: bool) -> dict[str, Any]:
+    agendas: dict[str, Any]
     if form == COMPARABLE:
         agendas = {
-            "schedule": _schedule(partition, now_ms, read),
-            "expiries": _expiries(partition, now_ms, read, keeps=keeps),
-            "overdue": _overdue(partition, now_ms, read, keeps=keeps),
+            "schedule": _rows(_schedule(partition, now_ms, read)),
+            "expiries": _rows(_expiries(partition, now_ms, read, keeps=keeps)),
+            "overdue": _rows(_overdue(partition, now_ms, read, keeps=keeps)),
         }
     else:
         agendas = {
@@ -182,7 +184,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
             "scheduled": Later(partition.scheduled.copy().dump),
             "moved": _items(partition.moved, form),
             "expiries": _capture_agenda(partition.expiries),
-            "overdue": partition.overdue.copy(),
+            "overdue": _rows(partition.overdue.copy()),
         }
     return {
         "start": partition.start,
@@ -193,7 +195,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         "max_retries": _items(partition.max_retries, form),
         "dead": _items(dict(partition.dead.items()), form, lambda place, letter: (*place, letter)),
         "timeless": _flat(partition.timeless),
-        "window": partition.window,
+        "window": None if partition.window is None else partition.window.copy(),
         "progress": [
             (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
         ],
@@ -288,6 +290,11 @@ def _load_agenda(agenda: Agenda, values: Any, now_ms: int) -> None:
     else:
         for due, first, count in values:
             agenda.add(due, first, count, now_ms)
+
+
+def _rows(values: list[Any]) -> Rows:
+    """A list that holds nothing to be made."""
+    return Rows(len(values), values)
 
 
 def _flat(ranges: RangeSet) -> Rows:

@@ -231,6 +231,9 @@ class Window(msgspec.Struct):
     flushed: dict[int, int] = {}
     """Group -> offset: what is below may go, because the oldest of it had waited long enough."""
 
+    def copy(self) -> Window:
+        return Window(self.newest_at, self.mark_from, self.marks.copy(), self.flushed.copy())
+
 
 class Partition:
     """One ordered part of a queue."""
@@ -436,12 +439,12 @@ class Shard:
         self.transactions: dict[bytes, Transacted] = {}
         """By the digest of the request, oldest first: what can be answered again."""
         # Soft.
-        self.replaying = False
-        """True while records are read again and nobody asks who is next: dispatchers begin when that is over."""
         self.alarms: list[tuple[int, str]] = []
         """Heap of (due, schedule); stale entries are dropped when they come up."""
         self.due_schedules: dict[str, None] = {}
         """Schedules whose fire time has come, to be fired at the next ticks."""
+        self.replaying = False
+        """True while records are read again and nobody asks who is next: dispatchers begin when that is over."""
         self.advanced_ms = 0
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []

@@ -12,9 +12,6 @@ from penstock.core.records import Record
 from penstock.core.settling import fail
 from penstock.core.state import Partition, Shard
 
-LEASED_PAST_EXPIRY_RECHECK_MS = 1_000
-"""A message whose time ran out in somebody's hands is looked at again this often until they let go."""
-
 
 def _untouchable(partition: Partition, offset: int) -> str | None:
     """Why a message can be neither cancelled nor moved, or None if it can: nobody has it and nobody is done with it."""
@@ -71,8 +68,6 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:
             ranges = _expire(partition, keeps=shard.queues[queue_number].config.retention.mode == "keep")
             if ranges:
                 made.append(records.Expired(now_ms, queue_number, number, ranges.flat()))
-            if partition.overdue:
-                shard.arm(now_ms + LEASED_PAST_EXPIRY_RECHECK_MS, queue_number, number)
     shard.overdue_partitions = {}
     if shard.overdue_groups and not made:
         # Otherwise at the next tick, which follows at once: by then the leases above have ended.
@@ -82,7 +77,7 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:
 
 
 def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
-    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is settled.
+    """What is past its time to live and in nobody's hands; what is leased stays on the list until it is let go.
 
     What everybody has finished has nothing left to expire, unless it is kept for readers to come.
     """

@@ -12,6 +12,7 @@ Rounding makes a message younger, so what opens early by a mark is nothing; it o
 from __future__ import annotations
 
 from bisect import bisect_right
+from enum import Enum
 
 from penstock.core.config import QueueConfig
 from penstock.core.pending import oldest_ready
@@ -30,16 +31,25 @@ def max_wait_ms(config: QueueConfig) -> int:
     return config.window_max_wait_ms
 
 
-def is_open(queue: Queue, group: int, now_ms: int) -> bool:
-    """True if this group may be given what is pending."""
+class Gate(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    FLUSH = "flush"
+    """Open because the oldest message has waited long enough: whoever takes it flushes what is pending."""
+
+
+def gate(queue: Queue, group: int, now_ms: int) -> Gate:
+    """Whether this group may be given what is pending."""
     newest = newest_at(queue)
     if newest is None or now_ms >= newest + queue.config.window_ms:
-        return True
+        return Gate.OPEN
     longest = max_wait_ms(queue.config)
     if not longest:
-        return False
+        return Gate.CLOSED
+    if _is_flushed(queue, group, now_ms):
+        return Gate.OPEN
     oldest = _oldest_at(queue, group, now_ms)
-    return oldest is not None and (now_ms >= oldest + longest or _is_flushed(queue, group, now_ms))
+    return Gate.FLUSH if oldest is not None and now_ms >= oldest + longest else Gate.CLOSED
 
 
 def opens_at(queue: Queue, now_ms: int) -> int | None:
@@ -59,11 +69,11 @@ def opens_at(queue: Queue, now_ms: int) -> int | None:
 def opens_for(queue: Queue, group: int, now_ms: int) -> int | None:
     """When the window opens for this group, if nothing more is published; None if it is open."""
     newest = newest_at(queue)
-    if newest is None or is_open(queue, group, now_ms):
+    if newest is None or gate(queue, group, now_ms) is not Gate.CLOSED:
         return None
-    longest = max_wait_ms(queue.config)
+    left_alone, longest = newest + queue.config.window_ms, max_wait_ms(queue.config)
     oldest = _oldest_at(queue, group, now_ms) if longest else None
-    return min(newest + queue.config.window_ms, newest + queue.config.window_ms if oldest is None else oldest + longest)
+    return left_alone if oldest is None else min(left_alone, oldest + longest)
 
 
 def newest_at(queue: Queue) -> int | None:
@@ -100,15 +110,12 @@ def _prune(partition: Partition, marks: list[tuple[int, int]], overdue_ms: int) 
 
 
 def note_leased(shard: Shard, queue: Queue, record: Leased) -> None:
-    """Messages were taken. If that was because the oldest had waited long enough, all that is pending may go."""
-    newest = newest_at(queue)
-    window = queue.partitions[record.partition].window
-    if newest is not None and window is not None and record.at < newest + queue.config.window_ms:
-        if min(record.runs[::3]) >= window.flushed.get(record.group, 0):
-            for partition in queue.partitions:
-                if partition.window is not None:
-                    partition.window.flushed[record.group] = partition.end
-        arm(shard, queue, record.at)
+    """Messages were taken; the next of them opens the window at another time."""
+    if record.flush:
+        for partition in queue.partitions:
+            if partition.window is not None:
+                partition.window.flushed[record.group] = partition.end
+    arm(shard, queue, record.at)
 
 
 def configured(shard: Shard, queue: Queue, before: QueueConfig, at_ms: int) -> None:

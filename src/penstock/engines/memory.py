@@ -57,6 +57,9 @@ class MemoryJournal:
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._store.frames[locator - self._store.first][skip : skip + length]
 
+    def where(self, locator: int, skip: int) -> str:
+        return f"frame {locator} in memory, offset {skip}"
+
     async def first_kept(self) -> int:
         return self._store.first
 

@@ -82,6 +82,9 @@ class ShardJournal(Protocol):
     def read(self, locator: int, skip: int, length: int) -> bytes:
         """`length` bytes of a stored frame, from its byte `skip` on. Only for locators of this journal."""
 
+    def where(self, locator: int, skip: int) -> str:
+        """The same place in words, for messages about damage: the file and the offset in it."""
+
     async def trim(self, upto: int) -> None:
         """Frames up to this index will not be asked for again; the engine may drop them, whole files at a time."""
 

@@ -7,7 +7,6 @@ snapshot nor the state names is left over.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal
@@ -19,6 +18,7 @@ from penstock.core.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
 from penstock.core.state import Partition, Queue, Shard
 from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, described, seal_blob
 from penstock.journal.port import Damaged, ShardJournal
+from penstock.runtime.pace import Pace
 
 BLOB_BYTES_MAX = 4 * limits.MIB
 """Put together in memory, also when blobs are merged."""
@@ -97,9 +97,10 @@ def blobs_in_use(shard: Shard) -> set[int]:
 class FarEntries:
     """The housekeeper's part of it. Everything happens in steps between which others have their turn."""
 
-    def __init__(self, journal: ShardJournal, next_number: Callable[[], int], entries_min: int):
+    def __init__(self, journal: ShardJournal, next_number: Callable[[], int], entries_min: int, pace: Pace):
         self._journal = journal
         self._next_number = next_number
+        self._pace = pace
         self._entries_min = entries_min
         """Fewer than this stay in memory."""
         self._read: Read = partial(read_chunk, journal)
@@ -115,7 +116,7 @@ class FarEntries:
         for owned in agendas(shard):
             if owned.mostly_void:
                 for _ in owned.agenda.sweep(owned.keep):
-                    await asyncio.sleep(0)
+                    await self._pace.breathe()
 
     async def _gather(self, shard: Shard) -> None:
         """Take back what is needed of blobs that are mostly not, as much as one blob can hold."""
@@ -141,7 +142,7 @@ class FarEntries:
         if victims:
             for owned in agendas(shard):
                 for _ in owned.agenda.recall(victims, self._read, owned.keep):
-                    await asyncio.sleep(0)
+                    await self._pace.breathe()
 
     async def _spill(self, shard: Shard) -> None:
         batch: list[tuple[Owned, Piece]] = []
@@ -154,7 +155,7 @@ class FarEntries:
                 if size >= BLOB_BYTES_MAX:
                     await self._write(batch)
                     batch, size = [], 0
-                await asyncio.sleep(0)
+                await self._pace.breathe()
         if batch:
             await self._write(batch)
 
@@ -180,6 +181,7 @@ class FarEntries:
             ))  # fmt: skip
             at += len(data)
         await self._journal.put_blob(agenda_name(number), seal_blob(AGENDA_MAGIC, [prefix, *parts]))
+        self._pace.begin()
         for piece, chunk in chunks:
             if not piece.splitting:
                 piece.flat, piece.chunk = None, chunk

@@ -11,6 +11,7 @@ from penstock.core.commands import Open
 from penstock.ids import ulid_text
 from penstock.journal.port import Engine, ShardJournal
 from penstock.runtime.loop import ShardLoop
+from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Recovered, recover
 from penstock.runtime.upkeep import Upkeep
 
@@ -40,6 +41,7 @@ async def open_shard(
     *,
     on_failure: Callable[[str], None] = lambda _: None,
     on_trouble: Callable[[str], None] = lambda _: None,
+    on_round: Callable[[], None] = lambda: None,
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
     segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
     hot_bytes: int = limits.HOT_BYTES_MAX,
@@ -48,7 +50,7 @@ async def open_shard(
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
     `on_failure` is told once, when the journal can no longer be trusted and the process should end; `on_trouble` is
-    told of what the broker survives but somebody should know.
+    told of what the broker survives but somebody should know; `on_round` is told after every round of upkeep.
     """
     journal = await engine.acquire(number, node)
     recovered = await recover(journal, node, hot_bytes=hot_bytes)
@@ -69,7 +71,9 @@ async def open_shard(
         every_bytes=segment_bytes,
         kept=segments_kept,
         far_entries=far_entries,
+        pace=Pace(clock),
         shard_changed=recovered.replayed > 0,
         on_trouble=on_trouble,
+        on_round=on_round,
     )
     return ShardHost(journal, loop, upkeep, recovered)

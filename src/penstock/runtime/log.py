@@ -14,11 +14,16 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import compress
 from typing import NamedTuple
+from zlib import crc32
 
 from penstock import limits
+from penstock.batch import Batch, layout
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.port import Damaged, ShardJournal
+
+SCAN_PIECES = 200
+"""Pieces looked through by the prints of their keys between two turns of the event loop."""
 
 
 class StoredRun(NamedTuple):
@@ -43,6 +48,7 @@ _COLUMNS = {
     "firsts": "q", "ends": "q", "locators": "q", "skips": "q", "lengths": "q", "ids_high": "Q", "ids_low": "Q",
     "spans": "q",
 }  # fmt: skip
+_DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
 _SPAN_MAX = 2**63 - 1
 _LOW = 2**64 - 1
 
@@ -50,7 +56,7 @@ _LOW = 2**64 - 1
 class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
-    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "skips", "spans")
+    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "skips", "spans")
 
     def __init__(self) -> None:
         self.firsts = array("q")
@@ -63,9 +69,16 @@ class PartitionIndex:
         """The first message's id: ids grow within a partition. Of pieces from before ids were kept, only the time."""
         self.ids_low = array("Q")
         self.spans = array("q")
-        """From the first message's id to behind the last one's. The number of messages, if the ids have no gap."""
+        """From the first message's id to behind the last one's, or `_SPAN_MAX` if that is more or nobody knows.
 
-    def add(self, first: int, end: int, locator: int, skip: int, length: int, message_id: int) -> None:
+        The number of messages, if the ids have no gap."""
+        self.prints: dict[tuple[int, int], bytes] = {}
+        """(locator, skip) of a piece -> `key_prints` of all of its messages, where they are known."""
+
+    def add(
+        self, first: int, end: int, locator: int, skip: int, length: int, message_id: int,
+        prints: bytes | None = None,
+    ) -> None:  # fmt: skip
         if (
             self.firsts
             and self.locators[-1] == locator
@@ -76,7 +89,14 @@ class PartitionIndex:
             self.ends[-1] = end
             self.lengths[-1] = skip + length - self.skips[-1]
             self.spans[-1] = min(message_id + end - first - self.id_of(len(self.firsts) - 1), _SPAN_MAX)
+            known = self.prints.get((locator, self.skips[-1]))
+            if known is not None and prints is not None:
+                self.prints[locator, self.skips[-1]] = known + prints
+            elif known is not None:
+                del self.prints[locator, self.skips[-1]]
             return
+        if prints is not None:
+            self.prints[locator, skip] = prints
         self.firsts.append(first)
         self.ends.append(end)
         self.locators.append(locator)
@@ -118,17 +138,22 @@ class PartitionIndex:
             wanted = [place not in gone for place in zip(self.locators, self.skips, strict=True)]
             for name, kind in _COLUMNS.items():
                 setattr(self, name, array(kind, compress(getattr(self, name), wanted)))
+            for place in gone:
+                self.prints.pop(place, None)
         if fresh is not None and fresh.firsts:
             firsts = self.firsts + fresh.firsts
             order = sorted(range(len(firsts)), key=firsts.__getitem__)
             for name, kind in _COLUMNS.items():
                 values = getattr(self, name) + getattr(fresh, name)
                 setattr(self, name, array(kind, map(values.__getitem__, order)))
+            self.prints |= fresh.prints
 
     def drop_before(self, offset: int) -> None:
         piece = self.at(offset)
         if piece:
-            for name in self.__slots__:
+            for place in zip(self.locators[:piece], self.skips[:piece], strict=True):
+                self.prints.pop(place, None)
+            for name in _COLUMNS:
                 del getattr(self, name)[:piece]
 
     def __len__(self) -> int:
@@ -136,6 +161,12 @@ class PartitionIndex:
 
     def dump(self) -> list[bytes]:
         return [getattr(self, name).tobytes() for name in _COLUMNS]
+
+    def dump_prints(self) -> list[tuple[int, int, bytes]]:
+        return [(*place, prints) for place, prints in self.prints.items()]
+
+    def load_prints(self, values: list[tuple[int, int, bytes]]) -> None:
+        self.prints = {(locator, skip): prints for locator, skip, prints in values}
 
     @classmethod
     def load(cls, columns: list[bytes]) -> PartitionIndex:
@@ -150,6 +181,19 @@ class PartitionIndex:
         for name, column in zip(_COLUMNS, columns, strict=True):
             getattr(index, name).frombytes(column)
         return index
+
+
+def key_prints(batch: Batch) -> bytes:
+    """Four bytes for each key of a batch: messages with the same key have the same, others hardly ever."""
+    return array("I", map(crc32, batch.strings(layout.KEY))).tobytes() if batch.has(layout.KEY) else b""
+
+
+def has_print(prints: bytes, key: bytes) -> bool:
+    wanted = array("I", [crc32(key)]).tobytes()
+    at = prints.find(wanted)
+    while at % 4 and at >= 0:
+        at = prints.find(wanted, at + 1)
+    return at >= 0
 
 
 _COLUMNS_BEFORE_IDS = ("ends", "firsts", "lengths", "locators", "skips", "ids_high")
@@ -214,7 +258,10 @@ class MessageLog:
         if index is None:
             index = self.indexes[place] = PartitionIndex()
         end = record.offset + record.batch.count
-        index.add(record.offset, end, locator, skip, length, record.id)
+        # Delays are what is cancelled by key; other messages are looked at when somebody asks.
+        delayed = record.batch.columns & _DELAYS and record.batch.has(layout.KEY)
+        prints = key_prints(record.batch) if delayed else None
+        index.add(record.offset, end, locator, skip, length, record.id, prints)
         self.ends[place] = end
         if hot:
             hot_records = self._hot.get(place)
@@ -324,7 +371,7 @@ class MessageLog:
             beyond, count = message_id - index.id_of(piece), index.ends[piece] - index.firsts[piece]
             if index.spans[piece] == count:
                 return index.firsts[piece] + beyond if beyond < count else None
-            if beyond < index.spans[piece]:
+            if beyond < index.spans[piece] or index.spans[piece] == _SPAN_MAX:
                 for record in self._piece((queue, partition), piece):
                     if record.id <= message_id < record.id + record.batch.count:
                         return record.offset + message_id - record.id
@@ -333,6 +380,32 @@ class MessageLog:
                 return None
             piece -= 1
         return None
+
+    def with_key(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[Published | None]:
+        """Stored records from offset `first` on that may hold this key, and None now and then: somebody else's turn.
+
+        A piece is read if its prints say so, or if it has none yet; then it gets them, as long as there is room.
+        """
+        place = (queue, partition)
+        held = sum(len(prints) for index in self.indexes.values() for prints in index.prints.values())
+        offset, steps = first, 0
+        while (index := self.indexes.get(place)) is not None and (piece := index.at(offset)) < len(index):
+            stored = index.stored(piece)
+            offset, steps = stored.end, steps + 1
+            prints = index.prints.get((stored.locator, stored.skip))
+            if prints is None:
+                records = self._read(place, stored)
+                prints = b"".join([key_prints(record.batch) for record in records])
+                if held + len(prints) <= limits.KEY_PRINTS_BYTES_MAX:
+                    index.prints[stored.locator, stored.skip] = prints
+                    held += len(prints)
+                steps = SCAN_PIECES
+            if has_print(prints, key):
+                yield from self._read(place, stored)
+                steps = SCAN_PIECES
+            if steps >= SCAN_PIECES:
+                yield None
+                steps = 0
 
     def _stored(self, place: tuple[int, int], first: int, stop: int) -> Iterator[Published]:
         index = self.indexes.get(place)
@@ -363,8 +436,8 @@ class MessageLog:
                 if isinstance(record, Published) and (record.queue, record.partition) == place
             ]
         except UnknownRecord as error:
-            where = f"journal locator {locator}" if locator > 0 else segment_name(-locator)
-            raise Damaged(f"{where}, offset {skip}: {error}") from None
+            where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
+            raise Damaged(f"{where}: {error}") from None
         self._forget_piece(place)
         self._last_piece[place] = (locator, skip, records)
         self._last_room -= _size(records)

@@ -62,6 +62,8 @@ FULL_PAUSE_S = 1.0
 """After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
 
 
+_ANY_PUBLISH = commands.Publish([], 0)
+
 Cut = Callable[[int, bytes, int], None]
 """Told the index, the chain and the locator of the frame that a cut was made behind (locator 0: of an earlier run)."""
 
@@ -149,6 +151,8 @@ class ShardLoop:
         future = asyncio.get_running_loop().create_future()
         self._park(decision.records, decision.reply, future)
         if decision.records:
+            if self.shard.needs_tick():
+                self._advance(now_ms)  # what was let go past its time to live is for nobody
             self._serve_waiters(decision.records)
             self._arm_timer()
         return future
@@ -236,6 +240,10 @@ class ShardLoop:
             self._advance(now_ms)
         return now_ms
 
+    def check_publish(self) -> None:
+        """Raises what every publish would be refused with now, whatever is in it."""
+        self._admit(_ANY_PUBLISH)
+
     def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
@@ -283,9 +291,11 @@ class ShardLoop:
                     self._check_space()
                 for record in decision.records:
                     self._recall(record)
-        for queue in woken:
-            if self._scopes:
+        if self._scopes:
+            # All of them before anything is given away: the last one may be the most important.
+            for queue in woken:
                 self._scopes.stir(queue)
+        for queue in woken:
             self._offer(queue)
         self._arm_timer()
 
@@ -571,12 +581,12 @@ class ShardLoop:
             return
         try:
             self.shard, self.log, self._writer = await self._reload()
-            self._scopes = Scopes(self.shard, self.log.published_at)
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
         self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
+        self._scopes = Scopes(self.shard, self.log.published_at)
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self._arm_timer()

@@ -79,8 +79,8 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         _replay(shard, log, read, locator, frame.index, frame.body)
         replayed += 1
     await _check_segments(journal, log)
-    end_replay(shard)
     await _check_agendas(journal, shard)
+    end_replay(shard)
     for number, queue in shard.queues.items():
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
@@ -98,6 +98,9 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
             for queue, partition, columns in values["pieces"]
             if queue in shard.queues
         }
+        for queue, partition, prints in values.get("keys", ()):
+            if (queue, partition) in pieces:
+                pieces[queue, partition].load_prints(prints)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         return Snapshot(
             values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard)

@@ -32,12 +32,13 @@ from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, SegmentDescrip
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
-from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, segment_name
+from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, key_prints, segment_name
 from penstock.runtime.loop import ShardLoop
+from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
 
 RETENTION_EVERY_S = 30.0
-SEGMENT_BYTES_MAX = 8 * limits.MIB
+SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
 WEIGH_PIECES = 256
 """Pieces of the log looked at in one go."""
@@ -58,19 +59,23 @@ class Upkeep:
         every_bytes: int,
         kept: int,
         far_entries: int,
+        pace: Pace,
         shard_changed: bool,
         on_trouble: Callable[[str], None],
+        on_round: Callable[[], None],
     ):
         self._loop = loop
         self._marks = marks
         self._next_segment = next_segment
         self._named_agendas = agenda_blobs
         """Blobs of agenda entries that the newest snapshot names."""
-        self._far = FarEntries(loop.journal, self._take_number, far_entries)
+        self._pace = pace
+        self._far = FarEntries(loop.journal, self._take_number, far_entries, pace)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
         self._on_trouble = on_trouble
+        self._on_round = on_round
         self._due = asyncio.Event()
         self.rounds = 0
         loop.on_commit = self._on_commit
@@ -102,6 +107,7 @@ class Upkeep:
 
     async def round(self) -> None:
         """All five steps. Safe to call at any time; one at a time."""
+        self._pace.begin()
         await self._retain()
         log = self._loop.log
         bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
@@ -117,6 +123,7 @@ class Upkeep:
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
         await self._remove_leftovers()
         self.rounds += 1
+        self._on_round()
 
     async def stop(self, *, final_snapshot: bool) -> None:
         self._task.cancel()
@@ -201,7 +208,7 @@ class Upkeep:
             live = self._live(queue, number, partition, part[0][1], part[-1][0].end)
             for stored, first in part:
                 yield stored, stored.end - first, sum(stop - start for start, stop in live.within(first, stored.end))
-            await asyncio.sleep(0)
+            await self._pace.breathe()
 
     # -- sealing and compaction ---------------------------------------------------------------------------------------
 
@@ -236,7 +243,7 @@ class Upkeep:
     ) -> None:
         place = (queue.number, number)
         fresh = PartitionIndex()
-        batch: list[tuple[StoredRun, bytes, bytes]] = []
+        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]] = []
         size = 0
         gone = {(piece.locator, piece.skip) for piece in pieces}
         for piece in pieces:
@@ -244,13 +251,15 @@ class Upkeep:
                 live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
                 for first, stop in live:
                     run = StoredRun(record, first, stop)
-                    head, attached = encode(cut_record(run))
-                    batch.append((run, head, attached or b""))
+                    cut = cut_record(run)
+                    head, attached = encode(cut)
+                    prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
+                    batch.append((run, head, attached or b"", prints))
                     size += len(head) + len(attached or b"")
                     if size >= SEGMENT_BYTES_MAX:
                         await self._write_segment(queue, number, batch, fresh)
                         batch, size = [], 0
-            await asyncio.sleep(0)
+            await self._pace.breathe()
         if batch:
             await self._write_segment(queue, number, batch, fresh)
         current = self._loop.log.indexes.get(place)
@@ -258,17 +267,23 @@ class Upkeep:
             index.replace(gone, fresh)
 
     async def _write_segment(
-        self, queue: Queue, number: int, batch: list[tuple[StoredRun, bytes, bytes]], fresh: PartitionIndex
+        self,
+        queue: Queue,
+        number: int,
+        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]],
+        fresh: PartitionIndex,
     ) -> None:
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
         prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
-        parts = [prefix, *(part for _, head, attached in batch for part in (head, attached))]
+        parts = [prefix, *(part for _, head, attached, _ in batch for part in (head, attached))]
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
+        self._pace.begin()
         at = BLOB_HEADER.size + len(prefix)
-        for run, head, attached in batch:
+        for run, head, attached, prints in batch:
             length = len(head) + len(attached)
-            fresh.add(run.first, run.stop, -segment, at, length, run.record.id + run.first - run.record.offset)
+            first_id = run.record.id + run.first - run.record.offset
+            fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
             at += length
 
     def _take_number(self) -> int:
@@ -291,17 +306,19 @@ class Upkeep:
                 index=index,
                 chain=chain,
                 pieces=[(*place, pieces.dump()) for place, pieces in sorted(loop.log.indexes.items())],
+                keys=[(*place, pieces.dump_prints()) for place, pieces in sorted(loop.log.indexes.items())],
                 marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
             )
 
         await loop.cut(complete)
+        self._pace.begin()
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
         name = f"snapshot-{values['index']:020d}-{self._take_number():012d}"
         parts = []
         for part in encoded(values):
             parts.append(part)
-            await asyncio.sleep(0)
+            await self._pace.breathe()
         await loop.journal.put_blob(name, seal_blob(SNAPSHOT_MAGIC, parts))
         self._named_agendas = named
         self._changed = False

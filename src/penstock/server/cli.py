@@ -17,6 +17,7 @@ import typer
 
 from penstock._version import __version__
 from penstock.server.config import KEYS, ConfigError, load_settings
+from penstock.server.dlq import dlq
 from penstock.server.remote import Remote
 from penstock.server.schedule_cli import schedule
 from penstock.server.tables import Listing, print_group
@@ -25,6 +26,7 @@ from penstock.server.terminal import (
     URL_DEFAULT,
     Output,
     OutputOption,
+    QueueArgument,
     Url,
     errors_in_one_line,
     show,
@@ -53,9 +55,7 @@ EVENTS = Listing(
 )
 MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
 PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
-DEAD_LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
 # -- serve --------------------------------------------------------------------------------------------------------
 
 
@@ -311,19 +311,6 @@ def history(
             typer.echo("the beginning is missing: the journal does not go back that far")
 
 
-@app.command()
-def dlq(
-    queue: QueueArgument,
-    page: Annotated[int, typer.Option(min=1)] = 1,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """The dead letters of a queue: messages that failed for good."""
-    with errors_in_one_line():
-        show(Remote(url).get("/v1/dlq", queue=queue, page=page, limit=limit), output, DEAD_LETTERS)
-
-
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
     from penstock.errors import QueueNotFound
 
@@ -342,6 +329,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 app.add_typer(schedule)
+app.add_typer(dlq, name="dlq")
 
 
 # -- the rest -----------------------------------------------------------------------------------------------------
@@ -364,3 +352,6 @@ def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data
 def version() -> None:
     """Print the version."""
     typer.echo(f"penstock {__version__}")
+
+
+# Last, because it is made of what is above.

@@ -15,6 +15,7 @@ from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
+from penstock.server.memory import Memory
 from penstock.transports.http import HttpApp
 
 _log = structlog.get_logger("penstock.server")
@@ -57,7 +58,9 @@ async def open_node(settings: Settings) -> Node:
         raise ConfigError(f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}") from None
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
-        host = await open_shard(engine, 0, clock, node, on_failure=on_failure, on_trouble=on_trouble)
+        host = await open_shard(
+            engine, 0, clock, node, on_failure=on_failure, on_trouble=on_trouble, on_round=Memory().give_back
+        )
     except (EngineError, OSError) as error:
         await engine.close()
         raise Unavailable(f"the store cannot be opened: {error}") from error

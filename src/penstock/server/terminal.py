@@ -28,6 +28,7 @@ class Output(StrEnum):
 
 
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
 URL_DEFAULT = "http://127.0.0.1:7400"
 

@@ -301,6 +301,10 @@ class SimFiles:
             self._timer = loop.call_later(self.latency(), self._do_next)
         return await future
 
+    async def offload_bulk(self, work: Callable[[], T]) -> T:
+        """In the one queue that this disk has."""
+        return await self.offload(work)
+
     def idle(self) -> bool:
         return self._timer is None
 

@@ -41,7 +41,7 @@ class LeaseMeta(msgspec.Struct, omit_defaults=True):
     """Of the group, if a member asked."""
 
 
-class ReadMeta(msgspec.Struct):
+class ReadMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     next_offset: int
     end_offset: int

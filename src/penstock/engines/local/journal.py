@@ -38,7 +38,7 @@ INTERVAL_S = 1.0
 BATCH_WRITES = 100
 BLOB_HANDLES_MAX = 64
 BLOB_SLICE_BYTES = 512 * limits.KIB
-"""Of a blob, written and synced in one go. The disk has one queue, and commits wait in it too."""
+"""Of a blob, written and synced in one go: the disk has one queue in the end, and commits are in it too."""
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -424,6 +424,10 @@ class LocalJournal:
             raise Damaged(f"{segment.path}, offset {at}: {length} bytes were written here, {len(data)} are left")
         return data
 
+    def where(self, locator: int, skip: int) -> str:
+        segment = self._segments[locator >> POSITION_BITS]
+        return f"{segment.path}, offset {(locator & (1 << POSITION_BITS) - 1) + skip}"
+
     async def first_kept(self) -> int:
         return self._segments[min(self._segments)].first
 
@@ -447,14 +451,14 @@ class LocalJournal:
     # -- blobs --------------------------------------------------------------------------------------------------------
 
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
-        """A slice at a time: commits that come meanwhile wait for one slice to be synced, not for the whole blob."""
+        """A slice at a time, beside the commits: none waits for a whole blob to be on the disk."""
         at = 0
         for portion in _portions(parts, BLOB_SLICE_BYTES):
             self._check()
-            await self._offload(partial(self._write_blob, name, at, portion))
+            await self._offload(partial(self._write_blob, name, at, portion), bulk=True)
             at += sum(map(len, portion))
         self._check()
-        await self._offload(partial(self._finish_blob, name))
+        await self._offload(partial(self._finish_blob, name), bulk=True)
 
     def _write_blob(self, name: str, at: int, parts: Sequence[Buffer]) -> None:
         files, path = self._files, f"{self._root}/blobs/{name}.tmp"
@@ -551,10 +555,10 @@ class LocalJournal:
         if self._failed is not None:
             raise Failed(self._failed)
 
-    async def _offload(self, work: Callable[[], T]) -> T:
+    async def _offload(self, work: Callable[[], T], *, bulk: bool = False) -> T:
         """Disk work whose failure ends the journal's life here, unless the failure is known to have changed nothing."""
         try:
-            return await self._files.offload(work)
+            return await (self._files.offload_bulk(work) if bulk else self._files.offload(work))
         except OSError as error:
             raise self._fail(error) from error
 
@@ -570,6 +574,7 @@ class LocalJournal:
         if self._sync_task is not None:
             await self._sync_task
         # What was given up by those who asked for it may still be under way, and uses the files.
+        await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
         if self._failed is None and not self._fenced and self._unsynced and self._fsync != "never":
             await self._offload(self._sync)
@@ -584,16 +589,16 @@ class LocalJournal:
 
 
 def _portions(parts: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:
-    """The parts, in order, in portions of about this size."""
+    """The parts, in order, in portions of about this size; at least one."""
     portion: list[Buffer] = []
-    held = 0
+    held, given = 0, False
     for part in parts:
         portion.append(part)
         held += len(part)
         if held >= size:
             yield portion
-            portion, held = [], 0
-    if portion:
+            portion, held, given = [], 0, True
+    if portion or not given:
         yield portion
 
 

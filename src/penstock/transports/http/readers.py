@@ -25,7 +25,7 @@ async def keep_offsets(edge: Edge, request: Request) -> Answer:
 
 async def get_offsets(edge: Edge, request: Request) -> Answer:
     query = parse_query(OffsetsQuery, request.query)
-    return json_answer(edge.broker.get_offsets(parse_queue(query.queue), check_client_id(query.client_id)))
+    return json_answer(await edge.broker.get_offsets(parse_queue(query.queue), check_client_id(query.client_id)))
 
 
 async def forget_offsets(edge: Edge, request: Request) -> Answer:

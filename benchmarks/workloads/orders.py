@@ -1,0 +1,317 @@
+"""Who is next: whether lanes, heaps, ordered keys and fair shares keep their promises at size, and what that costs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+import penstock
+from benchmarks.payload import payloads
+from benchmarks.peers.http_client import HttpConnection
+from benchmarks.peers.penstock_sdk import PenstockSdk
+from benchmarks.report import Row, figure
+from benchmarks.rounds import take_turns
+from benchmarks.stats import Sample, percentile, ratio
+from benchmarks.workloads.run import Run, data_directory, failures, new_queue
+from benchmarks.workloads.turns import Cycle, measured
+from penstock.limits import HOT_BYTES_MAX, LAST_READ_BYTES_MAX
+
+WHO = "penstock"
+FILL_BATCH = 1_000
+BATCH = 100
+
+
+class Consumer:
+    """Plain JSON calls on one connection: what a lease gave is settled with the next one."""
+
+    def __init__(self, url: str, queue: str):
+        self._connection = HttpConnection(url)
+        self._queue = queue
+
+    def lease(self, max: int, ack: list[str], wait_ms: int = 0) -> list[dict[str, Any]]:
+        body = {"queue": self._queue, "max": max, "ack": ack, "wait_ms": wait_ms, "lease_ms": 600_000}
+        messages: list[dict[str, Any]] = msgspec.json.decode(
+            self._connection.post(b"/v1/lease", msgspec.json.encode(body))
+        )["messages"]
+        return messages
+
+    def settle(self, how: str, receipts: list[str], **options: int) -> None:
+        if receipts:
+            body = {"receipts": receipts, **options}
+            self._connection.post(b"/v1/" + how.encode(), msgspec.json.encode(body))
+
+
+def receipts_of(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["receipt"] for message in messages]
+
+
+# -- lanes ----------------------------------------------------------------------------------------------------------
+
+LANES = {0: 50, 1: 25, 2: 15, 3: 7, 4: 3}
+
+
+async def lanes_shares(run: Run) -> list[Row]:
+    """100,000 messages leased while all five lanes are full: how far their shares are from 50/25/15/7/3."""
+    name = "lanes_shares"
+    if not run.wants(WHO):
+        return []
+    count = 10_000 if run.quick else 100_000
+    async with AsyncExitStack() as stack:
+        peer = await _started(stack, run)
+        queue = await peer.client.create_queue(new_queue(), order="lanes")
+        contents = payloads(FILL_BATCH)
+        for lane, percent in LANES.items():
+            for _ in range(count * percent // 100 // FILL_BATCH + 1):
+                await queue.publish_many(contents, priorities=[lane] * FILL_BATCH)
+        seen = dict.fromkeys(LANES, 0)
+        consumer = Consumer(peer.server.url, queue.path)
+        acks: list[str] = []
+        began = time.perf_counter()
+        # Not a divisor of the round: the shares must come out whatever the batches are.
+        for _ in range(count // 64):
+            messages = consumer.lease(64, acks)
+            for message in messages:
+                seen[message["priority"]] += 1
+            acks = receipts_of(messages)
+        seconds = time.perf_counter() - began
+    given = sum(seen.values())
+    apart = max(abs(100 * seen[lane] / given - percent) for lane, percent in LANES.items())
+    shares = " / ".join(f"{100 * seen[lane] / given:.2f}" for lane in LANES)
+    return [
+        figure(name, "largest deviation", WHO, "points", apart, f"{shares} % of {given:,}"),
+        figure(name, "lease+ack", WHO, "msg/s", given / seconds, "plain JSON, batch 64, acks in the next lease"),
+    ]
+
+
+# -- heap -----------------------------------------------------------------------------------------------------------
+
+
+async def heap_2m(run: Run) -> list[Row]:
+    """A heap of 2,000,000: memory, lease latency at batch 1, speed against one of 2,000, in turns; restart times."""
+    name = "heap_2m"
+    if not run.wants(WHO):
+        return []
+    sizes = {"large": 50_000 if run.quick else 2_000_000, "small": 2_000}
+    dice = Random(1)
+    async with AsyncExitStack() as stack:
+        peers = {which: await _started(stack, run) for which in sizes}
+        for peer in peers.values():
+            await peer.client.create_queue("heap", order="heap")
+            await _heap_turn(peer, dice)
+        large = peers["large"]
+        rss = large.server.rss_bytes()
+        for which, peer in peers.items():
+            await _fill_heap(peer, sizes[which], dice)
+        growth = large.server.rss_bytes() - rss
+        leases = _lease_one_by_one(Consumer(large.server.url, "heap"), 500 if run.quick else 5_000)
+        cycles, errors = await take_turns(
+            {which: partial(_heap_turn, peer, dice) for which, peer in peers.items()}, run.pace.rounds
+        )
+        stopping, starting = await large.restart(kill=False)
+        _, after_kill = await large.restart(kill=True)
+        await _heap_turn(large, dice)
+    count = sizes["large"]
+    note = f"{count:,} in the heap"
+    # What the server keeps of payloads is bounded and does not depend on their number.
+    index_bytes = max(0, growth - HOT_BYTES_MAX - LAST_READ_BYTES_MAX)
+    rows = [
+        figure(name, "memory", WHO, "B/msg", index_bytes / count, f"{note}; rss grew by {growth / 2**20:.0f} MiB"),
+        *(
+            figure(name, f"lease {which}", WHO, "ms", percentile(leases, percent), f"batch 1, {note}")
+            for which, percent in {"p50": 50, "p99": 99, "max": 100}.items()
+        ),
+        figure(name, "restart after SIGTERM", WHO, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
+        figure(name, "restart after kill -9", WHO, "s", after_kill, note),
+    ]
+    if not errors:
+        for what, rates in {
+            "publish": {which: [cycle.publish.rate for cycle in each] for which, each in cycles.items()},
+            "lease+ack": {which: [cycle.drain.rate for cycle in each] for which, each in cycles.items()},
+        }.items():
+            rows.append(
+                figure(name, f"{what} vs 2,000", WHO, "x", ratio(rates["large"], rates["small"]), f"batch {BATCH}")
+            )
+    return [*rows, *failures(name, errors)]
+
+
+async def _fill_heap(peer: _Penstock, count: int, dice: Random) -> None:
+    queue, contents = peer.client.queue("heap"), payloads(FILL_BATCH)
+    for _ in range(count // FILL_BATCH):
+        await queue.publish_many(contents, priorities=[dice.getrandbits(62) for _ in contents])
+
+
+async def _heap_turn(peer: _Penstock, dice: Random) -> Cycle:
+    """As many in as out, so that the heap stays as large as it is."""
+    queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 10_000
+
+    async def publish() -> int:
+        for _ in range(count // BATCH):
+            await queue.publish_many(contents, priorities=[dice.getrandbits(62) for _ in contents])
+        return count
+
+    async def drain() -> int:
+        await peer.drain("heap", BATCH, count)
+        return count
+
+    return Cycle(await measured(peer, publish), await measured(peer, drain))
+
+
+def _lease_one_by_one(consumer: Consumer, count: int) -> list[float]:
+    """Milliseconds of each lease of one message; acks go separately and are not counted."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        messages = consumer.lease(1, [])
+        took.append((time.perf_counter() - began) * 1000)
+        consumer.settle("ack", receipts_of(messages))
+    return took
+
+
+# -- ordered keys ---------------------------------------------------------------------------------------------------
+
+KEYS = 10_000
+PER_KEY = 5
+FAILS_EVERY = 20
+
+
+async def ordered_keys(run: Run) -> list[Row]:
+    """10,000 keys, the first message of 5 % of them failing: throughput of the other keys against no failures."""
+    name = "ordered_keys"
+    if not run.wants(WHO):
+        return []
+    keys = 1_000 if run.quick else KEYS
+    async with AsyncExitStack() as stack:
+        peer = await _started(stack, run)
+        samples, errors = await take_turns(
+            {
+                "no failures": partial(_keys_turn, peer, keys, fails_every=0),
+                "5 % failing": partial(_keys_turn, peer, keys, fails_every=FAILS_EVERY),
+            },
+            run.pace.rounds,
+        )
+    if errors:
+        return failures(name, errors)
+    rates = {which: [sample.rate for sample in each] for which, each in samples.items()}
+    note = f"{keys:,} keys of {PER_KEY} messages, leases of {BATCH}"
+    return [
+        *(figure(name, f"lease+ack, {which}", WHO, "msg/s", max(each), note) for which, each in rates.items()),
+        figure(name, "other keys vs no failures", WHO, "x", ratio(rates["5 % failing"], rates["no failures"]), note),
+    ]
+
+
+async def _keys_turn(peer: _Penstock, keys: int, *, fails_every: int) -> Sample:
+    """Drain all keys that do not fail; the others stay blocked behind their first message."""
+    queue = await peer.client.create_queue(new_queue(), ordered_keys=True, max_retries=100)
+    failing = {f"key-{number}" for number in range(0, keys, fails_every)} if fails_every else set()
+    for _ in range(PER_KEY):
+        for first in range(0, keys, FILL_BATCH):
+            names = [f"key-{number}" for number in range(first, first + FILL_BATCH)]
+            await queue.publish_many(payloads(FILL_BATCH), keys=names)
+    consumer = Consumer(peer.server.url, queue.path)
+    wanted = (keys - len(failing)) * PER_KEY
+
+    async def work() -> int:
+        handled, acks = 0, list[str]()
+        while handled < wanted:
+            messages = consumer.lease(BATCH, acks)
+            assert messages or acks, "keys that do not fail are stuck"
+            fine = [message for message in messages if message["key"] not in failing]
+            failed = [message for message in messages if message["key"] in failing]
+            consumer.settle("nack", receipts_of(failed), delay_ms=3_600_000)
+            acks = receipts_of(fine)
+            handled += len(fine)
+        consumer.settle("ack", acks)
+        return handled
+
+    sample = await measured(peer, work)
+    await peer.drop(queue.path)
+    return sample
+
+
+# -- fair share -----------------------------------------------------------------------------------------------------
+
+TENANTS = 9
+EVERY_S = 0.025
+"""Between two messages of a normal tenant."""
+HANDLING_S = 0.001
+"""What a consumer does with a message; they are handled one after the other."""
+CONSUMER_BATCH = 10
+FLOOD = 20_000
+
+
+async def fair_share(run: Run) -> list[Row]:
+    """9 tenants with a steady trickle, and one that floods: what the others wait, with the flood and without."""
+    name = "fair_share"
+    if not run.wants(WHO):
+        return []
+    waits: dict[str, list[list[float]]] = {"alone": [], "flooded": []}
+    async with AsyncExitStack() as stack:
+        peer = await _started(stack, run)
+        for _ in range(run.pace.rounds):
+            for which, each in waits.items():
+                each.append(await _fair_turn(peer, flood=FLOOD if which == "flooded" else 0, quick=run.quick))
+    p99 = {which: [percentile(wait, 99) for wait in each] for which, each in waits.items()}
+    note = f"{TENANTS} tenants, {1 / EVERY_S:.0f} msg/s each; flood of {FLOOD:,}; handling {1000 * HANDLING_S:g} ms"
+    return [
+        *(
+            figure(name, f"p99 wait, {which}", WHO, "ms", sorted(each)[len(each) // 2], note)
+            for which, each in p99.items()
+        ),
+        figure(name, "p99 wait vs alone", WHO, "x", ratio(p99["flooded"], p99["alone"]), note),
+    ]
+
+
+async def _fair_turn(peer: _Penstock, *, flood: int, quick: bool) -> list[float]:
+    """Milliseconds from before a publish until a consumer has the message, of the normal tenants."""
+    queue = await peer.client.create_queue(new_queue(), fair_share={"enabled": True})
+    for first in range(0, flood, FILL_BATCH):
+        await queue.publish_many([0] * min(FILL_BATCH, flood - first), tenant="flood")
+    until = time.perf_counter() + (2.0 if quick else 6.0)
+    waits: list[float] = []
+
+    async def trickle(number: int) -> None:
+        due = time.perf_counter() + EVERY_S * number / TENANTS
+        while due < until:
+            await asyncio.sleep(due - time.perf_counter())
+            await queue.publish(time.perf_counter(), tenant=f"tenant-{number}")
+            due += EVERY_S
+
+    async def consume() -> None:
+        async with queue.consume_batches(max=CONSUMER_BATCH, wait=0.5) as batches:
+            async for batch in batches:
+                now = time.perf_counter()
+                sent = [value for value in batch.values() if value]
+                waits.extend((now - value) * 1000 for value in sent)
+                await asyncio.sleep(HANDLING_S * len(batch))
+                await batch.ack()
+                if now > until + 1:
+                    return
+
+    await asyncio.gather(consume(), *(trickle(number) for number in range(TENANTS)))
+    await peer.drop(queue.path)
+    return waits
+
+
+# -- the server -----------------------------------------------------------------------------------------------------
+
+
+class _Penstock(PenstockSdk):
+    """The SDK's way, with its client at hand: these workloads speak to nobody else."""
+
+    @property
+    def client(self) -> penstock.Client:
+        return self._client
+
+
+async def _started(stack: AsyncExitStack, run: Run) -> _Penstock:
+    peer = _Penstock(batches=True)
+    stack.push_async_callback(peer.stop)
+    await peer.start(stack.enter_context(data_directory()))
+    run.versions |= peer.versions()
+    return peer
