@@ -273,10 +273,10 @@ class Checkers:
 
     # -- settle -------------------------------------------------------------------------------------------------------
 
-    def _settle(self, call: Call, results: list[Settled]) -> None:
+    def _settle(self, call: Call, results: Sequence[Settled]) -> None:
         self._check_settled(call.arguments[0], results, call.method)
 
-    def _check_settled(self, receipts: Sequence[str], results: list[Settled], method: str) -> None:
+    def _check_settled(self, receipts: Sequence[str], results: Sequence[Settled], method: str) -> None:
         answered = 0
         for result in results:
             prefix, _, tail = result.receipt.rpartition(".")

@@ -12,13 +12,13 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 from naive import Life, Message
 from test_machine import MachineAgainstModel, expanded, sometimes
 from turns import Ranks, Rounds, Row, by_tenant, check_rules, in_flight, seniority
 
 from penstock.batch import Batch, build, layout
-from penstock.core import commands, records
+from penstock.core import commands, invariants, records
 from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import Lanes
 from penstock.core.lifecycle import State
@@ -81,7 +81,7 @@ class OrderMachine(MachineAgainstModel):
         self.ranks = Ranks()
         self.rounds: dict[tuple[int, int, bytes | None], Rounds] = {}
         self.parked: dict[tuple[int, int], dict[tuple[int, int], bytes]] = {}
-        """(queue, group) -> (partition, offset) -> key of the dead letters that were given up while keys were parked."""
+        """(queue, group) -> (partition, offset) -> key, of what was given up while keys were parked."""
         self.unsure: set[int] = set()
         """Queues where a message left the row for another time: if it is back soon enough, its place is still there."""
 
@@ -207,6 +207,12 @@ class OrderMachine(MachineAgainstModel):
                 return how == "journal" and message.due > 0
 
             self.index_begins(number, list(queue.groups.values()), comes_back)
+
+    @invariant()
+    def the_indexes_know_who_is_ready(self) -> None:
+        if len(self.records) % 3 == 0:
+            self.let_time_work()
+            invariants.check_dispatch(self.shard)
 
     # -- what a lease must give ----------------------------------------------------------------------------------------
 

@@ -33,12 +33,16 @@ class FakeBroker:
         self.arrived = asyncio.Event()
         self.parked = asyncio.Event()
         self.cancelled = False
+        self.hurried = 0
 
     def _note(self, name: str, *what: Any) -> None:
         self.calls.append((name, what))
         if self.fails is not None:
             failure, self.fails = self.fails, None
             raise failure
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
     def _known(self, queue: str) -> list[Batch]:
         if queue not in self.queues:

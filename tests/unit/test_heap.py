@@ -56,7 +56,8 @@ def test_pops_have_rank_one_and_the_spine_is_the_true_top_of_every_partition(mod
         model.sort()
         assert len(heap) == len(model)
         tops = [[entry for entry in model if entry[1] & 255 == number][:fan_out] for number in range(4)]
-        assert heap._spine == sorted(sum(tops, [])), "the spine holds the F best of each partition, no others"
+        expected = sorted(entry for top in tops for entry in top)
+        assert heap._spine == expected, "the spine holds the F best of each partition, no others"
     assert list(heap) == [place for _, place in model]
 
 

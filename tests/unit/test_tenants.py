@@ -55,7 +55,7 @@ def test_a_tenant_at_its_cap_rests_until_something_of_it_is_let_go():
     st.integers(0, 2**32), st.dictionaries(st.integers(0, 4), st.integers(1, 4)), st.sampled_from([None, 1, 2, 5])
 )  # fmt: skip
 def test_turns_are_those_of_a_row_of_lists(seed, weights, cap):
-    """Against lists: the row of tenants, what each has waiting, what each has in flight. No entry is ever stale here."""
+    """Against lists: the row of tenants, what each has waiting, what each has in flight. No entry is stale here."""
     dice, shares = Random(seed), FairShare(Line, weights, cap)
     row: deque[int] = deque()
     resting, queues, flying, left, number = set(), {tenant: [] for tenant in range(5)}, Counter(), 0, 0

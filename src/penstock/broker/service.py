@@ -83,6 +83,13 @@ class Broker:
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
 
+    def hurry(self) -> None:
+        """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
+
+        Without it the same happens a few turns of the event loop later.
+        """
+        self._loop.hurry()
+
     # -- publish ------------------------------------------------------------------------------------------------------
 
     async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
@@ -184,7 +191,7 @@ class Broker:
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
         leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
-        results = claims.results(await acked) if acked is not None else []
+        results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
     def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
@@ -206,25 +213,25 @@ class Broker:
         assert found == lease.count, f"{path}: {lease.count - found} leased messages are not in the log"
         return runs
 
-    async def ack(self, receipts: Sequence[str]) -> list[Settled]:
+    async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
 
-    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> list[Settled]:
+    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> Sequence[Settled]:
         claims = Claims(receipts)
         text = error[: limits.ERROR_CHARS_MAX]
         return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
 
-    async def reject(self, receipts: Sequence[str], *, error: str = "") -> list[Settled]:
+    async def reject(self, receipts: Sequence[str], *, error: str = "") -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
 
-    async def release(self, receipts: Sequence[str]) -> list[Settled]:
+    async def release(self, receipts: Sequence[str]) -> Sequence[Settled]:
         """Give back what was not handled: ready again at once, as if it had not been delivered."""
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Release(claims.claims)))
 
-    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
+    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
 
@@ -638,7 +645,7 @@ class Broker:
         return self._loop.shard.queues[number]
 
 
-def _stale(results: list[Settled]) -> StaleReceipt:
+def _stale(results: Sequence[Settled]) -> StaleReceipt:
     stale = [result.receipt for result in results if result.status != "acked"]
     return StaleReceipt(
         f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",

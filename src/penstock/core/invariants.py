@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from penstock.core.dispatch import Dispatcher, open_desks
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
-from penstock.core.state import Partition, Progress, Shard
+from penstock.core.state import Partition, Progress, Queue, Shard
 
 
 def check(shard: Shard) -> None:
@@ -29,8 +32,62 @@ def check(shard: Shard) -> None:
                 leased = held.pop((queue.number, number, group), RangeSet())
                 assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
                 _check_progress(partition, progress, f"{where}, group {group}")
+        for group, dispatcher in queue.dispatchers.items():
+            _check_dispatcher(queue, group, dispatcher, f"{queue.path}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
     _check_schedules(shard)
+
+
+def check_dispatch(shard: Shard) -> None:
+    """That every index knows what one that is built now would know. Costs as much as building them all."""
+    now_ms = max(shard.now_ms, shard.advanced_ms)
+    for queue in shard.queues.values():
+        known = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
+        desks = [progress.desk for partition in queue.partitions for progress in partition.progress.values()]
+        before = queue.dispatchers
+        open_desks(queue)
+        fresh = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
+        queue.dispatchers = before
+        for progress, desk in zip(_all_progress(queue), desks, strict=True):
+            progress.desk = desk
+        assert known == fresh, f"{queue.path}: the index and the state disagree on who is ready"
+
+
+def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Messages that may be taken now, and keys that have one. Of a key whose messages came due, which one may differ;
+    what was tried before is told to an index when that is due, and left out here."""
+    messages, keys = set(), set()
+    for number, offset in queue.dispatchers[group].upcoming(now_ms):
+        partition = queue.partitions[number]
+        if offset not in partition.progress[group].retries:
+            key = partition.traits.key[offset] if partition.traits.key is not None else 0
+            if key:
+                keys.add(key)
+            else:
+                messages.add((number, offset))
+    return sorted(messages), sorted(keys)
+
+
+def _all_progress(queue: Queue) -> list[Progress]:
+    return [progress for partition in queue.partitions for progress in partition.progress.values()]
+
+
+def _check_dispatcher(queue: Queue, group: int, dispatcher: Dispatcher, where: str) -> None:
+    keys: set[int] = set()
+    tenants: Counter[int] = Counter()
+    for partition in queue.partitions:
+        progress = partition.progress[group]
+        leased = [offset for first, stop in progress.leased for offset in range(first, stop)]
+        if partition.traits.tenant is not None:
+            tenants.update(partition.traits.tenant[offset] for offset in leased)
+        if partition.traits.key is not None:
+            tried = [offset for offset, retry in progress.retries.items() if retry.attempt]
+            for offset in {*leased, *tried}:
+                key = partition.traits.key[offset]
+                assert not key or key not in keys, f"{where}: two messages of one key are leased or to be tried again"
+                keys.add(key)
+    if dispatcher.shares is not None:
+        assert dispatcher.shares.in_flight == dict(tenants), f"{where}: tenants have other messages in flight"
 
 
 def _check_schedules(shard: Shard) -> None:

@@ -117,7 +117,7 @@ def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
             return (
                 records.Published(
                     meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
-                    Batch.open(body[middle:after]), meta.producer, meta.epoch, meta.seqs,
+                    Batch.open(body[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
                 ),
                 after,
             )  # fmt: skip

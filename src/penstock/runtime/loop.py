@@ -7,6 +7,8 @@ a read, and leaves behind the facts that it has seen.
 
 The only rollback is a reload. If a commit surely was not written (no space), everything parked fails and the shard is
 read again from its journal. If nobody knows (the disk failed, another owner fenced us), the shard stops for good.
+
+Where one caller at a time is being served there is no group to wait for, and `hurry` writes the commit at once.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from penstock.core.records import (
 )
 from penstock.core.scopes import Scopes, scopes_over
 from penstock.core.state import NEVER_MS, Queue, Shard
+from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
 from penstock.journal.frame import HEADER, FrameWriter
@@ -122,7 +125,11 @@ class ShardLoop:
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
-        self._in_flight = False
+        self._committing = False
+        self._awake = False
+        """True if somebody will look at the pile in the next turn of the event loop."""
+        self._finishing: asyncio.Future[None] | None = None
+        self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -148,7 +155,7 @@ class ShardLoop:
             # Leases whose time ran out while nobody was here start over with the opening; time does its work after it.
             self._advance(now_ms)
         decision = decide(self.shard, command, now_ms, self.log.fit)
-        future = asyncio.get_running_loop().create_future()
+        future = self._events.create_future()
         self._park(decision.records, decision.reply, future)
         if decision.records:
             if self.shard.needs_tick():
@@ -166,7 +173,7 @@ class ShardLoop:
         else:
             self.counters.asked_scope(command.scope, command.group, now_ms)
         self._advance(now_ms)
-        future = asyncio.get_running_loop().create_future()
+        future = self._events.create_future()
         if self._grant(command, future):
             return future
         recalled = isinstance(command, commands.Lease) and command.member and has_changed(self.shard, command)
@@ -179,7 +186,7 @@ class ShardLoop:
         """Wait until something is stored in this partition, or the time is over. Readers share: all are woken."""
         if self.closing or self.failed is not None:
             return
-        reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reader: asyncio.Future[None] = self._events.create_future()
         self._readers.setdefault((queue, partition), []).append(reader)
         await asyncio.wait([reader], timeout=wait_ms / 1000)
         if not reader.done():
@@ -199,13 +206,23 @@ class ShardLoop:
             raise Failed(self.failed)
         if self._without_room:
             raise OutOfSpace("the disk is full")
-        future = asyncio.get_running_loop().create_future()
+        future = self._events.create_future()
         parked = Parked(None, future)
         parked.cut = cut
         self._pile.append(parked)
-        self._idle.clear()
-        self._work.set()
+        self._wake()
         return future
+
+    def hurry(self) -> None:
+        """Whoever waits for what was decided just now is the only one here: make it durable before returning.
+
+        Does nothing where others may come, who would share the commit, and where it would have to wait.
+        """
+        if self._pile and not self._committing and self._solitude.expected():
+            begun = begin(self._commit(may_block=True))
+            if isinstance(begun, Rest):
+                # The engine had other work to finish first, or there is no room: then it takes as long as it takes.
+                self._finishing = asyncio.ensure_future(_wait_for(begun))
 
     @property
     def waiting(self) -> int:
@@ -228,7 +245,7 @@ class ShardLoop:
     @property
     def durable_index(self) -> int:
         """Of the last frame whose replies have left, or are about to."""
-        return self._writer.next_index - (2 if self._in_flight else 1)
+        return self._writer.next_index - (2 if self._committing else 1)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -321,7 +338,7 @@ class ShardLoop:
             if wait_s > HOP_S:
                 # Journal time may run a tenth faster than timers do: what is far is approached in a few hops.
                 wait_s = min(wait_s / 1.1, 3600)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+            self._timer = self._events.call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -456,14 +473,25 @@ class ShardLoop:
                 elif isinstance(record, Leased):
                     parked.leaving = reply
                     self._leaving[parked] = None
-        if not made and not self._pile and not self._in_flight:
+        if not made and not self._pile and not self._committing:
             if future is not None:
                 future.set_result(reply)
             return
         self._pile.append(parked)
         self._pile_bytes += parked.size
+        self._wake()
+
+    def _wake(self) -> None:
+        """There is something to commit. The turn of the loop may still bring more, or somebody who is in a hurry."""
         self._idle.clear()
-        self._work.set()
+        if not self._awake:
+            self._awake = True
+            self._events.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._awake = False
+        if self._pile and not self._committing:
+            self._work.set()
 
     def _park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
         """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
@@ -475,34 +503,42 @@ class ShardLoop:
         self._work.set()
 
     async def _commit_forever(self) -> None:
-        while True:
-            if not self._pile:
-                self._idle.set()
+        while self.failed is None:
+            if self._pile and not self._committing:
+                await self._commit(may_block=self._solitude.expected())
+            else:
                 self._work.clear()
                 await self._work.wait()
+
+    async def _commit(self, *, may_block: bool) -> None:
+        """One frame. Only one at a time is on its way."""
+        self._committing = True
+        try:
             share = self._take_share()
             parts = [part for parked in share for part in parked.parts]
             locator = 0
             if parts:
-                self._in_flight = True
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
-                may_block = self._solitude.expected()
                 begun = self._clock.monotonic()
                 try:
                     locator = await self.journal.append(index, [header, *parts], may_block=may_block)
                 except OutOfSpace:
                     await self._start_over(share)
-                    continue
+                    return
                 except Exception as error:  # whatever it was, nobody knows what is on the disk now
                     self._fail(str(error) or repr(error), share)
                     return
-                finally:
-                    self._in_flight = False
                 took_s = self._clock.monotonic() - begun
                 self._solitude.observe(may_block, len(self._pile), took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)
+        finally:
+            self._committing = False
+            if self._pile:
+                self._wake()
+            else:
+                self._idle.set()
 
     def _take_share(self) -> list[Parked]:
         """The commands of the next frame: whole commands, up to the size of a commit."""
@@ -537,7 +573,7 @@ class ShardLoop:
                 elif parked.future.cancelled():
                     self._give_back(parked.reply)
             if parked.leaving or parked.emptied:
-                asyncio.get_running_loop().call_soon(self._left, parked)
+                self._events.call_soon(self._left, parked)
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
@@ -628,6 +664,10 @@ class ShardLoop:
         await asyncio.sleep(0)  # whoever was answered just now reads what they were given, while there is a journal
         self._committer.cancel()
         self.failed = self.failed or "the broker is shut down"
+
+
+async def _wait_for(rest: Rest[None]) -> None:
+    await rest
 
 
 def _no_room() -> DiskFull:

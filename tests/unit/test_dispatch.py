@@ -1,0 +1,225 @@
+"""Dispatchers inside the machine: what the parts promise must survive replies that are full, restarts and moves."""
+
+from __future__ import annotations
+
+from random import Random
+
+from penstock import limits
+from penstock.batch import Batch, build, layout
+from penstock.core import commands, invariants
+from penstock.core.advance import advance
+from penstock.core.apply import apply
+from penstock.core.config import parse_config
+from penstock.core.decide import decide
+from penstock.core.rebuild import end_replay
+from penstock.core.state import Shard
+
+COLUMNS = {"priority": layout.PRIORITY, "key": layout.KEY, "tenant": layout.TENANT, "delay_ms": layout.DELAY_MS,
+           "ttl_ms": layout.TTL_MS}  # fmt: skip
+
+
+class Machine:
+    """One queue and its group `g`, without a journal or a clock."""
+
+    def __init__(self, **config: object):
+        self.shard = Shard()
+        self.now = 1_760_000_000_000
+        self.records: list = []
+        self.entropy = 0
+        self.submit(commands.ConfigureQueue("a/b/c", parse_config(config)))
+        self.lease()
+
+    @property
+    def queue(self):
+        return self.shard.queues[1]
+
+    @property
+    def dispatcher(self):
+        return self.queue.dispatchers[0]
+
+    def submit(self, command, fit=None):
+        while self.shard.next_deadline_ms() <= self.now:
+            advance(self.shard, self.now)
+            if self.shard.needs_tick():
+                self._apply(decide(self.shard, commands.Tick(), self.now))
+        decision = decide(self.shard, command, self.now, fit)
+        self._apply(decision)
+        invariants.check(self.shard)
+        return decision.reply
+
+    def _apply(self, decision) -> None:
+        for record in decision.records:
+            self.records.append(record)
+            apply(self.shard, record)
+
+    def publish(self, count: int, **columns) -> None:
+        self.entropy += 1
+        values = {COLUMNS[name]: list(each) for name, each in columns.items()}
+        batch = Batch.open(build([b"%d" % row for row in range(count)], columns=values))
+        self.submit(commands.Publish([commands.Part(1, batch)], self.entropy << 40))
+
+    def lease(self, count: int = 1, fit=None) -> list[commands.LeasedRun]:
+        return self.submit(commands.Lease(1, "g", count, 7), fit) or []
+
+    def offsets(self, runs: list[commands.LeasedRun]) -> list[int]:
+        return [offset for run in runs for offset in range(run.first, run.first + run.count)]
+
+    def settle(self, runs: list[commands.LeasedRun], kind=commands.Ack, **options) -> None:
+        self.submit(kind([commands.Claim(r.lease, r.nonce, r.first, r.first + r.count) for r in runs], **options))
+
+    def change(self, **changes) -> None:
+        self.submit(commands.ConfigureQueue("a/b/c", parse_config(changes, self.queue.config)))
+
+    def replayed(self) -> Shard:
+        shard = Shard()
+        shard.replaying = True
+        for record in self.records:
+            apply(shard, record)
+        return shard
+
+
+def four_fit(_queue: int, _partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
+    each = limits.LEASE_REPLY_BYTES_MAX // 4
+    fitting = min(stop, first + room // each)
+    return fitting, (fitting - first) * each
+
+
+def test_lanes_share_by_weight_also_when_replies_are_full_before_they_have_all_that_was_asked_for():
+    machine = Machine(order="lanes", lane_weights=[4, 3, 2, 2, 1])
+    machine.publish(500, priority=[row % 5 for row in range(500)])
+    lanes = []
+    for _ in range(12):
+        runs = machine.lease(100, four_fit)
+        assert sum(run.count for run in runs) == 4
+        lanes += [offset % 5 for offset in machine.offsets(runs)]
+        machine.settle(runs)
+    assert [lanes.count(lane) for lane in range(5)] == [16, 12, 8, 8, 4]
+
+
+def test_a_message_that_was_moved_does_not_count_twice_for_its_tenant():
+    machine = Machine(fair_share={"enabled": True, "max_in_flight": 2})
+    machine.publish(2, tenant=[b"t", b"t"])
+    machine.submit(commands.Reschedule(1, [(0, 0)], machine.now))
+    assert machine.offsets(machine.lease(10)) == [0, 1]
+
+
+def test_what_is_delivered_at_most_once_is_never_in_flight():
+    machine = Machine(fair_share={"enabled": True, "max_in_flight": 2}, delivery="at_most_once")
+    machine.publish(5, tenant=[b"t"] * 5)
+    assert machine.offsets(machine.lease(3) + machine.lease(3)) == [0, 1, 2, 3, 4]
+
+
+def test_a_delay_does_not_jump_the_line():
+    """Of its key, its lane or its tenant: when its time has come, a message takes the place of its offset."""
+    for config in ({"ordered_keys": True}, {"order": "lanes"}, {"fair_share": {"enabled": True}}):
+        machine = Machine(**config)
+        machine.publish(3, key=[b"k"] * 3)
+        machine.publish(2, key=[b"k"] * 2, delay_ms=[5, 0])
+        machine.publish(1, key=[b"k"])
+        machine.now += 5
+        order = []
+        while runs := machine.lease(1):
+            order += machine.offsets(runs)
+            machine.settle(runs)
+        assert order == [0, 1, 2, 3, 4, 5], config
+
+
+def test_a_retry_without_a_wait_is_ready_at_once_in_every_order():
+    for config in ({"order": "heap"}, {"order": "lanes"}, {"ordered_keys": True}, {"fair_share": {"enabled": True}}):
+        machine = Machine(backoff={"kind": "none"}, **config)
+        machine.publish(1, key=[b"k"])
+        machine.settle(machine.lease(), commands.Nack)
+        assert [(run.first, run.attempt) for run in machine.lease()] == [(0, 2)], config
+
+
+def test_a_key_keeps_its_order_when_it_moves_to_a_new_partition_in_every_order():
+    keys = [b"key-%d" % number for number in range(40)]
+    for config in ({"order": "heap"}, {"order": "lanes"}, {"ordered_keys": True}, {"fair_share": {"enabled": True}}):
+        for restart in (False, True):
+            machine = Machine(**config)
+            machine.publish(80, key=keys * 2)
+            machine.change(partitions=4)
+            machine.publish(80, key=keys * 2)
+            if restart:
+                machine.shard = machine.replayed()
+                end_replay(machine.shard)
+            seen: dict[bytes, list[tuple[int, int]]] = {}
+            while runs := machine.lease(10):
+                for run in runs:
+                    for offset in range(run.first, run.first + run.count):
+                        key = machine.queue.partitions[run.partition].traits.key
+                        name = key[offset] if key is not None else (run.partition, offset)
+                        seen.setdefault(name, []).append((machine.queue.age_of(run.partition, offset), offset))
+                machine.settle(runs)
+            assert all(order == sorted(order) for order in seen.values()), config
+            assert sum(map(len, seen.values())) == 160
+
+
+def test_switching_parking_off_lets_the_keys_go_on():
+    machine = Machine(ordered_keys=True, park_dead_keys=True)
+    machine.publish(3, key=[b"k"] * 3)
+    machine.settle(machine.lease(), commands.Reject)
+    assert machine.lease() == []
+    machine.change(park_dead_keys=False)
+    assert machine.offsets(machine.lease()) == [1]
+
+
+def test_a_parked_key_goes_on_when_its_dead_letter_is_deleted_or_comes_back_first():
+    for comes_back in (False, True):
+        machine = Machine(ordered_keys=True, park_dead_keys=True)
+        machine.publish(3, key=[b"k"] * 3)
+        machine.settle(machine.lease(), commands.Reject)
+        assert machine.lease() == []
+        letter = next(iter(machine.queue.partitions[0].dead.items()))
+        letters = [commands.Letter(0, 0, 0, letter[1].dead_at)]
+        if comes_back:
+            machine.submit(commands.StartRedrive(1, "r", filter="", target="", delay_ms=0, rate_per_s=1))
+            assert machine.submit(commands.RedriveLetters(1, "r", letters, None, 1)) == 1
+        else:
+            assert machine.submit(commands.DeleteLetters(1, letters)) == 1
+        order = []
+        while runs := machine.lease(5):
+            order += machine.offsets(runs)
+            machine.settle(runs)
+        assert order == ([0, 1, 2] if comes_back else [1, 2])
+
+
+def test_reading_records_again_builds_no_index_until_the_end():
+    """What a journal tells of messages that are long gone must not be held in memory first."""
+    machine = Machine(order="heap", ordered_keys=True)
+    for _ in range(10):
+        machine.publish(100, priority=range(100), key=[b"%d" % row for row in range(100)])
+        while runs := machine.lease(100):
+            machine.settle(runs)
+    machine.publish(3, priority=[3, 1, 2])
+    shard = machine.replayed()
+    assert shard.queues[1].dispatchers == {}
+    assert not shard.queues[1].partitions[0].progress[0].ready
+    end_replay(shard)
+    assert len(shard.queues[1].dispatchers[0]._source) == 3
+    reply = decide(shard, commands.Lease(1, "g", 3, 7), machine.now).reply
+    assert machine.offsets(reply) == [1001, 1002, 1000]
+
+
+def test_what_expires_below_the_top_of_a_heap_leaves_it():
+    """The best are always taken, the others always expire: without sweeping the index would grow for ever."""
+    machine = Machine(order="heap", ttl_ms=1000)
+    dice = Random(1)
+    for _ in range(120):
+        machine.publish(200, priority=[dice.randrange(10**6) for _ in range(200)])
+        machine.settle(machine.lease(5))
+        machine.now += 500
+    alive = machine.queue.partitions[0].progress[0].undone(machine.queue.partitions[0].end)
+    assert alive < 1000
+    assert len(machine.dispatcher._source) < 4 * 1000
+
+
+def test_the_column_of_a_message_in_somebody_s_hands_outlives_retention():
+    machine = Machine(order="heap", fair_share={"enabled": True}, retention={"mode": "keep"})
+    machine.publish(600, priority=range(600), tenant=[b"t"] * 600)
+    runs = machine.lease(1)
+    machine.submit(commands.TrimPartition(1, 0, 600))
+    assert machine.dispatcher.shares.in_flight.values()
+    machine.settle(runs, commands.Release)
+    assert machine.dispatcher.shares.in_flight == {}
+    assert machine.offsets(machine.lease(1)) == [0]
