@@ -6,21 +6,19 @@ changed nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from penstock import limits
-from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.alarms import Alarms
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
+from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
@@ -39,11 +37,10 @@ from penstock.broker.types import (
     Touched,
     TransactReply,
 )
+from penstock.broker.waiting import WaitingMessages
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
-from penstock.core.publishing import partition_of
-from penstock.core.ranges import RangeSet
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
@@ -57,8 +54,6 @@ STALE_SHOWN = 100
 """Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
-FIND_STEP = 50
-"""Messages looked up by id between two turns of the event loop."""
 
 
 class Broker:
@@ -78,6 +73,8 @@ class Broker:
         self._redrives.resume()
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
+        self._looking = Looking(host.loop, self._readers)
+        self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
         self._explanations = Explanations(host.loop)
         self._history = History(host.loop)
@@ -287,7 +284,7 @@ class Broker:
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
         """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._touch(queue, ids, key, "cancelled", commands.Cancel)
+        return await self._waiting.touch(self._queue(queue), ids, key, "cancelled", commands.Cancel)
 
     async def reschedule(
         self,
@@ -301,63 +298,9 @@ class Broker:
         if (deliver_at_ms is None) == (delay_ms is None):
             raise InvalidRequest("give either deliver_at_ms or delay_ms", details={"field": "deliver_at_ms"})
         due = deliver_at_ms if deliver_at_ms is not None else self._loop.now_ms() + (delay_ms or 0)
-        return await self._touch(
-            queue, ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
+        return await self._waiting.touch(
+            self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
         )
-
-    async def _touch(
-        self,
-        path: QueuePath,
-        ids: Sequence[str] | None,
-        key: str | None,
-        status: str,
-        make: Callable[[int, list[tuple[int, int]]], commands.Command],
-    ) -> tuple[int, list[Touched]]:
-        if (ids is None) == (key is None):
-            raise InvalidRequest("give either ids or key", details={"field": "ids"})
-        queue = self._queue(path)
-        named: Sequence[tuple[str, tuple[int, int] | None]]
-        named = await self._with_ids(queue, ids) if ids is not None else await self._with_key(queue, key or "")
-        found = [place for _, place in named if place is not None]
-        statuses = iter(await self._loop.submit(make(queue.number, found)))
-        results = [Touched(text, next(statuses) if place is not None else "not_found") for text, place in named]
-        return sum(result.status == status for result in results), results
-
-    async def _with_ids(self, queue: Queue, ids: Sequence[str]) -> list[tuple[str, tuple[int, int] | None]]:
-        named: list[tuple[str, tuple[int, int] | None]] = []
-        for step, text in enumerate(ids, 1):
-            named.append((text, self._place_of(queue, ulid_value(text))))
-            if step % FIND_STEP == 0:
-                await asyncio.sleep(0)
-        return named
-
-    def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
-        for number in range(len(queue.partitions)):
-            offset = self._loop.log.find(queue.number, number, message_id)
-            if offset is not None:
-                return number, offset
-        return None
-
-    async def _with_key(self, queue: Queue, key: str) -> list[tuple[str, tuple[int, int]]]:
-        """Unfinished messages with this key, delayed or not."""
-        wanted = key.encode()
-        number = partition_of(wanted, len(queue.partitions))
-        partition = queue.partitions[number]
-        first = min([progress.floor for progress in partition.progress.values()], default=partition.start)
-        found = []
-        for record in self._loop.log.with_key(queue.number, number, wanted, first):
-            if record is None:
-                await asyncio.sleep(0)
-            elif record.batch.has(layout.KEY):
-                unfinished = partition.live_in(record.offset, record.offset + record.batch.count, keeps=False)
-                keys = record.batch.strings(layout.KEY)
-                found += [
-                    (ulid_text(record.id + offset - record.offset), (number, offset))
-                    for inside, after in unfinished
-                    for offset in range(inside, after)
-                    if keys[offset - record.offset] == wanted
-                ]
-        return found
 
     # -- looking without leasing --------------------------------------------------------------------------------------
 
@@ -375,26 +318,7 @@ class Broker:
 
         Reading under a `client_id` counts as a use of what is kept under it.
         """
-        found = self._queue(queue)
-        if not 0 <= partition < len(found.partitions):
-            raise InvalidRequest(
-                f"queue {queue} has partitions 0 to {len(found.partitions) - 1}, not {partition}",
-                details={"field": "partition"},
-            )
-        if client_id is not None:
-            await self._readers.get(found, client_id)
-        first = self._readers.position(found, partition, offset, client_id)
-        if wait_ms and first >= self._readers.stored_end(found, partition):
-            await self._loop.grown(found.number, partition, wait_ms)
-        part = found.partitions[partition]
-        skipped = part.start - first if first < part.start else 0
-        first += skipped
-        end = self._readers.stored_end(found, partition)
-        stop, _ = self._loop.log.fit(
-            found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
-        )
-        runs = self._runs(found, partition, first, stop, part.gone)
-        return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
+        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""
@@ -408,43 +332,7 @@ class Broker:
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
         """What the group would be given next, without giving it."""
-        found = self._queue(queue)
-        group_number = found.groups.get(group)
-        runs: list[DeliveredRun] = []
-        if group_number in found.dispatchers:
-            for number, offset in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
-                runs += self._runs(found, number, offset, offset + 1, RangeSet())
-            return runs
-        for number, partition in enumerate(found.partitions):
-            progress = partition.progress.get(group_number) if group_number is not None else None
-            first, taken = partition.start, list(partition.gone)
-            if progress is not None:
-                first = progress.floor
-                taken += [*progress.done, *progress.leased]
-                taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
-            elif found.config.retention.mode == "until_acked":
-                taken += partition.finished(first, partition.end)
-            for free, busy in RangeSet(taken).gaps(first, self._readers.stored_end(found, number)):
-                for start, stop in partition.scheduled.gaps(free, busy):
-                    if max <= 0:
-                        return runs
-                    ready = self._runs(found, number, start, min(stop, start + max), RangeSet())
-                    runs += ready
-                    max -= sum(run.count for run in ready)
-        return runs
-
-    def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
-        runs = []
-        for record, start, end in self._loop.log.runs(queue.number, partition, first, stop):
-            for inside, after in hidden.gaps(start, end):
-                row = inside - record.offset
-                runs.append(
-                    DeliveredRun(
-                        queue.path, partition, inside, after - inside, record.id + row, record.at,
-                        record.batch.run(row, row + after - inside),
-                    )
-                )  # fmt: skip
-        return runs
+        return self._looking.peek(self._queue(queue), max, group)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
