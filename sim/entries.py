@@ -100,7 +100,21 @@ class LedgerQueue:
         self.redrives: dict[str, LedgerRedrive] = {}
         self.tokens: dict[int, Message] = {}
         self.keys: dict[bytes, int] = {}
-        """Key -> the partition of all its messages."""
+        """Key -> the partition of all its messages since the queue last grew."""
+        self.growths: list[list[int]] = []
+        """Where the partitions ended each time that more were added."""
+
+    def grow(self, partitions: int) -> None:
+        self.growths.append([len(partition.messages) for partition in self.partitions])
+        self.keys.clear()
+        while len(self.partitions) < partitions:
+            partition = LedgerPartition()
+            partition.open = {group: {} for group in self.groups}
+            self.partitions.append(partition)
+
+    def age_of(self, message: Message) -> int:
+        """How often the queue had grown when the message came."""
+        return sum(message.partition >= len(ends) or message.offset >= ends[message.partition] for ends in self.growths)
 
 
 class LedgerRedrive:
