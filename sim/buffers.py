@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from penstock.core import records
 from sim.entries import LedgerQueue, Message
+from sim.seats import Seats
 from sim.violation import Violation
 
 
@@ -59,7 +60,7 @@ class Buffers:
             return  # something is left of what may go, and while it is, the window is open
         if not self._has_waited(queue, buffer, record.group, record.at):
             age = record.at - buffer.newest_at
-            raise Violation("I14", f"{queue.path} delivered {age} ms after its newest message, its window was closed")
+            raise Violation("I15", f"{queue.path} delivered {age} ms after its newest message, its window was closed")
         for number, partition in enumerate(queue.partitions):
             buffer.flushed[record.group, number] = len(partition.messages)
 
@@ -90,8 +91,13 @@ def ready(queue: LedgerQueue, group: int, at: int) -> Iterable[Message]:
     return (message for message in waiting(queue, group, at) if not 0 < message.expires <= at)
 
 
-def check_scope(queues: Iterable[LedgerQueue], buffers: Buffers, record: records.Leased, chosen: LedgerQueue) -> None:
-    """A lease from a scope must not pass over a queue that is more important and has something (I15)."""
+def check_scope(
+    queues: Iterable[LedgerQueue], buffers: Buffers, seats: Seats, record: records.Leased, chosen: LedgerQueue
+) -> None:
+    """A lease from a scope must not pass over a queue that is more important and has something (I16).
+
+    What is there for a group with members is for them alone.
+    """
     group = chosen.groups[record.group]
     for queue in queues:
         if queue.config.queue_priority <= chosen.config.queue_priority:
@@ -99,6 +105,6 @@ def check_scope(queues: Iterable[LedgerQueue], buffers: Buffers, record: records
         if queue.config.ordered_keys or queue.config.fair_share.max_in_flight is not None:
             continue  # what is ready by itself may still have to wait, for its key or for its tenant
         for number, name in queue.groups.items():
-            if name == group and buffers.is_quiet(queue, record.at):
+            if name == group and not seats.taken(queue.number, number) and buffers.is_quiet(queue, record.at):
                 for message in ready(queue, number, record.at):
-                    raise Violation("I15", f"{chosen.path} was served before {queue.path}, where {message} was ready")
+                    raise Violation("I16", f"{chosen.path} was served before {queue.path}, where {message} was ready")

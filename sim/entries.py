@@ -104,17 +104,21 @@ class LedgerQueue:
         self.growths: list[list[int]] = []
         """Where the partitions ended each time that more were added."""
 
-    def grow(self, partitions: int) -> None:
-        self.growths.append([len(partition.messages) for partition in self.partitions])
-        self.keys.clear()
-        while len(self.partitions) < partitions:
-            partition = LedgerPartition()
-            partition.open = {group: {} for group in self.groups}
-            self.partitions.append(partition)
-
     def age_of(self, message: Message) -> int:
         """How often the queue had grown when the message came."""
         return sum(message.partition >= len(ends) or message.offset >= ends[message.partition] for ends in self.growths)
+
+    def grow(self) -> bool:
+        """As many partitions as its configuration says now; True if there are new ones."""
+        ends = [len(partition.messages) for partition in self.partitions]
+        while len(self.partitions) < self.config.partitions:
+            partition = LedgerPartition()
+            partition.open = {group: {} for group in self.groups}
+            self.partitions.append(partition)
+        if len(self.partitions) == len(ends):
+            return False
+        self.growths.append(ends)
+        return True
 
 
 class LedgerRedrive:

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
+from penstock.ids import ulid_text
 from sim.buffers import Buffers, check_scope
 from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
@@ -51,6 +54,8 @@ class Ledger:
         """Of the frame that is being read."""
         self._copying: dict[int, list[LedgerRedrive]] = {}
         """Tokens of letters that were copied: the copies must follow in the same frame."""
+        self._given_up: dict[str, Sent] = {}
+        """Ids of letters that were copied."""
         self.calendars = Calendars()
         self.buffers = Buffers()
         self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
@@ -144,8 +149,9 @@ class Ledger:
         self.buffers.configured(queue, record)
         self.orders.begin_again(queue.number)
         queue.config = record.config
-        if record.config.partitions > len(queue.partitions):
-            queue.grow(record.config.partitions)
+        if queue.grow():
+            # From now on its keys may lie elsewhere.
+            queue.keys.clear()
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
         queue = self.queues.pop(record.queue)
@@ -224,14 +230,15 @@ class Ledger:
         by_schedule = self.calendars.published(record, queue.path)
         self.buffers.published(queue, record.at)
         for row, payload in enumerate(record.batch.payloads()):
-            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
-            if token in self._copying:
+            copied = self._copy_of(record, row)
+            if copied is not None:
                 # One copy for each group that gave it up.
-                redrives = self._copying.pop(token)
-                self._copied(queue, record, row, redrives.pop())
+                redrives = self._copying.pop(copied.token)
+                self._copied(queue, record, row, redrives.pop(), copied)
                 if redrives:
-                    self._copying[token] = redrives
+                    self._copying[copied.token] = redrives
                 continue
+            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
@@ -253,11 +260,16 @@ class Ledger:
             queue.tokens[token] = message
             self._add(message)
 
+    def _copy_of(self, record: records.Published, row: int) -> Sent | None:
+        """What this was when it was given up elsewhere; None for what is not a copy."""
+        text = record.batch.string(layout.HEADERS, row)
+        original = msgspec.json.decode(text).get("penstock-dead-id") if text else None
+        return None if original is None else self._given_up[original]
+
     def _copied(
-        self, queue: LedgerQueue, record: records.Published, row: int, redrive: LedgerRedrive
+        self, queue: LedgerQueue, record: records.Published, row: int, redrive: LedgerRedrive, sent: Sent
     ) -> None:  # fmt: skip
         terms = redrive.record
-        sent = self._sent[token_of(record.batch.payload(row))]
         if (terms.target, record.batch.payload(row)) != (queue.path, sent.payload):
             raise Violation("I1", f"the copy of message {sent.token} is another, or in {queue.path}")
         if record.batch.string(layout.KEY, row) != sent.key or record.batch.has(layout.ID):
@@ -300,7 +312,7 @@ class Ledger:
         self.seats.leased(record, queue)
         self.buffers.leased(queue, record)
         if record.consumer.startswith(SCOPE_CONSUMER):
-            check_scope(self.queues.values(), self.buffers, record, queue)
+            check_scope(self.queues.values(), self.buffers, self.seats, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
@@ -445,6 +457,7 @@ class Ledger:
             if record.reason == "copied":
                 redrive = self._moving(queue, record.redrive, died, message)
                 self._copying.setdefault(message.sent.token, []).append(redrive)
+                self._given_up[ulid_text(message.id)] = message.sent
 
     def _redriven(self, record: records.Redriven) -> None:
         queue = self.queues[record.queue]

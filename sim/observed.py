@@ -6,7 +6,8 @@ single hook in the product.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from penstock.batch import Buffer
 from penstock.core import snapshot
@@ -96,9 +97,10 @@ class ObservedJournal:
         self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
         return locator
 
-    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
-        async for locator, frame in self._inner.replay(after):
-            yield locator, frame
+    async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
+        async with aclosing(self._inner.replay(after)) as frames:
+            async for located in frames:
+                yield located
 
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._inner.read(locator, skip, length)
@@ -108,6 +110,9 @@ class ObservedJournal:
 
     async def trim(self, upto: int) -> None:
         await self._inner.trim(upto)
+
+    async def index_before(self, at_ms: int) -> int:
+        return await self._inner.index_before(at_ms)
 
     async def first_kept(self) -> int:
         return await self._inner.first_kept()

@@ -1,7 +1,8 @@
-"""What the ledger knows of who is next: keys in order and one at a time, the best of a heap, shares of lanes and tenants.
+"""What the ledger knows of who is next: one of a key at a time and in order, the best of a heap, shares of lanes and
+of tenants.
 
-Each delivery is held against what was ready at that moment, over all partitions of the queue. The facts of one lease lie
-next to each other in the journal, so a decision is looked at as a whole when something else follows.
+Each delivery is held against what was ready at that moment, over all partitions of the queue. The facts of one lease
+lie next to each other in the journal, so a decision is looked at as a whole when something else follows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Orders:
         self._served = {name: lanes for name, lanes in self._served.items() if queue not in (None, name[0])}
 
     def follows(self, record: Record | None) -> None:
-        """Before the record, or at the end of a frame: a lease that is complete is looked at. Raises Violation (I17)."""
+        """Before the record, or at the end of a frame: a lease that is complete is looked at (I17)."""
         decision = self._decision
         if decision is None or (
             isinstance(record, records.Leased)

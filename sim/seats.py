@@ -35,6 +35,11 @@ class Seats:
         self._leases = leases
         self._buried: list[tuple[Place, str]] = []
 
+    def taken(self, queue: int, group: int) -> bool:
+        """True if the group has members."""
+        found = self.groups.get((queue, group))
+        return found is not None and bool(found.members)
+
     # -- records ------------------------------------------------------------------------------------------------------
 
     def opened(self, at: int) -> None:

@@ -28,6 +28,7 @@ class HttpConnection:
         self._host = f"{parts.hostname}:{parts.port}".encode()
         self._seconds_max = seconds_max
         self._used_at = 0.0
+        self._buffer = bytearray(1 << 18)
         self._connect()
 
     def post(self, path: bytes, body: bytes) -> bytes:
@@ -40,20 +41,8 @@ class HttpConnection:
             self._connect()
         head = b"%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         self._socket.sendall(head % (method, path, self._host, len(body)) + body)
-        received = b""
-        while (end := received.find(b"\r\n\r\n")) < 0:
-            received += self._receive(1 << 18)
-        status = int(received[9:12])
-        length = _content_length(received[:end])
-        parts = [received[end + 4 :]]
-        missing = length - len(parts[0])
-        while missing > 0:
-            parts.append(self._receive(missing))
-            missing -= len(parts[-1])
-        answer = b"".join(parts)
+        answer = self._receive_answer()
         self._used_at = time.monotonic()
-        if not 200 <= status < 300:
-            raise HttpError(status, answer)
         return answer
 
     def close(self) -> None:
@@ -64,11 +53,30 @@ class HttpConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._used_at = time.monotonic()
 
-    def _receive(self, size: int) -> bytes:
-        data = self._socket.recv(size)
-        if not data:
+    def _receive_answer(self) -> bytes:
+        """The body of the next answer; HttpError if it is not a success. Reads into the same buffer every time."""
+        filled, end = 0, -1
+        while end < 0:
+            filled += self._receive(filled)
+            end = self._buffer.find(b"\r\n\r\n", 0, filled)
+        head = bytes(self._buffer[:end])
+        stop = end + 4 + _content_length(head)
+        if stop > len(self._buffer):
+            self._buffer.extend(bytes(stop - len(self._buffer)))
+        while filled < stop:
+            filled += self._receive(filled)
+        body = bytes(memoryview(self._buffer)[end + 4 : stop])
+        status = int(head[9:12])
+        if not 200 <= status < 300:
+            raise HttpError(status, body)
+        return body
+
+    def _receive(self, at: int) -> int:
+        with memoryview(self._buffer) as view:
+            size = self._socket.recv_into(view[at:])
+        if not size:
             raise ConnectionError("the server closed the connection")
-        return data
+        return size
 
 
 def _content_length(head: bytes) -> int:

@@ -25,8 +25,10 @@ _SCHEDULE = re.compile(limits.SCHEDULE_NAME_PATTERN)
 _MEMBER = re.compile(limits.MEMBER_PATTERN)
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_PAIRS_ASCII = [pair.encode() for pair in _PAIRS]
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 ULID_CHARS = 26
+_LOW_70 = (1 << 70) - 1
 
 
 def parse_queue(text: str) -> QueuePath:
@@ -99,11 +101,15 @@ def check_member(text: str) -> str:
 
 def ulid_text(value: int) -> str:
     """26 characters of Crockford's base 32, as the ULID specification writes them."""
-    text = []
-    for _ in range(ULID_CHARS // 2):
-        text.append(_PAIRS[value & 1023])
-        value >>= 10
-    return "".join(reversed(text))
+    pairs = _PAIRS
+    # Two halves of a machine word each: shifting the whole thirteen times costs twice as much.
+    high, low = value >> 70, value & _LOW_70
+    return (
+        f"{pairs[high >> 50]}{pairs[high >> 40 & 1023]}{pairs[high >> 30 & 1023]}{pairs[high >> 20 & 1023]}"
+        f"{pairs[high >> 10 & 1023]}{pairs[high & 1023]}{pairs[low >> 60]}{pairs[low >> 50 & 1023]}"
+        f"{pairs[low >> 40 & 1023]}{pairs[low >> 30 & 1023]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}"
+        f"{pairs[low & 1023]}"
+    )
 
 
 def ulid_texts(first: int, count: int) -> list[str]:
@@ -117,6 +123,14 @@ def ulid_texts(first: int, count: int) -> list[str]:
         texts += [prefix + pair for pair in _PAIRS[value & 1023 : (stop - 1 & 1023) + 1]]
         value = stop
     return texts
+
+
+def ulid_tails(first: int, count: int) -> tuple[str, list[bytes]]:
+    """What the ids from `first` on have in common, and the rest of each. Cheap where they share all but two letters."""
+    block, start = first >> 10, first & 1023
+    if start + count <= 1024:
+        return ulid_text(block)[2:], _PAIRS_ASCII[start : start + count]
+    return "", [text.encode() for text in ulid_texts(first, count)]
 
 
 def ulid_value(text: str) -> MessageId:

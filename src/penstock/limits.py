@@ -48,6 +48,12 @@ RECEIPTS_MAX = 10_000
 READ_MESSAGES_MAX = 10_000
 PEEK_MESSAGES_MAX = 1_000
 PAGE_LIMIT_MAX = 500
+HISTORY_EVENTS_MAX = 1_000
+"""Transitions of one message that are told; of more, the latest."""
+HISTORY_SEARCHES_MAX = 16
+"""Searches of a journal that may be in line; one runs at a time."""
+WORKERS_MAX = 1_000
+"""Most workers that are ever suggested, unless the caller allows more."""
 
 # -- time -------------------------------------------------------------------------------------------------------
 

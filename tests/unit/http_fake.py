@@ -33,12 +33,16 @@ class FakeBroker:
         self.arrived = asyncio.Event()
         self.parked = asyncio.Event()
         self.cancelled = False
+        self.hurried = 0
 
     def _note(self, name: str, *what: Any) -> None:
         self.calls.append((name, what))
         if self.fails is not None:
             failure, self.fails = self.fails, None
             raise failure
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
     def _known(self, queue: str) -> list[Batch]:
         if queue not in self.queues:
@@ -164,23 +168,15 @@ class FakeBroker:
     def stats(self, queue):
         self._note("stats", queue)
         self._known(queue)
-        totals = dict.fromkeys(
-            (
-                "published",
-                "delivered",
-                "redelivered",
-                "acked",
-                "retried",
-                "dead_lettered",
-                "expired",
-                "cancelled",
-                "redriven",
-            ),
-            3,
-        )
+        names = (
+            "published", "delivered", "redelivered", "acked", "retried", "dead_lettered", "expired", "cancelled",
+            "redriven",
+        )  # fmt: skip
+        totals = dict.fromkeys(names, 3) | {"lease_expired": 1, "session_expired": 0}
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "dead_letter_alarm": None, "totals": totals, "groups": [{"group": "default", "lag": 4}],
+            "dead_letter_alarm": None, "totals": totals,
+            "groups": [{"group": "default", "lag": 4, "busy_workers": 2, "finished": 9, "service_s": 4.5}],
         }  # fmt: skip
 
     def summary(self):

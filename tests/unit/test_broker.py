@@ -368,7 +368,8 @@ async def test_numbers_add_up(box):
     assert told == {"depth": 15, "ready": 5, "scheduled": 5, "leased": 3, "waiting_for_retry": 2, "dead": 1}
     assert stats["totals"] == {
         "published": 20, "delivered": 10, "redelivered": 0, "acked": 4, "retried": 2, "dead_lettered": 1, "expired": 0,
-        "cancelled": 0, "redriven": 0,
+        "cancelled": 0, "redriven": 0, "lease_expired": 0,
+        "session_expired": 0,
     } | {name: count for name, count in stats["totals"].items() if name == "released"}  # fmt: skip
     (group,) = box.broker.groups(ORDERS)["groups"]
     assert (group["group"], group["lag"], group["ready"], group["leased"]) == ("default", 15, 5, 3)

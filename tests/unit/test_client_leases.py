@@ -69,6 +69,18 @@ def test_pending_acks_travel_together_as_few_receipts():
     assert batch.receipts == ["p.1-3", "p.9"] and len(batch.entries) == 4 and not acks
 
 
+def test_acks_of_a_loop_grow_together():
+    acks: PendingAcks[str] = PendingAcks()
+    for offset in (1, 2, 3, 7, 8):
+        acks.add_one("p.", offset)
+    acks.add_one("q.", 9)
+    acks.add([Span("p.", 4, 6)], "caller")
+    assert acks
+    batch = acks.take()
+    assert batch.receipts == ["p.1-8", "q.9"] and not acks
+    assert [waiter for _, waiter in batch.entries] == [None, None, "caller", None]
+
+
 def test_one_call_carries_no_more_receipts_than_the_api_takes():
     acks: PendingAcks[None] = PendingAcks()
     for at in range(0, 2 * limits.RECEIPTS_MAX + 10, 2):

@@ -33,12 +33,6 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         ),
     ],
     records.QueueDeleted: [records.QueueDeleted(1, 2)],
-    records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],
-    records.ScheduleSet: [records.ScheduleSet(1, "nightly", SPEC, 2), records.ScheduleSet(1, "nightly", SPEC)],
-    records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
-    records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],
-    records.ScheduleFired: [records.ScheduleFired(1, "nightly", [2, 3], 4, 1), records.ScheduleFired(1, "n", [])],
-    records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
     records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
     records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
     records.MemberJoined: [records.MemberJoined(1, 2, 3, "ada", 4, 30_000, 500, [0, 2], ["ada", "bob"])],
@@ -89,6 +83,12 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
     records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],
     records.Trimmed: [records.Trimmed(1, 2, 3, 4)],
+    records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],
+    records.ScheduleSet: [records.ScheduleSet(1, "nightly", SPEC, 2), records.ScheduleSet(1, "nightly", SPEC)],
+    records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
+    records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],
+    records.ScheduleFired: [records.ScheduleFired(1, "nightly", [2, 3], 4, 1), records.ScheduleFired(1, "n", [])],
+    records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
 }
 ALL = [example for examples in EXAMPLES.values() for example in examples]
 

@@ -52,6 +52,10 @@ def test_queues():
 
     shown = scrape(story)
     assert shown[f"penstock_messages_acked_total{{{LABELS}}}"] == 3
+    assert shown[f'penstock_messages_retried_total{{{LABELS},reason="nack"}}'] == 2
+    assert shown[f'penstock_messages_retried_total{{{LABELS},reason="lease_expired"}}'] == 1
+    assert shown[f'penstock_group_busy_workers{{group="default",{LABELS}}}'] == 2
+    assert shown[f'penstock_group_service_seconds_total{{group="default",{LABELS}}}'] == 4.5
     assert shown[f'penstock_queue_messages{{{LABELS},state="inflight"}}'] == 2
     assert shown[f"penstock_oldest_ready_message_age_seconds{{{LABELS}}}"] == 1.5
     assert shown[f'penstock_consumer_lag_messages{{group="default",{LABELS}}}'] == 4

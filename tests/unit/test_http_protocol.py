@@ -135,7 +135,10 @@ def test_an_answer_that_nobody_reads_is_dropped():
     talk(story, answer_large)
 
 
-def test_an_answer_that_is_read_slowly_arrives_whole():
+def test_an_answer_that_is_read_slowly_arrives_whole(monkeypatch):
+    # Several times in the life of the answer, and longer than a busy machine keeps a reader from its next turn.
+    monkeypatch.setattr(limits, "WRITE_STALL_MS", 1000)
+
     async def story(reader, writer, connections):
         writer.write(REQUEST)
         await reader.readuntil(b"\r\n\r\n")

@@ -13,6 +13,7 @@ from penstock.ids import (
     parse_queue,
     parse_receipt_prefix,
     receipt_prefix,
+    ulid_tails,
     ulid_text,
     ulid_texts,
     ulid_value,
@@ -37,7 +38,10 @@ def test_texts_sort_like_values(one, other):
 def test_texts_of_a_run_are_the_texts_of_its_ids(first, count, at_an_edge):
     if at_an_edge:
         first = (first >> 20 << 20) + (1 << 20) - 3  # the run crosses the end of a block with a common prefix
-    assert ulid_texts(first, count) == [ulid_text(first + row) for row in range(count)]
+    texts = [ulid_text(first + row) for row in range(count)]
+    assert ulid_texts(first, count) == texts
+    shared, tails = ulid_tails(first, count)
+    assert [shared + tail.decode() for tail in tails] == texts
 
 
 @given(st.text(max_size=40))

@@ -269,3 +269,64 @@ async def test_a_refused_group_answers_the_caller(bench):
     with pytest.raises(Conflict, match="groups already"):
         await bench.lease()
     queue.groups.clear()
+
+
+# -- in a hurry -----------------------------------------------------------------------------------------------------
+
+
+@with_bench
+async def test_a_lone_caller_in_a_hurry_is_answered_before_the_loop_turns(bench):
+    bench.journal.open()
+    published = bench.publish(b"1")
+    bench.loop.hurry()
+    assert published.done(), "the commit that set up the queue had the loop to itself"
+    acked, leased = bench.loop.submit(commands.Ack([])), bench.lease()
+    bench.loop.hurry()
+    assert acked.done() and leased.done()
+    assert await bench.frames() == [["Published"], ["GroupCreated", "Leased"]]
+    await turns()
+    assert bench.journal.begun == 3
+
+
+@with_bench
+async def test_where_others_come_there_is_no_hurry(bench):
+    first = bench.publish()
+    await turns()
+    second = bench.publish()
+    bench.loop.hurry()
+    bench.journal.open()
+    await asyncio.gather(first, second)
+    third = bench.publish()
+    bench.loop.hurry()
+    assert not third.done(), "somebody came while the disk was working: others may share this one"
+    await third
+
+
+@with_bench
+async def test_a_hurried_commit_that_has_to_wait_holds_back_the_next(bench):
+    first = bench.publish(b"1")
+    bench.loop.hurry()
+    await turns()
+    second = bench.publish(b"2")
+    bench.loop.hurry()
+    await turns()
+    assert (bench.journal.begun, first.done(), second.done()) == (2, False, False)
+    bench.journal.open()
+    await asyncio.gather(first, second)
+    assert await bench.frames() == [["Published"], ["Published"]]
+
+
+def test_a_hurried_commit_of_unknown_outcome_stops_the_shard():
+    async def run() -> None:
+        bench = await Bench().start()
+        bench.journal.open()
+        bench.journal.error = Failed("the disk failed")
+        published = bench.publish()
+        bench.loop.hurry()
+        with pytest.raises(Unavailable):
+            await published
+        assert bench.failures == ["the disk failed"]
+        with pytest.raises(Unavailable):
+            bench.publish()
+
+    asyncio.run(run())

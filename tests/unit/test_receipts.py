@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.broker.receipts import Claims
 from penstock.core.commands import Outcome
 from penstock.ids import receipt_prefix
+from penstock.wire.delivery import Settled, results_json
 
 LEASES = [receipt_prefix(0, lease, nonce) for lease, nonce in ((1, 0xA), (2, 0xB), (12, 0xA))]
 
@@ -109,3 +110,15 @@ def test_a_batch_of_one_lease_is_one_claim():
 def test_the_time_of_an_outcome_goes_into_the_field_of_its_kind(status):
     result = Claims([f"{LEASES[0]}5"]).results([[Outcome(5, 6, status, 1234)]])[0]
     assert (result.due_at_ms, result.deadline_at_ms) == ((1234, None) if status == "retrying" else (None, 1234))
+
+
+@pytest.mark.parametrize("outcome", [("acked", None), ("retrying", 5), ("extended", 6)])
+def test_the_results_of_a_whole_lease_are_like_any_others(outcome):
+    receipts = [f"{LEASES[0]}{offset}" for offset in range(8, 12)]
+    status, at = outcome
+    results = Claims(receipts).results([[Outcome(8, 12, status, at)]])
+    times = {"extended": {"deadline_at_ms": at}, "retrying": {"due_at_ms": at}}.get(status, {})
+    one_by_one = [Settled(receipt, status, **times) for receipt in receipts]
+    assert list(results) == one_by_one
+    assert (len(results), results[-1], results[1:3]) == (4, one_by_one[3], one_by_one[1:3])
+    assert results_json(results) == results_json(one_by_one)

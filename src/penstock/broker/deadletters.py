@@ -20,6 +20,7 @@ from penstock.broker.confirm import Confirmations
 from penstock.broker.types import DeliveredRun, FoundLetter
 from penstock.core import commands
 from penstock.core.deadletters import DeadLetter, Position, oldest_first
+from penstock.core.records import Published
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, QueueNotFound
 from penstock.ids import ulid_text, ulid_value
@@ -57,7 +58,7 @@ def parse_which(group: str | None, filter: str | None, ids: Sequence[str] | None
 class Candidate:
     """One letter and its message, as a filter sees it. The message is read when it is asked for, and then kept."""
 
-    __slots__ = ("_log", "_now_ms", "_payload", "_run", "letter", "position", "queue")
+    __slots__ = ("_log", "_now_ms", "_payload", "_stored", "letter", "position", "queue")
 
     def __init__(self, queue: Queue, position: Position, letter: DeadLetter, loop: ShardLoop):
         self.queue = queue
@@ -65,54 +66,63 @@ class Candidate:
         self.letter = letter
         self._log = loop.log
         self._now_ms = loop.now_ms()
-        self._run: DeliveredRun | None = None
+        self._stored: tuple[Published, int] | None = None
         self._payload: tuple[Any] | None = None
+
+    def stored(self) -> tuple[Published, int] | None:
+        """The record that holds the message, and its row; None for the moment in which it is not durable yet."""
+        if self._stored is None:
+            _, partition, offset, _ = self.position
+            for record, first, _ in self._log.runs(self.queue.number, partition, offset, offset + 1):
+                self._stored = record, first - record.offset
+        return self._stored
 
     @property
     def run(self) -> DeliveredRun | None:
-        """The message; None for the moment in which it is not durable yet."""
-        if self._run is None:
-            _, partition, offset, _ = self.position
-            for record, first, stop in self._log.runs(self.queue.number, partition, offset, offset + 1):
-                row = first - record.offset
-                self._run = DeliveredRun(
-                    self.queue.path, partition, first, stop - first, record.id + row, record.at,
-                    record.batch.run(row, row + stop - first), self.letter.attempts,
-                )  # fmt: skip
-        return self._run
+        """The message, as a frame of its own."""
+        if (stored := self.stored()) is None:
+            return None
+        record, row = stored
+        return DeliveredRun(
+            self.queue.path, self.position.partition, self.position.offset, 1, record.id + row, record.at,
+            record.batch.run(row, row + 1), self.letter.attempts,
+        )  # fmt: skip
 
     @property
     def read_bytes(self) -> int:
-        return 0 if self._run is None else len(self._run.batch.frame)
+        return 0 if self._stored is None else self._stored[0].batch.payload_bytes(self._stored[1], self._stored[1] + 1)
 
     def field(self, name: str) -> Value:
-        letter = self.letter
         if name == "age":
-            return self._now_ms - letter.dead_at
+            return self._now_ms - self.letter.dead_at
         if name == "group":
             return self.queue.group_names[self.position.group]
         if name == "id":
-            return None if self.run is None else ulid_text(self.run.id)
+            stored = self.stored()
+            return None if stored is None else ulid_text(stored[0].id + stored[1])
         if name == "key":
-            key = b"" if self.run is None else self.run.batch.string(layout.KEY, 0)
-            return key.decode() if key else None
-        value: Value = getattr(letter, name)
+            return self._text(layout.KEY).decode() or None
+        value: Value = getattr(self.letter, name)
         return value
 
     def header(self, name: str) -> str | None:
-        text = b"" if self.run is None else self.run.batch.string(layout.HEADERS, 0)
+        text = self._text(layout.HEADERS)
         return _decode_headers(text).get(name) if text else None
 
     def payload(self) -> Any:
         if self._payload is None:
-            value = None
-            if self.run is not None and self.run.batch.is_json(0):
+            value, stored = None, self.stored()
+            if stored is not None and stored[0].batch.is_json(stored[1]):
                 try:
-                    value = _decode_payload(self.run.batch.payload(0))
+                    value = _decode_payload(stored[0].batch.payload(stored[1]))
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     value = None  # a client called it JSON, and it is not
             self._payload = (value,)
         return self._payload[0]
+
+    def _text(self, column: int) -> bytes:
+        stored = self.stored()
+        return b"" if stored is None else stored[0].batch.string(column, stored[1])
 
     @property
     def name(self) -> commands.Letter:
@@ -120,9 +130,10 @@ class Candidate:
         return commands.Letter(partition, group, offset, dead_at)
 
     def found(self) -> FoundLetter | None:
-        if self.run is None:
+        run = self.run
+        if run is None:
             return None
-        return FoundLetter(self.run, self.queue.group_names[self.position.group], self.letter)
+        return FoundLetter(run, self.queue.group_names[self.position.group], self.letter)
 
 
 class Scan:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.commands import Claim, Outcome
 from penstock.ids import parse_offsets, parse_receipt_prefix
-from penstock.wire.delivery import Settled
+from penstock.wire.delivery import Alike, Settled
 
 _FORGED = Claim(0, 0, 0, 1)
 """No lease has number 0, so this is stale like any other."""
@@ -22,6 +22,7 @@ class Claims:
         self._texts: list[Sequence[str]] = []
         """Per claim: its receipts in order; a single one may be a range."""
         whole = _whole_lease(receipts)
+        self._is_whole = whole is not None
         if whole is not None:
             self.claims.append(whole)
             self._texts.append(receipts)
@@ -35,11 +36,13 @@ class Claims:
                 self.claims.append(Claim(parsed[1], parsed[2], offsets[0], offsets[1] + 1))
             self._texts.append([text])
 
-    def results(self, outcomes: list[list[Outcome]]) -> list[Settled]:
+    def results(self, outcomes: list[list[Outcome]]) -> Sequence[Settled]:
+        if self._is_whole and len(outcomes[0]) == 1:
+            return Alike(self._texts[0], outcomes[0][0].status, *_times(outcomes[0][0]))
         results: list[Settled] = []
         for texts, claim, parts in zip(self._texts, self.claims, outcomes, strict=True):
             for part in parts:
-                due, deadline = (None, part.at) if part.status == "extended" else (part.at, None)
+                due, deadline = _times(part)
                 if len(texts) == claim.stop - claim.first:
                     named = texts[part.first - claim.first : part.stop - claim.first]
                 elif len(parts) == 1:
@@ -49,6 +52,11 @@ class Claims:
                     named = [f"{prefix}{part.first}-{part.stop - 1}"]
                 results += [Settled(text, part.status, due, deadline) for text in named]
         return results
+
+
+def _times(outcome: Outcome) -> tuple[int | None, int | None]:
+    """(due_at_ms, deadline_at_ms): the one that the status is about."""
+    return (None, outcome.at) if outcome.status == "extended" else (outcome.at, None)
 
 
 def _whole_lease(receipts: Sequence[str]) -> Claim | None:
@@ -64,6 +72,9 @@ def _whole_lease(receipts: Sequence[str]) -> Claim | None:
     if parsed is None or not (tail.isascii() and tail.isdigit()) or len(tail) > _DIGITS_MAX:
         return None
     first, stop = int(tail), int(tail) + len(receipts)
-    if receipts[-1] != f"{prefix}{stop - 1}" or receipts != list(map(prefix.__add__, map(str, range(first, stop)))):
+    if receipts[-1] != f"{prefix}{stop - 1}":
+        return None
+    # As one text each: there are as many line breaks on the right as parts, so none can hide inside a receipt.
+    if "\n".join(receipts) != prefix + f"\n{prefix}".join(map(str, range(first, stop))):
         return None
     return Claim(parsed[1], parsed[2], first, stop)

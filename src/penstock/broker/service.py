@@ -6,19 +6,19 @@ changed nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from penstock import limits
-from penstock.batch import layout
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.alarms import Alarms
+from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
+from penstock.broker.explain import Explanations
+from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
@@ -37,15 +37,15 @@ from penstock.broker.types import (
     Touched,
     TransactReply,
 )
+from penstock.broker.waiting import WaitingMessages
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
-from penstock.core.publishing import partition_of
-from penstock.core.ranges import RangeSet
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
+from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
 from penstock.wire.readers import OffsetsReply
@@ -54,8 +54,6 @@ STALE_SHOWN = 100
 """Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
-FIND_STEP = 50
-"""Messages looked up by id between two turns of the event loop."""
 
 
 class Broker:
@@ -75,7 +73,19 @@ class Broker:
         self._redrives.resume()
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
+        self._looking = Looking(host.loop, self._readers)
+        self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
+        self._explanations = Explanations(host.loop)
+        self._history = History(host.loop)
+        self._autoscale = Autoscale(host.loop, self._stats)
+
+    def hurry(self) -> None:
+        """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
+
+        Without it the same happens a few turns of the event loop later.
+        """
+        self._loop.hurry()
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +188,7 @@ class Broker:
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
         leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
-        results = claims.results(await acked) if acked is not None else []
+        results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
     def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
@@ -200,25 +210,25 @@ class Broker:
         assert found == lease.count, f"{path}: {lease.count - found} leased messages are not in the log"
         return runs
 
-    async def ack(self, receipts: Sequence[str]) -> list[Settled]:
+    async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
 
-    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> list[Settled]:
+    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> Sequence[Settled]:
         claims = Claims(receipts)
         text = error[: limits.ERROR_CHARS_MAX]
         return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
 
-    async def reject(self, receipts: Sequence[str], *, error: str = "") -> list[Settled]:
+    async def reject(self, receipts: Sequence[str], *, error: str = "") -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
 
-    async def release(self, receipts: Sequence[str]) -> list[Settled]:
+    async def release(self, receipts: Sequence[str]) -> Sequence[Settled]:
         """Give back what was not handled: ready again at once, as if it had not been delivered."""
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Release(claims.claims)))
 
-    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> list[Settled]:
+    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> Sequence[Settled]:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
 
@@ -274,7 +284,7 @@ class Broker:
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
         """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._touch(queue, ids, key, "cancelled", commands.Cancel)
+        return await self._waiting.touch(self._queue(queue), ids, key, "cancelled", commands.Cancel)
 
     async def reschedule(
         self,
@@ -288,63 +298,9 @@ class Broker:
         if (deliver_at_ms is None) == (delay_ms is None):
             raise InvalidRequest("give either deliver_at_ms or delay_ms", details={"field": "deliver_at_ms"})
         due = deliver_at_ms if deliver_at_ms is not None else self._loop.now_ms() + (delay_ms or 0)
-        return await self._touch(
-            queue, ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
+        return await self._waiting.touch(
+            self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
         )
-
-    async def _touch(
-        self,
-        path: QueuePath,
-        ids: Sequence[str] | None,
-        key: str | None,
-        status: str,
-        make: Callable[[int, list[tuple[int, int]]], commands.Command],
-    ) -> tuple[int, list[Touched]]:
-        if (ids is None) == (key is None):
-            raise InvalidRequest("give either ids or key", details={"field": "ids"})
-        queue = self._queue(path)
-        named: Sequence[tuple[str, tuple[int, int] | None]]
-        named = await self._with_ids(queue, ids) if ids is not None else await self._with_key(queue, key or "")
-        found = [place for _, place in named if place is not None]
-        statuses = iter(await self._loop.submit(make(queue.number, found)))
-        results = [Touched(text, next(statuses) if place is not None else "not_found") for text, place in named]
-        return sum(result.status == status for result in results), results
-
-    async def _with_ids(self, queue: Queue, ids: Sequence[str]) -> list[tuple[str, tuple[int, int] | None]]:
-        named: list[tuple[str, tuple[int, int] | None]] = []
-        for step, text in enumerate(ids, 1):
-            named.append((text, self._place_of(queue, ulid_value(text))))
-            if step % FIND_STEP == 0:
-                await asyncio.sleep(0)
-        return named
-
-    def _place_of(self, queue: Queue, message_id: int) -> tuple[int, int] | None:
-        for number in range(len(queue.partitions)):
-            offset = self._loop.log.find(queue.number, number, message_id)
-            if offset is not None:
-                return number, offset
-        return None
-
-    async def _with_key(self, queue: Queue, key: str) -> list[tuple[str, tuple[int, int]]]:
-        """Unfinished messages with this key, delayed or not."""
-        wanted = key.encode()
-        number = partition_of(wanted, len(queue.partitions))
-        partition = queue.partitions[number]
-        first = min([progress.floor for progress in partition.progress.values()], default=partition.start)
-        found = []
-        for record in self._loop.log.with_key(queue.number, number, wanted, first):
-            if record is None:
-                await asyncio.sleep(0)
-            elif record.batch.has(layout.KEY):
-                unfinished = partition.live_in(record.offset, record.offset + record.batch.count, keeps=False)
-                keys = record.batch.strings(layout.KEY)
-                found += [
-                    (ulid_text(record.id + offset - record.offset), (number, offset))
-                    for inside, after in unfinished
-                    for offset in range(inside, after)
-                    if keys[offset - record.offset] == wanted
-                ]
-        return found
 
     # -- looking without leasing --------------------------------------------------------------------------------------
 
@@ -362,26 +318,7 @@ class Broker:
 
         Reading under a `client_id` counts as a use of what is kept under it.
         """
-        found = self._queue(queue)
-        if not 0 <= partition < len(found.partitions):
-            raise InvalidRequest(
-                f"queue {queue} has partitions 0 to {len(found.partitions) - 1}, not {partition}",
-                details={"field": "partition"},
-            )
-        if client_id is not None:
-            await self._readers.get(found, client_id)
-        first = self._readers.position(found, partition, offset, client_id)
-        if wait_ms and first >= self._readers.stored_end(found, partition):
-            await self._loop.grown(found.number, partition, wait_ms)
-        part = found.partitions[partition]
-        skipped = part.start - first if first < part.start else 0
-        first += skipped
-        end = self._readers.stored_end(found, partition)
-        stop, _ = self._loop.log.fit(
-            found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
-        )
-        runs = self._runs(found, partition, first, stop, part.gone)
-        return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
+        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""
@@ -395,43 +332,7 @@ class Broker:
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
         """What the group would be given next, without giving it."""
-        found = self._queue(queue)
-        group_number = found.groups.get(group)
-        runs: list[DeliveredRun] = []
-        if group_number in found.dispatchers:
-            for number, offset in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
-                runs += self._runs(found, number, offset, offset + 1, RangeSet())
-            return runs
-        for number, partition in enumerate(found.partitions):
-            progress = partition.progress.get(group_number) if group_number is not None else None
-            first, taken = partition.start, list(partition.gone)
-            if progress is not None:
-                first = progress.floor
-                taken += [*progress.done, *progress.leased]
-                taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
-            elif found.config.retention.mode == "until_acked":
-                taken += partition.finished(first, partition.end)
-            for free, busy in RangeSet(taken).gaps(first, self._readers.stored_end(found, number)):
-                for start, stop in partition.scheduled.gaps(free, busy):
-                    if max <= 0:
-                        return runs
-                    ready = self._runs(found, number, start, min(stop, start + max), RangeSet())
-                    runs += ready
-                    max -= sum(run.count for run in ready)
-        return runs
-
-    def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
-        runs = []
-        for record, start, end in self._loop.log.runs(queue.number, partition, first, stop):
-            for inside, after in hidden.gaps(start, end):
-                row = inside - record.offset
-                runs.append(
-                    DeliveredRun(
-                        queue.path, partition, inside, after - inside, record.id + row, record.at,
-                        record.batch.run(row, row + after - inside),
-                    )
-                )  # fmt: skip
-        return runs
+        return self._looking.peek(self._queue(queue), max, group)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -490,6 +391,36 @@ class Broker:
 
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
+
+    async def explain(self, queue: QueuePath, *, id: str | None = None, group: str = "default") -> dict[str, Any]:
+        """Why a message, or the head of each partition, is not being delivered to this group now."""
+        return await self._explanations.explain(self._queue(queue), group, id)
+
+    async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
+        """What became of a message, as far back as the journal goes."""
+        found = await self._history.of(self._queue(queue), ulid_value(id))
+        return {
+            "queue": queue,
+            "id": id.upper(),
+            "partition": found.partition,
+            "offset": found.offset,
+            "complete": found.complete,
+            "events": msgspec.to_builtins(found.events),
+        }
+
+    def autoscale(
+        self,
+        queue: QueuePath,
+        *,
+        group: str = "default",
+        target_drain_s: float = 60.0,
+        min_workers: int = 0,
+        max_workers: int = limits.WORKERS_MAX,
+    ) -> dict[str, Any]:
+        """How fast messages come and go, and how many workers would drain what waits in `target_drain_s`."""
+        return self._autoscale.signal(
+            self._queue(queue), group, target_drain_s=target_drain_s, min_workers=min_workers, max_workers=max_workers
+        )
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 
@@ -602,7 +533,7 @@ class Broker:
         return self._loop.shard.queues[number]
 
 
-def _stale(results: list[Settled]) -> StaleReceipt:
+def _stale(results: Sequence[Settled]) -> StaleReceipt:
     stale = [result.receipt for result in results if result.status != "acked"]
     return StaleReceipt(
         f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from penstock.broker.alarms import Alarms
@@ -11,15 +10,11 @@ from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
 from penstock.runtime.loop import ShardLoop
 
-RATE_WINDOW_MS = 60_000
-SAMPLE_EVERY_MS = 1_000
-
 
 class Stats:
     def __init__(self, loop: ShardLoop, alarms: Alarms):
         self._loop = loop
         self._alarms = alarms
-        self._samples: dict[int, deque[tuple[int, dict[str, int]]]] = {}
 
     def queue(self, queue: Queue) -> dict[str, Any]:
         partitions = [
@@ -33,6 +28,7 @@ class Stats:
             }
             for number, partition in enumerate(queue.partitions)
         ]
+        now_ms = self._loop.now_ms()
         groups = self.groups(queue)["groups"]
         first = groups[0] if groups else None
         depth = sum(entry["depth"] for entry in partitions)
@@ -49,7 +45,7 @@ class Stats:
             "oldest_age_ms": self._oldest_age_ms(queue),
             "window_opens_at_ms": windows.opens_at(queue, self._loop.now_ms()) if queue.config.window_ms else None,
             "totals": self._loop.counters.of(queue.number).as_dict(),
-            "rates": self._rates(queue.number),
+            "rates": {name: round(rate, 3) for name, rate in self._loop.counters.rates(queue.number, now_ms).items()},
             "partitions": partitions,
             "groups": groups,
         }
@@ -59,19 +55,15 @@ class Stats:
         entries = []
         for name, number in sorted(queue.groups.items()):
             parts = [(part, part.progress[number]) for part in queue.partitions]
-            leased = sum(progress.leased.count for _, progress in parts)
-            waiting = sum(len(progress.waiting_for_retry(now_ms)) for _, progress in parts)
-            lag = sum(progress.undone(partition.end) for partition, progress in parts)
-            scheduled = sum(_scheduled(partition, progress) for partition, progress in parts)
+            work = self._loop.counters.work(queue.number, number, now_ms)
             entries.append(
                 {
                     "group": name,
                     **describe(queue, number, now_ms),
-                    "lag": lag,
-                    "ready": lag - leased - waiting - scheduled,
-                    "scheduled": scheduled,
-                    "leased": leased,
-                    "waiting_for_retry": waiting,
+                    **self.backlog(queue, number),
+                    "busy_workers": work.busy,
+                    "finished": work.finished,
+                    "service_s": work.served_ms / 1000,
                     **_dispatch(queue, number),
                     "partitions": [
                         {
@@ -87,6 +79,22 @@ class Stats:
                 }
             )
         return {"queue": queue.path, "groups": entries}
+
+    def backlog(self, queue: Queue, group: int) -> dict[str, int]:
+        """What a group has to do, by what it is waiting for."""
+        now_ms = self._loop.now_ms()
+        parts = [(part, part.progress[group]) for part in queue.partitions]
+        leased = sum(progress.leased.count for _, progress in parts)
+        waiting = sum(len(progress.waiting_for_retry(now_ms)) for _, progress in parts)
+        lag = sum(progress.undone(partition.end) for partition, progress in parts)
+        scheduled = sum(_scheduled(partition, progress) for partition, progress in parts)
+        return {
+            "lag": lag,
+            "ready": lag - leased - waiting - scheduled,
+            "scheduled": scheduled,
+            "leased": leased,
+            "waiting_for_retry": waiting,
+        }
 
     def summary(self) -> dict[str, Any]:
         shard = self._loop.shard
@@ -120,22 +128,6 @@ class Stats:
                     time_ms = index.time_of(piece)
                     oldest = time_ms if oldest is None else min(oldest, time_ms)
         return None if oldest is None else max(0, self._loop.now_ms() - oldest)
-
-    def _rates(self, number: int) -> dict[str, float]:
-        """Messages a second since the oldest sample of the last minute; the first call has nothing to compare with."""
-        now_ms = self._loop.now_ms()
-        totals = self._loop.counters.of(number).as_dict()
-        samples = self._samples.setdefault(number, deque())
-        if not samples or now_ms - samples[-1][0] >= SAMPLE_EVERY_MS:
-            samples.append((now_ms, totals))
-        while len(samples) > 1 and now_ms - samples[0][0] > RATE_WINDOW_MS:
-            samples.popleft()
-        then_ms, then = samples[0]
-        seconds = (now_ms - then_ms) / 1000
-        return {
-            f"{name}_per_s": round((totals[name] - then[name]) / seconds, 3) if seconds > 0 else 0.0
-            for name in ("published", "delivered", "acked")
-        }
 
 
 def _dispatch(queue: Queue, group: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -67,7 +68,7 @@ class DeliveredRun(msgspec.Struct, frozen=True):
 
 class LeaseReply(NamedTuple):
     runs: list[DeliveredRun]
-    results: list[Settled]
+    results: Sequence[Settled]
     generation: int | None = None
     """Of the group, where a member asked: if it is newer than the member's, a heartbeat tells what has changed."""
 

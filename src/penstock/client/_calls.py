@@ -413,6 +413,23 @@ def _letters(filter: str | None, ids: Iterable[str] | None) -> dict[str, Any]:
 # -- the server -------------------------------------------------------------------------------------------------
 
 
+def explain(queue: QueuePath, *, id: str | None, group: str) -> Call[dict[str, Any]]:
+    return _look("/v1/explain", queue=queue, group=group, **({} if id is None else {"id": id}))
+
+
+def history(queue: QueuePath, id: str) -> Call[dict[str, Any]]:
+    return _look("/v1/history", queue=queue, id=id)
+
+
+def autoscale(
+    queue: QueuePath, *, group: str, target_drain: float, min_workers: int, max_workers: int | None
+) -> Call[dict[str, Any]]:
+    query: dict[str, object] = {
+        "queue": queue, "group": group, "target_drain_s": target_drain, "min_workers": min_workers,
+    }  # fmt: skip
+    return _look("/v1/autoscale", **query, **({} if max_workers is None else {"max_workers": max_workers}))
+
+
 def ready() -> Call[bool]:
     return Call("GET", "/readyz", lambda response: response.status == 200)
 

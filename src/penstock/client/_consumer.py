@@ -51,7 +51,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
-        self._current: Message | MessageBatch | None = None
+        self.current: Message | MessageBatch | None = None
+        """What the loop is at. Its lease is kept alive."""
         self._handed_out = 0
         self._acks: PendingAcks[_Waiter] = PendingAcks()
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
@@ -69,24 +70,36 @@ class Session:
 
     # -- out of the buffer ------------------------------------------------------------------------------------
 
-    async def next_message(self) -> Message | None:
-        """The next message, or None if none came for as long as the terms allow."""
-        self._move_on()
-        while (self._ready and self._closing is None) or await self._fill():
+    def take_message(self) -> Message | None:
+        """The next message that is here already, or None if the buffer is empty.
+
+        This is what a loop costs per message, so it calls as little as it can.
+        """
+        if self.current is not None:
+            self._move_on()
+        while self._ready and self._closing is None:
             run = self._ready[0]
             row = run.next_row
-            run.next_row += 1
+            run.next_row = row + 1
             self._ready_count -= 1
-            if run.next_row == run.batch.count:
+            if row + 1 == run.batch.count:
                 self._ready.popleft()
                 self._keeper.remove(run)
             if self._ready_count <= self._low_water and self._fetching is None:
                 self._start_fetch(self._terms.poll_s())
             if row not in run.lost_rows:
-                message = Message(run, row, self)
-                self._hand_out(message)
+                self.current = message = Message(run, row, self)
+                self._handed_out += 1
+                self.hold(message)
                 return message
         return None
+
+    async def next_message(self) -> Message | None:
+        """The next message, or None if none came for as long as the terms allow."""
+        while (message := self.take_message()) is None:
+            if not await self._fill():
+                return None
+        return message
 
     async def next_batch(self) -> MessageBatch | None:
         """All that the buffer has, or None if nothing came for as long as the terms allow."""
@@ -104,15 +117,15 @@ class Session:
         return None
 
     def _hand_out(self, current: Message | MessageBatch) -> None:
-        self._current = current
+        self.current = current
         self._handed_out += 1
         self.hold(current)
 
     def _move_on(self) -> None:
         """The loop is no longer at what it was given last; that keeps its lease only inside `async with`."""
-        if self._current is not None and not self._current.entered:
-            self.let_go(self._current)
-        self._current = None
+        if self.current is not None and not self.current.entered:
+            self._keeper.remove(self.current)
+        self.current = None
 
     # -- into the buffer --------------------------------------------------------------------------------------
 
@@ -215,6 +228,11 @@ class Session:
         room = self._ready_count <= max(self._low_water, 0)
         seated = self._attendance is None or self._attendance.seat.joined
         return room and seated and self._handed_out > 1 and self._fetching is None and self._closing is None
+
+    def ack_one_soon(self, prefix: str, offset: int) -> None:
+        self._acks.add_one(prefix, offset)
+        if self._linger is None:
+            self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
 
     def ack_soon(self, spans: Sequence[Span]) -> None:
         self._acks.add(spans, None)
@@ -418,6 +436,9 @@ class Consumer(_Iterator):
     """Async iterator of messages; made by `Queue.consume`."""
 
     async def __anext__(self) -> Message:
+        message = self._session.take_message()
+        if message is not None:
+            return message
         try:
             message = await self._session.next_message()
         except PenstockError:

@@ -28,16 +28,22 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 class DeliveredRun:
     """Messages that were stored next to each other: row *i* has offset `meta.offset + i`."""
 
-    __slots__ = ("_first_id", "_payloads", "batch", "meta")
+    __slots__ = ("_first_id", "_looked", "_payloads", "batch", "meta")
 
     def __init__(self, meta: Run, batch: Batch):
         self.meta = meta
         self.batch = batch
         self._payloads: list[bytes] | None = None
+        self._looked = False
         self._first_id: int | None = None
 
     def payload(self, row: int) -> bytes:
-        return self._payloads[row] if self._payloads is not None else self.batch.payload(row)
+        if self._payloads is not None:
+            return self._payloads[row]
+        if self._looked:
+            return self.payloads()[row]  # whoever looks twice looks at all of them
+        self._looked = True
+        return self.batch.payload(row)
 
     def payloads(self) -> list[bytes]:
         """All payloads, cut out in one pass and kept: who iterates looks at every one of them."""

@@ -171,7 +171,10 @@ def frames(
 
 def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
     """The payload bytes, and what they are: one kind for all, or one each if they differ."""
-    kinds_seen = {issubclass(each, _BYTES) for each in set(map(type, values))}
+    types = set(map(type, values))
+    if types == {bytes}:
+        return values, layout.KIND_BYTES
+    kinds_seen = {issubclass(each, _BYTES) for each in types}
     if kinds_seen == {False}:
         payloads, kinds = list(map(_encode_json, values)), layout.KIND_JSON
     elif kinds_seen == {True}:

@@ -81,25 +81,42 @@ class AckBatch(NamedTuple, Generic[W]):
     """Acks that travel in one call."""
 
     receipts: list[str]
-    entries: list[tuple[Sequence[Span], W]]
+    entries: list[tuple[Sequence[Span], W | None]]
 
 
 class PendingAcks(Generic[W]):
     """Acks that have not been sent yet, each with whoever wants to hear of it."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_first", "_next", "_prefix")
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Sequence[Span], W]] = []
+        self._entries: list[tuple[Sequence[Span], W | None]] = []
+        self._prefix = ""
+        """Of neighbours that were added one by one; empty if there are none."""
+        self._first = self._next = 0
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self._entries) or bool(self._prefix)
 
-    def add(self, spans: Sequence[Span], waiter: W) -> None:
+    def add(self, spans: Sequence[Span], waiter: W | None) -> None:
         self._entries.append((spans, waiter))
+
+    def add_one(self, prefix: str, offset: int) -> None:
+        """An ack that nobody waits for. Neighbours, which is what comes out of a loop, grow together to one span."""
+        if offset == self._next and prefix == self._prefix:
+            self._next += 1
+            return
+        self._close_span()
+        self._prefix, self._first, self._next = prefix, offset, offset + 1
+
+    def _close_span(self) -> None:
+        if self._prefix:
+            self._entries.append(([Span(self._prefix, self._first, self._next - 1)], None))
+            self._prefix = ""
 
     def take(self) -> AckBatch[W]:
         """As many as one call may carry; the others stay."""
+        self._close_span()
         if len(self._entries) == 1:
             taken = self._entries
             self._entries = []

@@ -20,8 +20,14 @@ from penstock.wire.delivery import Settled
 class Desk(Protocol):
     """Where messages are settled: the consumer's session. Every method raises StaleReceipt for lost messages."""
 
+    current: Any
+    """What the loop is at, and therefore held already."""
+
     async def ack(self, spans: Sequence[Span]) -> None:
         """Returns when the ack is durable."""
+
+    def ack_one_soon(self, prefix: str, offset: int) -> None:
+        """`ack_soon` for the message with this receipt."""
 
     def ack_soon(self, spans: Sequence[Span]) -> None:
         """Send the ack with the next call or within milliseconds, whichever comes first; failures are logged."""
@@ -192,9 +198,33 @@ class Message(LeasedMessage, _Settling):
     __slots__ = ("_desk", "_entered")
 
     def __init__(self, run: LeasedRun, row: int, desk: Desk):
-        LeasedMessage.__init__(self, run, row)
+        # All slots at once, without the constructors of the base classes: one of these is made per message.
+        self._run = run
+        self._row = row
+        self.renew_at = run.renew_at
         self._desk = desk
         self._entered = False
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        if self._desk.current is not self:
+            self._desk.hold(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            await super().__aexit__(kind, error, traceback)
+            return
+        # What happens to almost every message, on the shortest way.
+        self._entered = False
+        self._desk.let_go(self)
+        run, row = self._run, self._row
+        prefix = run.meta.receipt
+        if prefix is not None and row not in run.settled_rows:
+            run.settled_rows.add(row)
+            self._desk.ack_one_soon(prefix, run.meta.offset + row)
 
     async def nack(self, *, delay: float | None = None, error: str = "") -> str:
         """Failed: deliver it again after `delay` seconds (default: the queue's backoff), or give it up.

@@ -299,6 +299,30 @@ class Queue:
         """The messages that would be delivered next, without leasing them."""
         return self._carrier.request(calls.peek(self.path, max=max, group=group))
 
+    # -- look closely -----------------------------------------------------------------------------------------
+
+    def explain(self, id: str | None = None, *, group: str = "default") -> dict[str, Any]:
+        """Why a message is not being delivered to a group now; without an id, the head of every partition.
+
+        `{"messages": [{"state", "deliverable", "reasons": [{"kind", "blocks", …}], "text", …}], …}`
+        """
+        return self._carrier.request(calls.explain(self.path, id=id, group=group))
+
+    def history(self, id: str) -> dict[str, Any]:
+        """What became of a message, as far back as the journal goes: `{"events": […], "complete": bool, …}`."""
+        return self._carrier.request(calls.history(self.path, id))
+
+    def autoscale(
+        self, *, group: str = "default", target_drain: float = 60.0, min_workers: int = 0,
+        max_workers: int | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """How fast messages come and go, and how many workers would drain the queue in `target_drain` seconds."""
+        return self._carrier.request(
+            calls.autoscale(
+                self.path, group=group, target_drain=target_drain, min_workers=min_workers, max_workers=max_workers
+            )
+        )
+
     # -- scheduled messages -----------------------------------------------------------------------------------
 
     def cancel(self, *, ids: Iterable[str] | None = None, key: str | None = None) -> dict[str, Any]:

@@ -222,6 +222,13 @@ class Agenda:
             flat.frombytes(read(chunk))
             yield from zip(flat[::3], flat[1::3], flat[2::3], strict=True)
 
+    def in_memory(self) -> Iterator[tuple[int, int, int]]:
+        """What need not be read, entry by entry: whoever wants only a few of them pays for those."""
+        yield from self._now
+        for flat in self._flats():
+            for at in range(0, len(flat), 3):
+                yield flat[at], flat[at + 1], flat[at + 2]
+
     def due_by(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
         """(due, first, stop) of what is due at or before `now_ms`, all of it in memory (`bring`)."""
         flats = [stretch.tail for level in self._stretches for stretch in level.values() if stretch.min_due <= now_ms]

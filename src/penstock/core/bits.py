@@ -70,6 +70,14 @@ class OffsetBits:
         if begin < stop:
             yield begin, stop
 
+    def count_in(self, first: int, stop: int) -> int:
+        """How many members lie in `[first, stop)`; costs a step per page that has any."""
+        low, high = first >> _SHIFT, stop >> _SHIFT
+        whole = sum([bits.bit_count() for page, bits in self._pages.items() if low <= page < high])
+        before = self._pages.get(low, 0) & ((1 << (first & _MASK)) - 1)
+        after = self._pages.get(high, 0) & ((1 << (stop & _MASK)) - 1)
+        return whole - before.bit_count() + after.bit_count()
+
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """The stretches of `[first, stop)` that are members, ascending."""
         begin = first

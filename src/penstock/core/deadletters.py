@@ -44,12 +44,14 @@ class Grave(NamedTuple):
 class DeadLetters:
     """The dead letters of a partition, by (group, offset). Hard, apart from the order, which follows from them."""
 
-    __slots__ = ("_letters", "_order")
+    __slots__ = ("_head", "_letters", "_order")
 
     def __init__(self) -> None:
         self._letters: dict[tuple[int, int], DeadLetter] = {}
         self._order: list[Grave] = []
         """Sorted; entries of letters that were removed since are passed over."""
+        self._head = 0
+        """Before it nothing is left, so that taking the oldest again and again leaves no long way to the next."""
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -71,20 +73,27 @@ class DeadLetters:
     def put(self, group: int, offset: int, letter: DeadLetter) -> None:
         self._letters[group, offset] = letter
         grave = Grave(letter.dead_at, offset, group)
-        place = bisect_left(self._order, grave)
+        place = bisect_left(self._order, grave, self._head)
         if self._order[place : place + 1] != [grave]:
             self._order.insert(place, grave)
 
     def take(self, group: int, offset: int) -> DeadLetter | None:
         letter = self._letters.pop((group, offset), None)
-        if len(self._order) > TIDY_ABOVE + 2 * len(self._letters):
-            self._order = [grave for grave in self._order if self.at(grave) is not None]
+        order, head = self._order, self._head
+        while head < len(order) and self.at(order[head]) is None:
+            head += 1
+        if head > TIDY_ABOVE and 2 * head > len(order):
+            del order[:head]
+            head = 0
+        elif len(order) - head > TIDY_ABOVE + 2 * len(self._letters):
+            self._order, head = [grave for grave in order[head:] if self.at(grave) is not None], 0
+        self._head = head
         return letter
 
     def since(self, after: Grave | None = None) -> Iterator[tuple[Grave, DeadLetter]]:
         """Letters in the order in which they were given up, those after `after` only. Not over a put or a take."""
         order = self._order
-        for place in range(0 if after is None else bisect_right(order, after), len(order)):
+        for place in range(self._head if after is None else bisect_right(order, after, self._head), len(order)):
             letter = self.at(order[place])
             if letter is not None:
                 yield order[place], letter

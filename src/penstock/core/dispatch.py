@@ -113,6 +113,11 @@ class Dispatcher:
         if self.gate is not None:
             self.gate.park(key, place)
 
+    def resume(self, place: int) -> None:
+        """This message was given up and is to be tried again."""
+        if self.gate is not None:
+            self.gate.resume(self._key(place), place)
+
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
             following = self.gate.unpark(key, place, self._valid(None))
@@ -165,6 +170,43 @@ class Dispatcher:
         valid = self._valid(now_ms)
         return (partition_and_offset(place) for place in self._source if valid(place))
 
+    def order_of(self, place: int) -> Order | None:
+        """The order that this message stands in: of its tenant's messages, or of all."""
+        return self._source.order_of(self._tenant(place)) if isinstance(self._source, FairShare) else self._source
+
+    def ahead_of(self, place: int, now_ms: int, most: int) -> tuple[int, bool]:
+        """How many of its order would be given out before this message; False if there may be more of them, because
+        only `most` entries were looked at."""
+        order = self.order_of(place)
+        still = self._valid(now_ms)
+        seen: set[int] = set()
+        looked = 0
+
+        def valid(other: int) -> bool:
+            nonlocal looked
+            looked += 1
+            if looked > most:
+                raise _Enough
+            if other in seen or not still(other):
+                return False
+            seen.add(other)
+            return True
+
+        ahead = 0
+        try:
+            for other in order.turns(valid, now_ms) if order is not None else ():
+                if other == place:
+                    break
+                ahead += 1
+        except _Enough:
+            return ahead, False
+        return ahead, True
+
+    def lanes_before(self, place: int) -> list[int]:
+        """Lanes that are served before this message's own, because its share of this round is spent."""
+        order = self.order_of(place)
+        return order.served_before(self._priority(place)) if isinstance(order, Lanes) else []
+
     def _valid(self, now_ms: int | None) -> Valid:
         """Entries are stale if their message was settled, leased, moved to later or taken away since.
 
@@ -206,6 +248,10 @@ class Dispatcher:
         return column.get_all(offsets) if column is not None else offsets
 
 
+class _Enough(Exception):
+    """Looked at enough entries."""
+
+
 class Desk:
     """One partition's way to the dispatcher of its group: what a `Progress` tells it."""
 
@@ -219,9 +265,9 @@ class Desk:
     def places(self, first: int, stop: int) -> list[int]:
         if not self._queue.growths:
             return list(range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS))
-        return [self._place(offset) for offset in range(first, stop)]
+        return [self.place(offset) for offset in range(first, stop)]
 
-    def _place(self, offset: int) -> int:
+    def place(self, offset: int) -> int:
         return place_of(self._partition, offset, self._queue.age_of(self._partition, offset))
 
     def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
@@ -245,15 +291,18 @@ class Desk:
             self._dispatcher.leased(place)
 
     def waiting(self, offset: int) -> None:
-        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
-        to be tried again."""
-        self._dispatcher.hold(self._place(offset))
+        """A failed message holds its key until it is done."""
+        self._dispatcher.hold(self.place(offset))
 
     def park(self, key: int, offset: int) -> None:
-        self._dispatcher.park(key, self._place(offset))
+        self._dispatcher.park(key, self.place(offset))
+
+    def resume(self, offset: int) -> None:
+        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
+        self._dispatcher.resume(self.place(offset))
 
     def unpark(self, key: int, offset: int) -> None:
-        self._dispatcher.unpark(key, self._place(offset))
+        self._dispatcher.unpark(key, self.place(offset))
 
     def let_go(self, first: int, stop: int) -> None:
         if self._dispatcher.shares is not None:

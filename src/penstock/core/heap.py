@@ -221,3 +221,7 @@ class Heap:
     def __iter__(self) -> Iterator[int]:
         for _, place in merge(self._spine, *self._rest.values()):
             yield place
+
+    def turns(self, valid: Valid, _now_ms: int) -> Iterator[int]:
+        """What one decision would pop, in order, without popping it."""
+        return (place for place in self if valid(place))

@@ -7,6 +7,8 @@ parked lets nobody follow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.core.line import Line, Valid
 
 
@@ -77,6 +79,15 @@ class KeyGate:
         if self._through.get(key) == place:
             del self._through[key]
 
+    def resume(self, key: int, place: int) -> None:
+        """This one was given up and is to be tried again: its key waits for it as for one that failed."""
+        parked = self._parked.get(key)
+        if parked is not None:
+            parked.discard(place)
+            if not parked:
+                del self._parked[key]
+        self.seize(key, place)
+
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
         """Its key need not wait for this one any longer; the next one with the key, if it waits for no other."""
         return self._next(key, valid) if self._forgive(key, place) else None
@@ -98,6 +109,10 @@ class KeyGate:
     def holder(self, key: int) -> int | None:
         """The place that is let through, or None."""
         return self._through.get(key)
+
+    def waiting(self, key: int) -> Iterator[int]:
+        """Those who wait behind the one that is let through, in order; some may have ended since."""
+        return iter(self._behind.get(key, ()))
 
     def parked_for(self, key: int) -> list[int]:
         """The places that were given up and for which this key waits, oldest first."""

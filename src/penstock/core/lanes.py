@@ -30,7 +30,7 @@ class Lanes:
 
     def push(self, place: int, priority: int, *, fresh: bool) -> None:
         # The edge lets no other priorities in; a record of one is still a fact, and must find a lane.
-        self._lines[min(max(priority, 0), LANES - 1)].push(place, priority, fresh=fresh)
+        self._lines[_lane(priority)].push(place, priority, fresh=fresh)
 
     def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None:
         for place, priority in zip(places, priorities, strict=True):
@@ -79,7 +79,51 @@ class Lanes:
     def __len__(self) -> int:
         return sum(map(len, self._lines))
 
+    def turns(self, valid: Valid, now_ms: int) -> Iterator[int]:
+        """What one decision would pop, in order, without popping it: `pop`, again and again, on copies."""
+        rows = [iter(line) for line in self._lines]
+        left = [len(line) for line in self._lines]
+        share = list(self._share)
+        late = sorted(
+            (since, lane)
+            for lane, since in enumerate(self._since)
+            if left[lane] and since is not None and since < now_ms - BOOST_AFTER_MS
+        )
+
+        def take(lane: int) -> int | None:
+            while left[lane]:
+                left[lane] -= 1
+                place = next(rows[lane])
+                if valid(place):
+                    share[lane] -= 1
+                    return place
+            return None
+
+        while any(left):
+            boosted = late.pop(0)[1] if late else None
+            place = take(boosted) if boosted is not None else None
+            lane = 0
+            while place is None and any(left):
+                if lane == LANES:
+                    lane, share = 0, list(self._weights)
+                if share[lane] > 0 and left[lane]:
+                    place = take(lane)
+                    late = [entry for entry in late if entry[1] != lane]
+                lane += 1
+            if place is not None:
+                yield place
+
+    def served_before(self, priority: int) -> list[int]:
+        """The lanes that come first because the share of this priority's lane is spent, and theirs is not."""
+        if self._share[_lane(priority)] > 0:
+            return []
+        return [lane for lane in range(LANES) if self._share[lane] > 0 and self._lines[lane]]
+
     def __iter__(self) -> Iterator[int]:
         """Lane by lane. Which lanes take turns in between depends on when they are asked."""
         for line in self._lines:
             yield from line
+
+
+def _lane(priority: int) -> int:
+    return min(max(priority, 0), LANES - 1)

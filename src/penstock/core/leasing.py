@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop
 
 import msgspec
@@ -50,7 +50,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     turn, parts = queue.turn, len(partitions)
     for number in [number % parts for number in range(turn, turn + parts)] if member is None else reach:
         partition = partitions[number]
-        if queue.growths and not _may_begin(queue, group, number):
+        if queue.growths and any(True for _ in partitions_before(queue, group, number)):
             continue
         runs = _select(partition, partition.progress[group], wanted, now_ms)
         if runs and fit is not None:
@@ -90,8 +90,9 @@ def _flushed(made: list[Record], gate: windows.Gate) -> list[Record]:
     return made
 
 
-def _may_begin(queue: Queue, group: int, number: int) -> bool:
-    """False for a partition that was added while older ones still had messages that this group has not been given.
+def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:
+    """Older partitions for which one that was added later has to wait: they had messages by then that this group has
+    not been given.
 
     They may have the same keys as what is in the new one, and first deliveries keep the order of their key.
     """
@@ -100,8 +101,7 @@ def _may_begin(queue: Queue, group: int, number: int) -> bool:
             for older, end in enumerate(ends):
                 progress = queue.partitions[older].progress[group]
                 if progress.on_path(progress.cursor) < end:
-                    return False
-    return True
+                    yield older
 
 
 def _lease_in_order(

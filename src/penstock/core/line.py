@@ -89,5 +89,20 @@ class Line:
         return len(self._row) - self._head + len(self._back)
 
     def __iter__(self) -> Iterator[int]:
-        """In the order in which they would be popped."""
-        return merge(sorted(self._back), islice(self._row, self._head, None))
+        """In the order in which they would be popped. The first few cost little, however many have come back."""
+        return merge(_ascending(self._back), islice(self._row, self._head, None))
+
+    def turns(self, valid: Valid, _now_ms: int) -> Iterator[int]:
+        """What one decision would pop, in order, without popping it."""
+        return (place for place in self if valid(place))
+
+
+def _ascending(heap: list[int]) -> Iterator[int]:
+    """The entries of a heap in order, without changing it: O(k log k) for the first k."""
+    front = [(heap[0], 0)] if heap else []
+    while front:
+        entry, at = heappop(front)
+        yield entry
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < len(heap):
+                heappush(front, (heap[child], child))

@@ -114,6 +114,14 @@ class RangeSet:
         at = bisect_right(self.stops, start)
         return at < len(self.starts) and self.starts[at] < stop
 
+    def count_in(self, start: int, stop: int) -> int:
+        """How many members lie in `[start, stop)`; two sums over the ranges between them."""
+        low, high = bisect_right(self.stops, start), bisect_left(self.starts, stop)
+        if low >= high:
+            return 0
+        inside = sum(self.stops[low:high]) - sum(self.starts[low:high])
+        return inside - max(0, start - self.starts[low]) - max(0, self.stops[high - 1] - stop)
+
     def flat(self) -> list[int]:
         """`[start, stop, start, stop, …]`, the shape of records and snapshots."""
         return [bound for pair in zip(self.starts, self.stops, strict=True) for bound in pair]

@@ -39,7 +39,7 @@ def redriven(shard: Shard, record: records.Redriven) -> None:
             )  # fmt: skip
             heappush(progress.waiting, (record.due, offset))
             if letter.key and progress.desk is not None:
-                progress.desk.waiting(offset)
+                progress.desk.resume(offset)
             if offset >= partition.start:
                 partition.timeless.add(offset, offset + 1)
     shard.arm(record.due, record.queue, record.partition, record.group)

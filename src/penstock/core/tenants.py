@@ -26,6 +26,8 @@ class Order(Protocol):
 
     def sweep(self, valid: Valid) -> None: ...
 
+    def turns(self, valid: Valid, now_ms: int) -> Iterator[int]: ...
+
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[int]: ...
@@ -34,12 +36,12 @@ class Order(Protocol):
 class FairShare:
     """Ready messages by tenant. A tenant is its hash; 0 are the messages without one, which share one turn."""
 
-    __slots__ = ("_cap", "_make", "_orders", "_ready", "_resting", "_swept", "_taken", "_turn", "_weights", "in_flight")
+    __slots__ = ("_make", "_orders", "_ready", "_resting", "_swept", "_taken", "_turn", "_weights", "cap", "in_flight")
 
     def __init__(self, make: Callable[[], Order], weights: Mapping[int, int], cap: int | None):
         self._make = make
         self._weights = weights
-        self._cap = cap
+        self.cap = cap
         self._orders: dict[int, Order] = {}
         self._ready: deque[int] = deque()
         """Tenants that have something, next one first."""
@@ -87,7 +89,7 @@ class FairShare:
         return None
 
     def _at_cap(self, tenant: int) -> bool:
-        return self._cap is not None and self.in_flight.get(tenant, 0) + self._taken.get(tenant, 0) >= self._cap
+        return self.cap is not None and self.in_flight.get(tenant, 0) + self._taken.get(tenant, 0) >= self.cap
 
     def _next(self) -> None:
         """The first tenant leaves the row: it has nothing, or may not have more."""
@@ -118,6 +120,10 @@ class FairShare:
 
     def __len__(self) -> int:
         return sum(map(len, self._orders.values()))
+
+    def order_of(self, tenant: int) -> Order | None:
+        """What this tenant has ready, if anything."""
+        return self._orders.get(tenant)
 
     @property
     def waiting(self) -> int:

@@ -66,6 +66,16 @@ def opens_at(queue: Queue, now_ms: int) -> int | None:
     return min(times)
 
 
+def opens_for(queue: Queue, group: int, now_ms: int) -> int | None:
+    """When the window opens for this group, if nothing more is published; None if it is open."""
+    newest = newest_at(queue)
+    if newest is None or gate(queue, group, now_ms) is not Gate.CLOSED:
+        return None
+    longest = max_wait_ms(queue.config)
+    oldest = _oldest_at(queue, group, now_ms) if longest else None
+    return min(newest + queue.config.window_ms, newest + queue.config.window_ms if oldest is None else oldest + longest)
+
+
 def newest_at(queue: Queue) -> int | None:
     """When the newest message was published; None if nothing was since the window is there."""
     return max((partition.window.newest_at for partition in queue.partitions if partition.window), default=None)

@@ -5,7 +5,8 @@ It exists for tests and for brokers that may forget. Acquiring a shard again fen
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Sequence
 
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
@@ -39,14 +40,19 @@ class MemoryJournal:
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         return index
 
-    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
-        chain = CHAIN_START
+    async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
+        chain, first = CHAIN_START, self._store.first
         for position, data in enumerate(list(self._store.frames)):
-            index = self._store.first + position
-            frame = read_frame(memoryview(data), 0, (index, chain) if position or self._store.first == 1 else None)
+            index = first + position
+            frame = read_frame(memoryview(data), 0, (index, chain) if position or first == 1 else None)
             chain = frame.chain
             if index > after:
                 yield index, frame
+
+    async def index_before(self, at_ms: int) -> int:
+        frames = self._store.frames
+        older = bisect_left(frames, at_ms, key=lambda data: read_frame(memoryview(data), 0).at_ms)
+        return self._store.first + older - 1
 
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._store.frames[locator - self._store.first][skip : skip + length]

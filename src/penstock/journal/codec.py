@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import msgspec
 
-from penstock.batch import BadBatch, Batch
+from penstock.batch import BadBatch, Batch, layout
 from penstock.core import records
 from penstock.core.records import Record
 
@@ -67,6 +67,40 @@ def decode(body: memoryview) -> Iterator[tuple[int, Record]]:
         at = after
 
 
+class PublishedHead(NamedTuple):
+    """What a published record says before its messages: enough to know which they are."""
+
+    at: int
+    queue: int
+    partition: int
+    offset: int
+    id: int
+    messages: int
+    frame: memoryview
+    """The batch, unopened."""
+
+
+def skim(body: memoryview) -> Iterator[Record | PublishedHead]:
+    """The records of a frame whose checksum was just checked, with batches left closed: for searching a journal."""
+    at, size = 0, len(body)
+    while at < size:
+        try:
+            meta_length, attached, _ = PREFIX.unpack_from(body, at)
+            middle = at + PREFIX.size + meta_length
+            meta = _decode(body[at + PREFIX.size : middle])
+            at = middle + attached
+            if type(meta) is not _PublishedMeta:
+                yield meta
+                continue
+            frame = body[middle:at]
+            count = layout.HEADER.unpack_from(frame)[3]
+        except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UnknownRecord(f"the record at {at} is not one this version knows: {error}") from None
+        yield PublishedHead(
+            meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"), count, frame
+        )
+
+
 def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
     """The record at this position and where the next one begins."""
     try:
@@ -83,7 +117,7 @@ def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
             return (
                 records.Published(
                     meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
-                    Batch.open(body[middle:after]), meta.producer, meta.epoch, meta.seqs,
+                    Batch.open(body[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
                 ),
                 after,
             )  # fmt: skip

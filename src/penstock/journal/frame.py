@@ -95,6 +95,11 @@ def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = N
     return Frame(index, term, at_ms, node, chain, body)
 
 
+def time_of(header: bytes) -> int:
+    """When the frame was sealed, unchecked: only to know where to begin to look."""
+    return int(HEADER.unpack(header)[8])
+
+
 def find_frame(view: memoryview, after: int) -> int | None:
     """Where the next whole frame begins at or behind `after`, or None. For telling a torn tail from damage."""
     data = bytes(view[after:])

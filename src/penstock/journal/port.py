@@ -12,7 +12,7 @@ Outcomes of a write are told apart, because they ask for different things:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -69,8 +69,15 @@ class ShardJournal(Protocol):
     def short_of_space(self) -> bool:
         """True while only what finishes messages should be written."""
 
-    def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
-        """(locator, frame) for every frame with an index greater than `after`, in order."""
+    def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
+        """(locator, frame) for every frame with an index greater than `after`, in order.
+
+        What is trimmed while this runs is still delivered; what is appended meanwhile may be.
+        """
+
+    async def index_before(self, at_ms: int) -> int:
+        """An index up to which every frame is older than this, as far as frames know their time: where a search may
+        begin. Need not be the highest."""
 
     def read(self, locator: int, skip: int, length: int) -> bytes:
         """`length` bytes of a stored frame, from its byte `skip` on. Only for locators of this journal."""

@@ -7,6 +7,8 @@ a read, and leaves behind the facts that it has seen.
 
 The only rollback is a reload. If a commit surely was not written (no space), everything parked fails and the shard is
 read again from its journal. If nobody knows (the disk failed, another owner fenced us), the shard stops for good.
+
+Where one caller at a time is being served there is no group to wait for, and `hurry` writes the commit at once.
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from penstock import limits
 from penstock.clock import Clock
 from penstock.core import commands
@@ -27,13 +27,9 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.decision import Decision
-from penstock.core.leasing import Fit
 from penstock.core.rebalancing import has_changed, renew_sessions
 from penstock.core.records import (
     Leased,
-    MemberJoined,
-    MembersLeft,
     Published,
     QueueDeleted,
     QueuePurged,
@@ -41,13 +37,15 @@ from penstock.core.records import (
     ScheduleRefused,
 )
 from penstock.core.scopes import Scopes, scopes_over
-from penstock.core.state import NEVER_MS, Shard
+from penstock.core.state import NEVER_MS, Queue, Shard
+from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX, encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
+from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
@@ -102,7 +100,7 @@ class ShardLoop:
         self.shard = shard
         self.journal = journal
         self.log = log
-        self.counters = Counters()
+        self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
@@ -116,13 +114,18 @@ class ShardLoop:
         self._on_failure = on_failure
         self._reload = reload
         self._read_far = partial(read_chunk, journal)
-        self._waiters = Waiters()
-        self._scopes = Scopes(shard, log.published_at)
+        self.waiters = Waiters()
+        self._granting = Granting(self)
+        self.scopes = Scopes(shard, log.published_at)
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
-        self._in_flight = False
+        self._committing = False
+        self._awake = False
+        """True if somebody will look at the pile in the next turn of the event loop."""
+        self._finishing: asyncio.Future[None] | None = None
+        self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -136,7 +139,7 @@ class ShardLoop:
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
         self._committer = asyncio.ensure_future(self._commit_forever())
-        self._arm_timer()
+        self.arm_timer()
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -148,33 +151,38 @@ class ShardLoop:
             # Leases whose time ran out while nobody was here start over with the opening; time does its work after it.
             self._advance(now_ms)
         decision = decide(self.shard, command, now_ms, self.log.fit)
-        future = asyncio.get_running_loop().create_future()
-        self._park(decision.records, decision.reply, future)
+        future = self._events.create_future()
+        self.park(decision.records, decision.reply, future)
         if decision.records:
             if self.shard.needs_tick():
                 self._advance(now_ms)  # what was let go past its time to live is for nobody
-            self._serve_waiters(decision.records)
-            self._arm_timer()
+            self._granting.serve(decision.records)
+            self.arm_timer()
         return future
 
     def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
         """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
         self._admit(command)
-        self._advance(self._clock.now_ms())
-        future = asyncio.get_running_loop().create_future()
-        if self._grant(command, future):
+        now_ms = self._clock.now_ms()
+        if isinstance(command, commands.Lease):
+            self.counters.asked(command.queue, command.group, now_ms)
+        else:
+            self.counters.asked_scope(command.scope, command.group, now_ms)
+        self._advance(now_ms)
+        future = self._events.create_future()
+        if self._granting.grant(command, future):
             return future
         recalled = isinstance(command, commands.Lease) and command.member and has_changed(self.shard, command)
         if wait_ms and not self.closing and not recalled:
-            return self._waiters.park(command, wait_ms)
-        self._park([], [], future)
+            return self.waiters.park(command, wait_ms)
+        self.park([], [], future)
         return future
 
     async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
         """Wait until something is stored in this partition, or the time is over. Readers share: all are woken."""
         if self.closing or self.failed is not None:
             return
-        reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reader: asyncio.Future[None] = self._events.create_future()
         self._readers.setdefault((queue, partition), []).append(reader)
         await asyncio.wait([reader], timeout=wait_ms / 1000)
         if not reader.done():
@@ -194,17 +202,46 @@ class ShardLoop:
             raise Failed(self.failed)
         if self._without_room:
             raise OutOfSpace("the disk is full")
-        future = asyncio.get_running_loop().create_future()
+        future = self._events.create_future()
         parked = Parked(None, future)
         parked.cut = cut
         self._pile.append(parked)
-        self._idle.clear()
-        self._work.set()
+        self._wake()
         return future
+
+    def hurry(self) -> None:
+        """Whoever waits for what was decided just now is the only one here: make it durable before returning.
+
+        Does nothing where others may come, who would share the commit, and where it would have to wait.
+        """
+        if self._pile and not self._committing and self._solitude.expected():
+            begun = begin(self._commit(may_block=True))
+            if isinstance(begun, Rest):
+                # The engine had other work to finish first, or there is no room: then it takes as long as it takes.
+                self._finishing = asyncio.ensure_future(_wait_for(begun))
 
     @property
     def waiting(self) -> int:
-        return self._waiters.count
+        return self.waiters.count
+
+    def waiting_in(self, queue: Queue, group: str) -> int:
+        """Consumers of this group that wait for messages of this queue, or of a scope that it is in."""
+        in_scopes = sum([self.waiters.count_of(scope, group) for scope in set(scopes_over(queue.path))])
+        return self.waiters.count_of(queue.number, group) + in_scopes
+
+    def last_asked_ms(self, queue: Queue, group: str) -> int | None:
+        """When a consumer of this group last asked for messages of this queue; None: not since the start."""
+        return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
+
+    @property
+    def without_room(self) -> bool:
+        """True while nothing at all can be written, so that nothing is delivered either."""
+        return self._without_room
+
+    @property
+    def durable_index(self) -> int:
+        """Of the last frame whose replies have left, or are about to."""
+        return self._writer.next_index - (2 if self._committing else 1)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -212,6 +249,13 @@ class ShardLoop:
     def check_publish(self) -> None:
         """Raises what every publish would be refused with now, whatever is in it."""
         self._admit(_ANY_PUBLISH)
+
+    def brought_to_now(self) -> int:
+        """Let time do its work, for whoever looks at the state; says what time it is."""
+        now_ms = self._clock.now_ms()
+        if self.failed is None and not self._without_room and not self._shut:
+            self._advance(now_ms)
+        return now_ms
 
     def _admit(self, command: Command | commands.LeaseScope) -> None:
         if self.failed is not None:
@@ -253,20 +297,20 @@ class ShardLoop:
             woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
-                self._park(decision.records, None, None)
+                self.park(decision.records, None, None)
                 # A schedule may have fired.
                 woken.update(record.queue for record in decision.records if type(record) is Published)
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
                 for record in decision.records:
-                    self._recall(record)
-        if self._scopes:
+                    self._granting.recall(record)
+        if self.scopes:
             # All of them before anything is given away: the last one may be the most important.
             for queue in woken:
-                self._scopes.stir(queue)
+                self.scopes.stir(queue)
         for queue in woken:
-            self._offer(queue)
-        self._arm_timer()
+            self._granting.offer(queue)
+        self.arm_timer()
 
     def _advance_shard(self, now_ms: int) -> set[int]:
         try:
@@ -276,7 +320,7 @@ class ShardLoop:
             self._fail(str(error) or repr(error))
             raise Unavailable(str(error), retry_after_ms=1_000) from error
 
-    def _arm_timer(self) -> None:
+    def arm_timer(self) -> None:
         """Sleep exactly until time has something to do."""
         deadline_ms = self.shard.next_deadline_ms()
         if deadline_ms == self._timer_ms:
@@ -290,7 +334,7 @@ class ShardLoop:
             if wait_s > HOP_S:
                 # Journal time may run a tenth faster than timers do: what is far is approached in a few hops.
                 wait_s = min(wait_s / 1.1, 3600)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+            self._timer = self._events.call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -298,116 +342,17 @@ class ShardLoop:
         if self.failed is None and not self._without_room:
             with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
                 self._advance(self._clock.now_ms())
-                self._arm_timer()
-
-    # -- delivery -----------------------------------------------------------------------------------------------------
-
-    def _grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
-        """Try to lease for this caller; False if there is nothing for them now."""
-        if isinstance(command, commands.LeaseScope):
-            return self._grant_scope(command, future)
-        try:
-            decision = self._decide_lease(command, self._clock.now_ms(), self.log.fit)
-        except PenstockError as error:
-            future.set_exception(error)
-            return True
-        if not decision.reply:
-            return False
-        self._park(decision.records, decision.reply, future)
-        self._arm_timer()
-        return True
-
-    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit) -> Decision:
-        decision = decide(self.shard, command, now_ms, fit)
-        if decision.reply is None:
-            # The group began with this call; ask again, now that it exists.
-            self._park(decision.records, None, None)
-            decision = decide(self.shard, command, now_ms, fit)
-        return decision
-
-    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
-        """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
-        now_ms = self._clock.now_ms()
-        granted: list[commands.LeasedRun] = []
-        wanted, room = command.max, limits.LEASE_REPLY_BYTES_MAX
-
-        def fit(queue: int, partition: int, first: int, stop: int, most: int) -> tuple[int, int]:
-            nonlocal room
-            inside, used = self.log.fit(queue, partition, first, stop, min(most, room))
-            room -= used
-            return inside, used
-
-        while wanted > 0 and room > 0:
-            queue = self._scopes.next_queue(command.scope, command.group, now_ms)
-            if queue is None:
-                break
-            lease = commands.Lease(
-                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer
-            )  # fmt: skip
-            try:
-                decision = self._decide_lease(lease, now_ms, fit)
-            except PenstockError as error:
-                if granted:
-                    break
-                future.set_exception(error)
-                return True
-            if not decision.reply:
-                self._scopes.exhausted(command.scope, command.group, queue)
-                continue
-            path = self.shard.queues[queue].path
-            runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
-            self._park(decision.records, runs, None)
-            granted += runs
-            wanted -= sum(run.count for run in runs)
-        if granted:
-            self._park_answer(granted, future)
-            self._arm_timer()
-        return bool(granted)
-
-    def _serve_waiters(self, made: list[Record]) -> None:
-        for record in made:
-            queue = getattr(record, "queue", None)
-            if queue is not None:
-                if isinstance(record, QueueDeleted):
-                    self._waiters.dismiss(queue)
-                else:
-                    self._recall(record)
-                    self._offer(queue, self._owners(record))
-
-    def _offer(self, queue: int, members: set[tuple[str, str]] | None = None) -> None:
-        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked.
-
-        Of those who wait as members of a group only these, if they are named.
-        """
-        if self._waiters.has(queue):
-            self._waiters.serve(queue, self._grant, members)
-        if self._waiters.in_scopes and queue in self.shard.queues:
-            for scope in scopes_over(self.shard.queues[queue].path):
-                if self._waiters.has(scope):
-                    self._waiters.serve(scope, self._grant)
-
-    def _owners(self, record: Record) -> set[tuple[str, str]] | None:
-        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
-        queue = self.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
-        number: int | None = getattr(record, "partition", None)
-        if number is None or not queue.memberships:
-            return None
-        return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
-
-    def _recall(self, record: Record) -> None:
-        """Members whose partitions changed hear of it at once: their parked leases are answered."""
-        if isinstance(record, MemberJoined | MembersLeft):
-            self._waiters.recall(record.queue, lambda command: has_changed(self.shard, command))
+                self.arm_timer()
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
-    def _park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
+    def park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
         parked = Parked(reply, future)
         for record in made:
+            self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
-            self.counters.note(record)
-            if self._scopes:
-                self._scopes.note(record)
+            if self.scopes:
+                self.scopes.note(record)
             head, attached = encode(record)
             at = parked.size
             parked.size += len(head)
@@ -425,16 +370,27 @@ class ShardLoop:
                 elif isinstance(record, Leased):
                     parked.leaving = reply
                     self._leaving[parked] = None
-        if not made and not self._pile and not self._in_flight:
+        if not made and not self._pile and not self._committing:
             if future is not None:
                 future.set_result(reply)
             return
         self._pile.append(parked)
         self._pile_bytes += parked.size
-        self._idle.clear()
-        self._work.set()
+        self._wake()
 
-    def _park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
+    def _wake(self) -> None:
+        """There is something to commit. The turn of the loop may still bring more, or somebody who is in a hurry."""
+        self._idle.clear()
+        if not self._awake:
+            self._awake = True
+            self._events.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._awake = False
+        if self._pile and not self._committing:
+            self._work.set()
+
+    def park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
         """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
         parked = Parked(granted, future)
         parked.leaving = granted
@@ -444,34 +400,42 @@ class ShardLoop:
         self._work.set()
 
     async def _commit_forever(self) -> None:
-        while True:
-            if not self._pile:
-                self._idle.set()
+        while self.failed is None:
+            if self._pile and not self._committing:
+                await self._commit(may_block=self._solitude.expected())
+            else:
                 self._work.clear()
                 await self._work.wait()
+
+    async def _commit(self, *, may_block: bool) -> None:
+        """One frame. Only one at a time is on its way."""
+        self._committing = True
+        try:
             share = self._take_share()
             parts = [part for parked in share for part in parked.parts]
             locator = 0
             if parts:
-                self._in_flight = True
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
-                may_block = self._solitude.expected()
                 begun = self._clock.monotonic()
                 try:
                     locator = await self.journal.append(index, [header, *parts], may_block=may_block)
                 except OutOfSpace:
                     await self._start_over(share)
-                    continue
+                    return
                 except Exception as error:  # whatever it was, nobody knows what is on the disk now
                     self._fail(str(error) or repr(error), share)
                     return
-                finally:
-                    self._in_flight = False
                 took_s = self._clock.monotonic() - begun
                 self._solitude.observe(may_block, len(self._pile), took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)
+        finally:
+            self._committing = False
+            if self._pile:
+                self._wake()
+            else:
+                self._idle.set()
 
     def _take_share(self) -> list[Parked]:
         """The commands of the next frame: whole commands, up to the size of a commit."""
@@ -506,7 +470,7 @@ class ShardLoop:
                 elif parked.future.cancelled():
                     self._give_back(parked.reply)
             if parked.leaving or parked.emptied:
-                asyncio.get_running_loop().call_soon(self._left, parked)
+                self._events.call_soon(self._left, parked)
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
@@ -550,14 +514,15 @@ class ShardLoop:
             return
         try:
             self.shard, self.log, self._writer = await self._reload()
-            self._scopes = Scopes(self.shard, self.log.published_at)
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
+        self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
+        self.scopes = Scopes(self.shard, self.log.published_at)
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
-        self._arm_timer()
+        self.arm_timer()
 
     def _fail(self, reason: str, share: list[Parked] | None = None) -> None:
         """Stop for good: no reply leaves that the journal may not remember."""
@@ -573,12 +538,12 @@ class ShardLoop:
         for one in parked:
             if one.future is not None and not one.future.done():
                 one.future.set_exception(error)
-        self._waiters.dismiss(error=error)
+        self.waiters.dismiss(error=error)
 
     def stop_waiting(self) -> None:
         """Answer everyone who waits, and let nobody wait from now on."""
         self.closing = True
-        self._waiters.dismiss()
+        self.waiters.dismiss()
         for readers in self._readers.values():
             for reader in readers:
                 if not reader.done():
@@ -596,6 +561,10 @@ class ShardLoop:
         await asyncio.sleep(0)  # whoever was answered just now reads what they were given, while there is a journal
         self._committer.cancel()
         self.failed = self.failed or "the broker is shut down"
+
+
+async def _wait_for(rest: Rest[None]) -> None:
+    await rest
 
 
 def _no_room() -> DiskFull:

@@ -82,6 +82,15 @@ class Waiters:
     def has(self, place: int | str) -> bool:
         return place in self._parked
 
+    def count_of(self, place: int | str, group: str) -> int:
+        """Consumers of one group that still wait for this queue or scope, members of it or not."""
+        return sum(
+            not waiter.future.done()
+            for (theirs, _), waiting in self._parked.get(place, {}).items()
+            if theirs == group
+            for waiter in waiting
+        )
+
     def dismiss(self, queue: int | None = None, error: Exception | None = None) -> None:
         """Answer everyone (or everyone of one queue): empty, or with an error."""
         for number in [queue] if queue is not None else list(self._parked):

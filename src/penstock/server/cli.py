@@ -49,6 +49,10 @@ app = typer.Typer(
 QUEUES = Listing(
     "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
 )
+EVENTS = Listing(
+    "events",
+    ("at_ms", "kind", "group", "consumer", "attempt", "lease", "reason", "error", "due_at_ms", "deadline_at_ms"),
+)
 MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
 PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 
@@ -267,6 +271,44 @@ def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url =
             print_group(group, MEMBERS, PROGRESS)
         if output is Output.table and not answer["groups"]:
             typer.echo("no groups")
+
+
+@app.command()
+def explain(
+    queue: QueueArgument,
+    message: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message; the head if left out.")] = None,
+    group: Annotated[str, typer.Option(help="In this consumer group.")] = "default",
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Why a message, or what is first in the queue, is not being delivered now."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/explain", queue=queue, id=message, group=group)
+        if output is Output.json:
+            show(answer, output)
+        elif not answer["messages"]:
+            typer.echo(f"nothing waits in {answer['queue']} for group {group}")
+        for entry in answer["messages"] if output is Output.table else ():
+            place = f" at {entry['partition']}:{entry['offset']}" if entry["offset"] is not None else ""
+            typer.echo(f"{entry['id']}{place}, {entry['state']}: {entry['text']}")
+
+
+@app.command()
+def history(
+    queue: QueueArgument,
+    message: Annotated[str, typer.Argument(metavar="ID", help="The message's id, as publish answered it.")],
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """What became of a message, as far back as the server's journal goes."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/history", queue=queue, id=message)
+        if output is Output.json:
+            show(answer, output)
+            return
+        show({**answer, "total": len(answer["events"])}, output, EVENTS)
+        if not answer["complete"]:
+            typer.echo("the beginning is missing: the journal does not go back that far")
 
 
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ Whatever goes beyond the port (power cuts, damaged bytes, full disks) is a test 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.batch import Buffer
@@ -202,6 +203,45 @@ async def trimming_drops_only_what_is_not_needed(open_engine: OpenEngine) -> Non
     await stop(engine, owner)
 
 
+async def a_replay_is_not_disturbed(open_engine: OpenEngine) -> None:
+    """Whoever reads sees all that was there when they began, whatever is appended and trimmed meanwhile."""
+    engine = open_engine()
+    owner = await opened(engine)
+    written = await owner.append_some(60)
+    found = []
+    async with aclosing(owner.journal.replay(20)) as frames:
+        async for _, frame in frames:
+            found.append(bytes(frame.body))
+            if len(found) in (1, 15, 39):
+                await owner.append_some(10)
+                await owner.journal.trim(40 + len(found))
+    assert found[:40] == [each.frame[HEADER.size :] for each in written[20:]]
+    async with aclosing(owner.journal.replay(0)) as frames:
+        async for _ in frames:
+            await owner.journal.trim(85)
+            break
+    assert [frame.index async for _, frame in owner.journal.replay(85)] == list(range(86, 91))
+    await stop(engine, owner)
+
+
+async def a_search_begins_before_its_time(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    assert await owner.journal.index_before(10**15) == 0
+    await owner.append_some(60)
+    await owner.journal.trim(15)
+    kept = await owner.journal.first_kept()
+    times = {frame.index: frame.at_ms async for _, frame in owner.journal.replay(0)}
+    begins = set()
+    for at_ms in (0, times[kept], times[kept] + 1, times[40], times[60], 10**15):
+        begin = await owner.journal.index_before(at_ms)
+        assert kept - 1 <= begin <= 60
+        assert all(times[index] < at_ms for index in range(kept, begin + 1))
+        begins.add(begin)
+    assert len(begins) > 1, "what cannot matter is passed over"
+    await stop(engine, owner)
+
+
 async def blobs_are_kept_whole(open_engine: OpenEngine) -> None:
     engine = open_engine()
     owner = await opened(engine)
@@ -258,6 +298,8 @@ CHECKS: list[Check] = [
     a_new_owner_fences_the_earlier_one,
     shards_do_not_see_each_other,
     trimming_drops_only_what_is_not_needed,
+    a_replay_is_not_disturbed,
+    a_search_begins_before_its_time,
     blobs_are_kept_whole,
     a_closed_journal_takes_nothing,
     a_node_has_an_id,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import msgspec
 
 from penstock.batch import BadBatch, Batch, Buffer, layout
+
+_encoder = msgspec.json.Encoder()
 
 
 class Run(msgspec.Struct, omit_defaults=True):
@@ -34,6 +36,42 @@ class Settled(msgspec.Struct, omit_defaults=True):
     deadline_at_ms: int | None = None
 
 
+class Alike(Sequence[Settled]):
+    """One outcome for many receipts. Single ones are made when asked for; mostly all that is wanted is their JSON."""
+
+    __slots__ = ("_outcome", "_receipts")
+
+    def __init__(self, receipts: Sequence[str], status: str, due_at_ms: int | None, deadline_at_ms: int | None):
+        """The receipts must be plain: nothing in them that JSON would escape."""
+        self._receipts = receipts
+        self._outcome = (status, due_at_ms, deadline_at_ms)
+
+    def __len__(self) -> int:
+        return len(self._receipts)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Settled: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Settled]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [Settled(receipt, *self._outcome) for receipt in self._receipts[index]]
+        return Settled(self._receipts[index], *self._outcome)
+
+    def json(self) -> bytes:
+        """As `results_json` of the same list would write it."""
+        if not self._receipts:
+            return b"[]"
+        # What follows a receipt is the same for all of them; so is the whole array but for the receipts.
+        after = _encoder.encode(Settled("", *self._outcome)).decode().removeprefix('{"receipt":"')
+        between = after + ',{"receipt":"'
+        return f'[{{"receipt":"{between.join(self._receipts)}{after}]'.encode()
+
+
+def results_json(results: Sequence[Settled]) -> bytes:
+    return results.json() if isinstance(results, Alike) else _encoder.encode(results)
+
+
 class LeaseMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     results: list[Settled] | None = None
@@ -49,7 +87,6 @@ class ReadMeta(msgspec.Struct, omit_defaults=True):
     skipped: int = 0
 
 
-_encoder = msgspec.json.Encoder()
 M = TypeVar("M", LeaseMeta, ReadMeta)
 
 

@@ -373,6 +373,38 @@ class QueueQuery(Request):
     queue: QueueName
 
 
+MessageIdText: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="As `publish` answered it: a ULID.",
+        extra_json_schema={"pattern": "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$"},
+    ),
+]
+
+
+class ExplainQuery(Request):
+    queue: QueueName
+    id: MessageIdText | None = None
+    group: GroupName = "default"
+
+
+class HistoryQuery(Request):
+    queue: QueueName
+    id: MessageIdText
+
+
+class AutoscaleQuery(Request):
+    queue: QueueName
+    group: GroupName = "default"
+    target_drain_s: Annotated[float, Meta(gt=0, le=86_400, description="How soon what waits should be done.")] = 60.0
+    min_workers: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    max_workers: Annotated[int, Meta(ge=0, le=2**31)] = limits.WORKERS_MAX
+
+    def __post_init__(self) -> None:
+        if self.min_workers > self.max_workers:
+            raise InvalidRequest("min_workers is more than max_workers", details={"field": "min_workers"})
+
+
 class DeadLettersQuery(Request):
     queue: QueueName
     group: GroupName | None = None

@@ -105,7 +105,7 @@ def plain_batch(publish: PlainPublish) -> Batch:
     payloads = cast("Sequence[bytes]", publish.payloads)
     try:
         _check_sizes_and_depth(payloads)
-        return Batch.open(build(payloads, checked=True))
+        return Batch.open(build(payloads, checked=True), known=True)
     except _RuleBroken as broken:
         raise broken.for_caller(0) from None
     except BadBatch as error:
@@ -120,7 +120,7 @@ def batch_of(messages: Sequence[PublishMessage], *, first_row: int = 0) -> Batch
     try:
         payloads, kinds = _payloads(messages)
         columns = _columns(messages)
-        return Batch.open(build(payloads, kinds=kinds, columns=columns, checked=True))
+        return Batch.open(build(payloads, kinds=kinds, columns=columns, checked=True), known=True)
     except _RuleBroken as broken:
         raise broken.for_caller(first_row) from None
     except BadBatch as error:

@@ -111,11 +111,17 @@ class OsFiles:
         return os.fstat(handle).st_size
 
     def write(self, handle: int, at: int, parts: Sequence[Buffer]) -> None:
+        written = 0
+        if len(parts) <= IOV_MAX:
+            written = os.pwritev(handle, parts, at)
+            if written == sum(map(len, parts)):
+                return
+        # A short write is not an error: it is an invitation to go on.
         waiting = list(parts)
         while waiting:
-            written = os.pwritev(handle, waiting[:IOV_MAX], at)
+            if not written:
+                written = os.pwritev(handle, waiting[:IOV_MAX], at)
             at += written
-            # A short write is not an error: it is an invitation to go on.
             done = 0
             while done < len(waiting) and written >= len(waiting[done]):
                 written -= len(waiting[done])
@@ -123,6 +129,7 @@ class OsFiles:
             del waiting[:done]
             if written:
                 waiting[0] = memoryview(waiting[0])[written:]
+                written = 0
 
     def read(self, handle: int, at: int, length: int) -> bytes:
         data = os.pread(handle, length, at)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeVar
@@ -21,7 +22,7 @@ import google_crc32c
 from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.files import Files
-from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame
+from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
@@ -46,7 +47,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 class Segment:
     """One journal file."""
 
-    __slots__ = ("first", "handle", "path", "size", "zeroed")
+    __slots__ = ("first", "handle", "path", "pins", "size", "trimmed", "zeroed")
 
     def __init__(self, path: str, handle: int, first: int, size: int):
         self.path = path
@@ -56,6 +57,10 @@ class Segment:
         """Where the next frame goes."""
         self.zeroed = size
         """The file's own size: from `size` to here it is filled with zeros."""
+        self.pins = 0
+        """Those who are reading it from end to end."""
+        self.trimmed = False
+        """Removed; whoever reads it last closes it."""
 
 
 class LocalJournal:
@@ -80,6 +85,8 @@ class LocalJournal:
         self._sync_task: asyncio.Task[None] | None = None
         self._blob_handles: dict[str, int] = {}
         self._hint = -1
+        self._pinning = threading.Lock()
+        """Files are trimmed by the disk's thread and read by the loop's."""
         self._short_of_space = False
         self.term = 0
         self.tail = Tail(0, CHAIN_START)
@@ -218,7 +225,9 @@ class LocalJournal:
         chunk, chunk_at = memoryview(b""), at
         while at < segment.size:
             if at + HEADER.size > chunk_at + len(chunk):
-                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, SCAN_CHUNK_BYTES)), at
+                # Not beyond what is written by now: the rest of the file may be just about to be.
+                room = min(SCAN_CHUNK_BYTES, segment.size - at)
+                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, room)), at
             try:
                 frame = read_frame(chunk, at - chunk_at, (index, chain))
             except BadFrame:
@@ -226,7 +235,7 @@ class LocalJournal:
                 need = limits.COMMIT_BYTES_MAX * 2 + HEADER.size
                 if chunk_at + len(chunk) >= min(segment.size, at + need):
                     raise
-                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, need)), at
+                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, min(need, segment.size - at))), at
                 frame = read_frame(chunk, 0, (index, chain))
             yield at, frame
             at, index, chain = at + frame.size, frame.index + 1, frame.chain
@@ -352,25 +361,60 @@ class LocalJournal:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def replay(self, after: int) -> AsyncIterator[tuple[int, Frame]]:
-        firsts = sorted(self._segments)
+    async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
+        pinned = self._pin(after)
+        try:
+            for located in self._frames(pinned, after):
+                yield located
+        finally:
+            self._unpin(pinned)
+
+    def _frames(self, segments: list[Segment], after: int) -> Iterator[tuple[int, Frame]]:
         chain: bytes | None = None
-        for first, following in zip(firsts, [*firsts[1:], None], strict=True):
-            segment = self._segments[first]
-            if following is not None and following <= after + 1:
-                continue
+        for segment, following in zip(segments, [*(each.first for each in segments[1:]), None], strict=True):
             if chain is not None and self._chain_before(segment) != chain:
                 raise Damaged(f"{segment.path}, offset 0: this file does not continue the history of the one before it")
-            at, index = FILE_HEADER_BYTES, first - 1
+            at, index = FILE_HEADER_BYTES, segment.first - 1
             try:
                 for at, frame in self._scan(segment):
                     index, chain = frame.index, frame.chain
                     if index > after:
-                        yield first << POSITION_BITS | at, frame
+                        yield segment.first << POSITION_BITS | at, frame
             except BadFrame as error:
                 raise Damaged(f"{segment.path}, offset {at}: behind frame {index}: {error}") from None
             if following is not None and index != following - 1:
                 raise Damaged(f"{segment.path} ends with frame {index}, the next file begins with {following}")
+
+    def _pin(self, after: int) -> list[Segment]:
+        """The files that hold what comes after this index. They stay open until they are unpinned, trimmed or not."""
+        with self._pinning:
+            firsts = sorted(self._segments)
+            found = [
+                self._segments[first]
+                for first, following in zip(firsts, [*firsts[1:], None], strict=True)
+                if following is None or following > after + 1
+            ]
+            for segment in found:
+                segment.pins += 1
+        return found
+
+    def _unpin(self, segments: list[Segment]) -> None:
+        with self._pinning:
+            for segment in segments:
+                segment.pins -= 1
+                if segment.trimmed and not segment.pins:
+                    self._files.close(segment.handle)
+
+    async def index_before(self, at_ms: int) -> int:
+        """By the first frame of each file: a search begins with the last file that begins before that time."""
+        before = min(self._segments)
+        for first in sorted(self._segments):
+            segment = self._segments[first]
+            header = self._files.read(segment.handle, FILE_HEADER_BYTES, HEADER.size)
+            if segment.size <= FILE_HEADER_BYTES or time_of(header) >= at_ms:
+                break
+            before = first
+        return before - 1
 
     def read(self, locator: int, skip: int, length: int) -> bytes:
         segment = self._segments[locator >> POSITION_BITS]
@@ -396,8 +440,11 @@ class LocalJournal:
         for first, following in pairwise(firsts):
             if following > upto + 1:
                 break
-            segment = self._segments.pop(first)
-            self._files.close(segment.handle)
+            with self._pinning:
+                segment = self._segments.pop(first)
+                segment.trimmed = True
+                if not segment.pins:
+                    self._files.close(segment.handle)
             self._files.remove(segment.path)
         self._files.sync_dir(f"{self._root}/journal")
 

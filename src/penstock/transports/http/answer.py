@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,3 +54,19 @@ async def send_answer(send: Send, answer: Answer, *, close: bool) -> None:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
+
+
+def answer_head(answer: Answer, *, close: bool) -> bytes:
+    """Status line and headers, for a connection that is written to directly."""
+    head = _head_start(answer.status, answer.content_type)
+    if answer.status != 204:
+        head += b"content-length: %d\r\n" % len(answer.body)
+    for name, value in answer.headers:
+        head += b"%b: %b\r\n" % (name, value)
+    return head + (b"connection: close\r\n\r\n" if close else b"\r\n")
+
+
+@cache
+def _head_start(status: int, content_type: bytes) -> bytes:
+    line = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+    return line if status == 204 else b"%bcontent-type: %b\r\n" % (line, content_type)

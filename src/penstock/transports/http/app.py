@@ -44,7 +44,13 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
-        request = Request(scope, receive)
+        request = Request(scope["method"], scope["path"], scope["query_string"], scope["headers"], None, receive)
+        answer = await self.respond(request)
+        if answer is not None:
+            await send_answer(send, answer, close=request.must_close)
+
+    async def respond(self, request: Request) -> Answer | None:
+        """The one answer to a request; None if there is nobody left to answer."""
         operation = "none"
         try:
             check_host(request)
@@ -57,11 +63,15 @@ class HttpApp:
                 operation = found.name
                 answer = await found.handler(self._edge, request)
         except ClientGone:
-            return
+            return None
         except PenstockError as error:
             answer = error_answer(error)
         except Exception:
             _log.exception("failed", operation=operation, method=request.method, path=request.path)
             answer = error_answer(Internal("an unexpected error; the server's log has it"))
         self.metrics.answered(operation, answer.status)
-        await send_answer(send, answer, close=request.must_close)
+        return answer
+
+    def hurry(self) -> None:
+        """The request that `respond` was begun with is the only one there is: answer it as soon as possible."""
+        self._edge.broker.hurry()

@@ -26,7 +26,8 @@ _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 
 async def lease(edge: Edge, request: Request) -> Answer:
-    parse_query(NoQuery, request.query)
+    if request.query:
+        parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
     take: Callable[..., Coroutine[Any, Any, LeaseReply]]
     if asked.scope is not None:

@@ -6,6 +6,8 @@ DNS rebinding `Host` is still the foreign name, and a cross-site request carries
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from penstock.errors import Forbidden, InvalidRequest
 from penstock.transports.http.request import Request
 
@@ -29,6 +31,7 @@ def check_host(request: Request) -> None:
         )
 
 
+@lru_cache(maxsize=64)
 def _name_of(host: bytes) -> bytes:
     """The host without its port and without the brackets of an IPv6 address."""
     if host.startswith(b"["):

@@ -151,11 +151,15 @@ _TOTALS = {
     "delivered": "Messages handed out under a lease.",
     "redelivered": "Messages handed out again.",
     "acked": "Messages done.",
-    "retried": "Messages given back, or not settled in time, that will be handed out again.",
     "dead_lettered": "Messages given up.",
     "redriven": "Dead letters made ready again.",
     "expired": "Messages that outlived their time.",
     "cancelled": "Messages taken back before delivery.",
+}
+_GROUPS = {
+    "busy_workers": (GaugeMetricFamily, "busy_workers", "Consumers that hold messages; leases without a name count."),
+    "finished": (CounterMetricFamily, "finished", "Messages that a consumer was done with: acked or given up."),
+    "service_s": (CounterMetricFamily, "service_seconds", "From lease to end, of all that was finished."),
 }
 _STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
 
@@ -172,6 +176,15 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     lag = GaugeMetricFamily(
         "penstock_consumer_lag_messages", "Messages that a group has not done yet.", labels=[*labels, "group"]
     )
+    retried = CounterMetricFamily(
+        "penstock_messages_retried",
+        "Messages that will be handed out again: given back (nack), or not settled in time by who held them.",
+        labels=[*labels, "reason"],
+    )
+    groups = {
+        field: kind(f"penstock_group_{name}", text, labels=[*labels, "group"])
+        for field, (kind, name, text) in _GROUPS.items()
+    }
     alarm = GaugeMetricFamily(
         "penstock_dead_letter_alarm",
         "1 while the dead letters of a queue are too many or grow too fast.",
@@ -192,11 +205,18 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         alarm.add_metric(names, stats["dead_letter_alarm"] is not None)
         if stats["oldest_age_ms"] is not None:
             age.add_metric(names, stats["oldest_age_ms"] / 1000)
+        nacked = stats["totals"]["retried"]
+        for reason in ("lease_expired", "session_expired"):
+            retried.add_metric([*names, reason], stats["totals"][reason])
+            nacked -= stats["totals"][reason]
+        retried.add_metric([*names, "nack"], nacked)
         for group in stats["groups"]:
             lag.add_metric([*names, group["group"]], group["lag"])
+            for field, family in groups.items():
+                family.add_metric([*names, group["group"]], group[field])
     summary = broker.summary()
     if summary["queues"] > len(queues):
         for state, field in _STATES.items():
             if field in summary:
                 messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    return [*totals.values(), messages, age, lag, alarm]
+    return [*totals.values(), retried, messages, age, lag, alarm, *groups.values()]

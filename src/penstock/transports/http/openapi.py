@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import messages, readers, replies, schedules
+from penstock.wire import looks, messages, readers, replies, schedules
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -138,6 +138,24 @@ OPERATIONS: dict[str, Described] = {
         query=messages.PeekQuery,
         answers=((200, replies.MessagesReply),),
         refusals=_DATA,
+    ),
+    "explain": Described(
+        "Why a message, or the head of each partition, is not being delivered now.",
+        query=messages.ExplainQuery,
+        answers=((200, looks.ExplainReply),),
+        refusals=(404,),
+    ),
+    "history": Described(
+        "What became of a message, as far back as the journal goes.",
+        query=messages.HistoryQuery,
+        answers=((200, looks.HistoryReply),),
+        refusals=(404,),
+    ),
+    "autoscale": Described(
+        "How fast messages come and go, and how many workers it takes.",
+        query=messages.AutoscaleQuery,
+        answers=((200, looks.AutoscaleReply),),
+        refusals=(404,),
     ),
     "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),)),
     "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404,)),

@@ -1,4 +1,4 @@
-"""The connection under the application: uvicorn's, with the bounds that it leaves to a proxy.
+"""The connection under the application: uvicorn's, with a short way, and with the bounds that it leaves to a proxy.
 
 A connection that says nothing, headers that never end, and a client that does not read its answer each hold memory
 for as long as they like, unless somebody counts bytes and seconds. That is done here.
@@ -9,43 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from penstock import limits
+from penstock.transports.http.one_write import OneWrite
+from penstock.transports.http.shortcut import Shortcut
 
 
-class OneWrite:
-    """A transport that sends the head and the body of an answer together.
-
-    The server writes them one after the other, and on a socket without delay that is two packets, two system calls and
-    two wake-ups of the client, which can do nothing with the first.
-    """
-
-    __slots__ = ("_head", "_transport")
-
-    def __init__(self, transport: asyncio.Transport):
-        self._transport = transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head + data)
-        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
-            self._head = data
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        if self._head:
-            self.write(b"")
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(Shortcut):
     """One connection."""
 
     def __init__(self, *args: Any, **kwargs: Any):

@@ -15,7 +15,7 @@ from penstock.errors import InvalidRequest, PenstockError, RateLimited, TooLarge
 from penstock.ids import QueuePath
 from penstock.transports.http.answer import Answer, error_body
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.render import published_answer, published_items, published_runs
+from penstock.transports.http.render import published_answer, published_items, published_runs, published_whole
 from penstock.transports.http.request import BATCH_TYPE, Request
 from penstock.wire.messages import NoQuery, Producer, PublishFrameQuery, PublishMessage
 from penstock.wire.parse import parse_query, parse_queue
@@ -38,7 +38,8 @@ async def publish(edge: Edge, request: Request) -> Answer:
     if request.content_type == BATCH_TYPE:
         answer = await _publish_frame(edge, request)
     else:
-        parse_query(NoQuery, request.query)
+        if request.query:
+            parse_query(NoQuery, request.query)
         asked = parse_publish(await request.json_body())
         if isinstance(asked, PlainPublish):
             answer = await _publish_plain(edge, asked)
@@ -64,7 +65,10 @@ async def _publish_plain(edge: Edge, asked: PlainPublish) -> Answer:
     part = PublishPart(parse_queue(asked.queue), plain_batch(asked))
     reply = await edge.broker.publish([part], _producer_seq(asked.producer))
     edge.metrics.published(reply.runs)
-    return Answer(201, published_answer(published_items(reply.runs, [None], part.batch.count), reply.durable))
+    answer = published_whole(reply.runs, reply.durable)
+    if answer is None:
+        answer = published_answer(published_items(reply.runs, [None], part.batch.count), reply.durable)
+    return Answer(201, answer)
 
 
 async def _publish_all(edge: Edge, asked: Publish) -> Answer:

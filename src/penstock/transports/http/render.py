@@ -1,21 +1,21 @@
-"""The JSON text of published and delivered messages, written by the run rather than by the message.
+"""The JSON text of published and delivered messages, written by the run rather than by the message (`weave.py`).
 
-What holds for a whole run becomes a template once; each message then costs one formatting with its id, its offset and
-its payload. The payload is put in as the bytes that were published. Everything that is not a payload, a key or a
+The payload is put in as the bytes that were published. Everything that is not a payload, a key or a
 header is ASCII by its own rules (queue names, ids, receipts) and needs no escaping.
 """
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from penstock.batch import Batch, layout
 from penstock.broker.types import DeliveredRun, FoundLetter, PublishedRun
-from penstock.ids import ulid_text, ulid_texts
-from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled
+from penstock.ids import ulid_tails, ulid_text, ulid_texts
+from penstock.transports.http.weave import Weave, numbers
+from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, results_json
 from penstock.wire.publishing import is_too_deep
 
 _encoder = msgspec.json.Encoder()
@@ -43,6 +43,14 @@ def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] 
         for row, item in zip(rows, _published_run(run), strict=True):
             items[row if of_request is None else of_request[row]] = item
     return items
+
+
+def published_whole(runs: Sequence[PublishedRun], durable: bool) -> bytes | None:
+    """The answer, if the messages of the request are those of the runs one after the other; otherwise None."""
+    if any(run.rows is not None for run in runs):
+        return None
+    messages = b",".join([_published_objects(run) for run in runs])
+    return b'{"messages":[%b],"durable":%b}' % (messages, b"true" if durable else b"false")
 
 
 def published_answer(items: Sequence[str], durable: bool) -> bytes:
@@ -75,6 +83,16 @@ def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
     return _encoder.encode({"runs": entries, "durable": durable})
 
 
+def _published_objects(run: PublishedRun) -> bytes:
+    shared, tails = ulid_tails(run.id, run.count)
+    weave = Weave(f'{{"id":"{shared}')
+    weave.column(tails)
+    weave.text(f'","queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.column(numbers(range(run.offset, run.offset + run.count)))
+    weave.text(',"duplicate":true}' if run.duplicate else ',"duplicate":false}')
+    return weave.objects()
+
+
 def _published_run(run: PublishedRun) -> list[str]:
     middle = f'","queue":"{run.queue}","partition":{run.partition},"offset":'
     end = ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
@@ -90,18 +108,18 @@ def _published_run(run: PublishedRun) -> list[str]:
 
 def leased_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of the messages of a lease."""
-    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=True)]) + b"]"
+    return b"[%b]" % b",".join([_messages(run, leased=True) for run in runs])
 
 
 def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of messages that nobody holds: as of a lease, without receipt and deadline."""
-    return b"[" + b",".join([message for run in runs for message in _messages(run, leased=False)]) + b"]"
+    return b"[%b]" % b",".join([_messages(run, leased=False) for run in runs])
 
 
 def dead_letter(found: FoundLetter) -> bytes:
     """A message that was given up, with its last attempt and why."""
     letter = found.letter
-    (message,) = _messages(found.run, leased=False)
+    message = _messages(found.run, leased=False)
     why = {
         "group": found.group,
         "reason": letter.reason,
@@ -118,7 +136,7 @@ def dead_letter(found: FoundLetter) -> bytes:
 def lease_answer(
     runs: Sequence[DeliveredRun], results: Sequence[Settled] | None, generation: int | None = None
 ) -> bytes:
-    more = b"" if results is None else b',"results":%b' % _encoder.encode(results)
+    more = b"" if results is None else b',"results":%b' % results_json(results)
     if generation is not None:
         more += b',"generation":%d' % generation
     return b'{"messages":%b%b}' % (leased_messages(runs), more)
@@ -155,48 +173,51 @@ def read_meta(
     return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset, skipped)
 
 
-def _messages(run: DeliveredRun, *, leased: bool) -> list[bytes]:
+def _messages(run: DeliveredRun, *, leased: bool) -> bytes:
+    """The messages of a run, with commas between."""
     batch = run.batch
-    ids = "\n".join(ulid_texts(run.id, batch.count)).encode().split(b"\n")
-    offsets = range(run.offset, run.offset + batch.count)
-    # `template` has one blank for each of `columns`; a column that the batch does not have is a constant instead.
-    template = '{"id":"%b",'
-    columns: list[Iterable[object]] = [ids]
+    shared, tails = ulid_tails(run.id, batch.count)
+    offsets = numbers(range(run.offset, run.offset + batch.count))
+    weave = Weave(f'{{"id":"{shared}')
+    weave.column(tails)
     if leased and run.receipt is not None:
-        template += f'"receipt":"{run.receipt}%d",'
-        columns.append(offsets)
-    elif leased:
-        template += '"receipt":null,'
-    template += f'"queue":"{run.queue}","partition":{run.partition},"offset":%d,'
-    columns.append(offsets)
+        weave.text(f'","receipt":"{run.receipt}')
+        weave.column(offsets)
+        weave.text('",')
+    else:
+        weave.text('","receipt":null,' if leased else '",')
+    weave.text(f'"queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.column(offsets)
     if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
-        template += '"payload":%b,'
-        columns.append(batch.payloads())
+        weave.text(',"payload":')
+        weave.column(batch.payloads())
     else:
-        template += "%b,"
-        columns.append(_payload_fields(batch))
+        weave.text(",")
+        weave.column(_payload_fields(batch))
+    # A column that the batch does not have is the same for all.
     if batch.has(layout.KEY):
-        template += '"key":%b,'
-        columns.append([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
+        weave.text(',"key":')
+        weave.column([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
     else:
-        template += '"key":null,'
+        weave.text(',"key":null')
     if batch.has(layout.PRIORITY):
-        template += '"priority":%d,'
-        columns.append(batch.integers(layout.PRIORITY))
+        weave.text(',"priority":')
+        weave.column(numbers(batch.integers(layout.PRIORITY)))
     else:
-        template += '"priority":0,'
+        weave.text(',"priority":0')
     if batch.has(layout.HEADERS):
-        template += '"headers":%b,'
-        columns.append([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
+        weave.text(',"headers":')
+        weave.column([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
     else:
-        template += '"headers":{},'
+        weave.text(',"headers":{}')
     if batch.has(layout.TENANT):
-        template += '"tenant":%b,'
-        columns.append([_encoder.encode(name.decode()) if name else b"null" for name in batch.strings(layout.TENANT)])
-    template += f'"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}'
+        weave.text(',"tenant":')
+        weave.column([_encoder.encode(name.decode()) if name else b"null" for name in batch.strings(layout.TENANT)])
+    weave.text(f',"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}')
     if leased:
-        template += f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}'
-    return list(map((template + "}").encode().__mod__, zip(*columns, strict=True)))
+        weave.text(f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}')
+    weave.text("}")
+    return weave.objects()
 
 
 def _payload_fields(batch: Batch) -> list[bytes]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from penstock import limits
@@ -26,14 +27,23 @@ class Request:
     """What came in. Header names are lower case, as ASGI promises."""
 
     __slots__ = (
-        "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type", "hosts",
-        "method", "must_close", "origin", "path", "query",
+        "_body", "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type",
+        "gone", "hosts", "method", "must_close", "origin", "path", "query",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive):
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | None,
+        receive: Receive | None = None,
+    ):
+        """Without a `body` it is still to come, through `receive`."""
+        self.method = method
+        self.path = path
+        self.query = query
         self.hosts: list[bytes] = []
         self.origin: bytes | None = None
         self.accept = b""
@@ -41,12 +51,15 @@ class Request:
         self.content_encoding = b""
         self.must_close = False
         """Set when the rest of the body is of no use to anyone; the answer then ends the connection."""
+        self.gone: Callable[[], Awaitable[None]] = self._disconnected
+        """Returns when the client has closed the connection. Only to be asked after the body was read."""
+        self._body = body
         self._content_length = 0
         self._expects_continue = False
         self._receive = receive
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"content-type":
-                self.content_type = value.partition(b";")[0].strip().lower()
+                self.content_type = _media_type(value)
             elif name == b"content-length":
                 self._content_length = int(value)
             elif name == b"accept":
@@ -79,6 +92,10 @@ class Request:
             raise InvalidRequest(
                 "encoded bodies are not taken, send it as it is", details={"field": "content-encoding"}
             )
+        if self._body is not None:
+            if len(self._body) > size_max:
+                raise self._too_large(size_max)
+            return self._body
         if self._content_length > size_max:
             if self._content_length <= limits.DISCARD_BYTES_MAX and not self._expects_continue:
                 await self._discard()
@@ -96,20 +113,19 @@ class Request:
                 raise self._too_large(size_max)
         return b"".join(parts)
 
-    async def gone(self) -> None:
-        """Returns when the client has closed the connection. Only to be asked after the body was read."""
+    async def _disconnected(self) -> None:
+        assert self._receive is not None
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def _next(self) -> Event:
+        assert self._receive is not None
         try:
             async with asyncio.timeout(limits.BODY_STALL_MS / 1000):
                 event = await self._receive()
         except TimeoutError:
             self.must_close = True
-            raise InvalidRequest(
-                f"nothing more of the body came for {limits.BODY_STALL_MS // 1000} s", details={"field": "body"}
-            ) from None
+            raise body_stalled() from None
         if event["type"] == "http.disconnect":
             raise ClientGone
         return event
@@ -125,3 +141,15 @@ class Request:
     def _too_large(self, size_max: int) -> TooLarge:
         self.must_close = True
         return TooLarge(f"a body of more than {size_max} bytes is not taken here; send it in parts")
+
+
+def body_stalled() -> InvalidRequest:
+    return InvalidRequest(
+        f"nothing more of the body came for {limits.BODY_STALL_MS // 1000} s", details={"field": "body"}
+    )
+
+
+@lru_cache(maxsize=64)
+def _media_type(value: bytes) -> bytes:
+    """A content type without its parameters."""
+    return value.partition(b";")[0].strip().lower()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from penstock import limits
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
+from penstock.wire.delivery import Settled, results_json
 from penstock.wire.messages import (
     AckRequest,
     CancelRequest,
@@ -29,28 +32,28 @@ _reschedule_decoder = msgspec.json.Decoder(RescheduleRequest)
 
 async def ack(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _ack_decoder)
-    return json_answer({"results": await edge.broker.ack(asked.receipts)})
+    return _settled(await edge.broker.ack(asked.receipts))
 
 
 async def nack(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _nack_decoder)
     results = await edge.broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
-    return json_answer({"results": results})
+    return _settled(results)
 
 
 async def reject(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _reject_decoder)
-    return json_answer({"results": await edge.broker.reject(asked.receipts, error=_shortened(asked.error))})
+    return _settled(await edge.broker.reject(asked.receipts, error=_shortened(asked.error)))
 
 
 async def release(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _ack_decoder)
-    return json_answer({"results": await edge.broker.release(asked.receipts)})
+    return _settled(await edge.broker.release(asked.receipts))
 
 
 async def extend(edge: Edge, request: Request) -> Answer:
     asked = await _asked(request, _extend_decoder)
-    return json_answer({"results": await edge.broker.extend(asked.receipts, lease_ms=asked.lease_ms)})
+    return _settled(await edge.broker.extend(asked.receipts, lease_ms=asked.lease_ms))
 
 
 async def cancel(edge: Edge, request: Request) -> Answer:
@@ -72,8 +75,13 @@ async def reschedule(edge: Edge, request: Request) -> Answer:
 
 
 async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-    parse_query(NoQuery, request.query)
+    if request.query:
+        parse_query(NoQuery, request.query)
     return parse_json(decoder, await request.json_body())
+
+
+def _settled(results: Sequence[Settled]) -> Answer:
+    return Answer(200, b'{"results":%b}' % results_json(results))
 
 
 def _shortened(error: str | None) -> str:

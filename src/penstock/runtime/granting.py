@@ -1,0 +1,129 @@
+"""Who gets a lease: whoever asks, and whoever waits for one when something becomes ready.
+
+A lease of a queue is one decision. A lease of a scope is as many as it takes, from the most important queue down, and
+its answer leaves behind the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock import limits
+from penstock.core import commands
+from penstock.core.decide import decide
+from penstock.core.decision import Decision
+from penstock.core.leasing import Fit
+from penstock.core.rebalancing import has_changed
+from penstock.core.records import MemberJoined, MembersLeft, QueueDeleted, Record
+from penstock.core.scopes import scopes_over
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.runtime.loop import ShardLoop
+
+
+class Granting:
+    """One shard's. It decides and parks like every command of the loop does."""
+
+    def __init__(self, loop: ShardLoop):
+        self._loop = loop
+
+    def grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+        """Try to lease for this caller; False if there is nothing for them now."""
+        if isinstance(command, commands.LeaseScope):
+            return self._grant_scope(command, future)
+        try:
+            decision = self._decide_lease(command, self._loop.now_ms(), self._loop.log.fit)
+        except PenstockError as error:
+            future.set_exception(error)
+            return True
+        if not decision.reply:
+            return False
+        self._loop.park(decision.records, decision.reply, future)
+        self._loop.arm_timer()
+        return True
+
+    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit) -> Decision:
+        decision = decide(self._loop.shard, command, now_ms, fit)
+        if decision.reply is None:
+            # The group began with this call; ask again, now that it exists.
+            self._loop.park(decision.records, None, None)
+            decision = decide(self._loop.shard, command, now_ms, fit)
+        return decision
+
+    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+        """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
+        now_ms = self._loop.now_ms()
+        granted: list[commands.LeasedRun] = []
+        wanted, room = command.max, limits.LEASE_REPLY_BYTES_MAX
+
+        def fit(queue: int, partition: int, first: int, stop: int, most: int) -> tuple[int, int]:
+            nonlocal room
+            inside, used = self._loop.log.fit(queue, partition, first, stop, min(most, room))
+            room -= used
+            return inside, used
+
+        while wanted > 0 and room > 0:
+            queue = self._loop.scopes.next_queue(command.scope, command.group, now_ms)
+            if queue is None:
+                break
+            lease = commands.Lease(
+                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer
+            )  # fmt: skip
+            try:
+                decision = self._decide_lease(lease, now_ms, fit)
+            except PenstockError as error:
+                if granted:
+                    break
+                future.set_exception(error)
+                return True
+            if not decision.reply:
+                self._loop.scopes.exhausted(command.scope, command.group, queue)
+                continue
+            path = self._loop.shard.queues[queue].path
+            runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
+            self._loop.park(decision.records, runs, None)
+            granted += runs
+            wanted -= sum(run.count for run in runs)
+        if granted:
+            self._loop.park_answer(granted, future)
+            self._loop.arm_timer()
+        return bool(granted)
+
+    def serve(self, made: list[Record]) -> None:
+        for record in made:
+            queue = getattr(record, "queue", None)
+            if queue is not None:
+                if isinstance(record, QueueDeleted):
+                    self._loop.waiters.dismiss(queue)
+                else:
+                    self.recall(record)
+                    self.offer(queue, self._owners(record))
+
+    def offer(self, queue: int, members: set[tuple[str, str]] | None = None) -> None:
+        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked.
+
+        Of those who wait as members of a group only these, if they are named.
+        """
+        if self._loop.waiters.has(queue):
+            self._loop.waiters.serve(queue, self.grant, members)
+        if self._loop.waiters.in_scopes and queue in self._loop.shard.queues:
+            for scope in scopes_over(self._loop.shard.queues[queue].path):
+                if self._loop.waiters.has(scope):
+                    self._loop.waiters.serve(scope, self.grant)
+
+    def _owners(self, record: Record) -> set[tuple[str, str]] | None:
+        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
+        queue = self._loop.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
+        number: int | None = getattr(record, "partition", None)
+        if number is None or not queue.memberships:
+            return None
+        return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
+
+    def recall(self, record: Record) -> None:
+        """Members whose partitions changed hear of it at once: their parked leases are answered."""
+        if isinstance(record, MemberJoined | MembersLeft):
+            self._loop.waiters.recall(record.queue, lambda command: has_changed(self._loop.shard, command))

@@ -1,0 +1,110 @@
+"""How fast messages come in and how fast a group works them off: rates over the last minute, known at any moment.
+
+Fed from the records as they are made, at a cost per record and not per message, into rings of time buckets that never
+grow. So a rate is right at the first question, and nobody has to keep asking.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+BUCKET_MS = 5_000
+BUCKETS = 13
+"""Twelve whole ones, a minute, and the one that is being filled."""
+
+
+class Ring:
+    """Sums by bucket of time, in a few columns."""
+
+    __slots__ = ("_latest", "_sums")
+
+    def __init__(self, columns: int):
+        self._latest = 0
+        self._sums = [array("q", bytes(8 * BUCKETS)) for _ in range(columns)]
+
+    def add(self, at_ms: int, column: int, amount: int) -> None:
+        if at_ms // BUCKET_MS > self._latest:
+            self._roll(at_ms // BUCKET_MS)
+        self._sums[column][self._latest % BUCKETS] += amount
+
+    def total(self, now_ms: int, column: int) -> int:
+        """What was added in the last minute, up to `now_ms`."""
+        self._roll(now_ms // BUCKET_MS)
+        return sum(self._sums[column])
+
+    def _roll(self, bucket: int) -> None:
+        for passed in range(max(self._latest, bucket - BUCKETS) + 1, bucket + 1):
+            for sums in self._sums:
+                sums[passed % BUCKETS] = 0
+        self._latest = max(self._latest, bucket)
+
+
+def covered_ms(now_ms: int, began_ms: int) -> int:
+    """How much time the sums of a ring stand for, if counting began at `began_ms`; at least a second."""
+    return max(1_000, min(now_ms - began_ms, (BUCKETS - 1) * BUCKET_MS + now_ms % BUCKET_MS))
+
+
+class Work:
+    """What one group of a queue does: who holds messages, what is finished, how long it took.
+
+    A worker is a consumer's name; leases without a name count as one worker each.
+    """
+
+    __slots__ = ("_held", "_ring", "_since_ms", "finished", "served_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self._ring = Ring(3)
+        self._held: dict[str | int, int] = {}
+        """Worker -> messages under lease."""
+        self._since_ms = now_ms
+        """Up to when the time of busy workers was added up."""
+        self.finished = 0
+        self.served_ms = 0
+        """From lease to end, of all that was finished."""
+
+    @property
+    def busy(self) -> int:
+        """Workers that hold something."""
+        return len(self._held)
+
+    def took(self, at_ms: int, worker: str | int, count: int) -> None:
+        self._pass_time(at_ms)
+        self._held[worker] = self._held.get(worker, 0) + count
+
+    def let_go(self, at_ms: int, worker: str | int, count: int) -> None:
+        self._pass_time(at_ms)
+        left = self._held.get(worker, 0) - count
+        if left > 0:
+            self._held[worker] = left
+        else:
+            self._held.pop(worker, None)
+
+    def done(self, at_ms: int, count: int, served_ms: int) -> None:
+        """So many messages ended, after so many milliseconds under lease all together."""
+        self.finished += count
+        self.served_ms += served_ms
+        self._ring.add(at_ms, 0, count)
+        self._ring.add(at_ms, 1, served_ms)
+
+    def forget_held(self, at_ms: int) -> None:
+        self._pass_time(at_ms)
+        self._held = {}
+
+    def recent(self, now_ms: int) -> tuple[int, int, int]:
+        """Of the last minute: messages finished, their milliseconds under lease, milliseconds of busy workers."""
+        self._pass_time(now_ms)
+        finished, served_ms, busy_ms = (self._ring.total(now_ms, column) for column in range(3))
+        return finished, served_ms, busy_ms
+
+    def _pass_time(self, now_ms: int) -> None:
+        """Add up the time of those who were busy since the last look, each stretch in the bucket it lies in."""
+        at_ms, busy = self._since_ms, len(self._held)
+        if now_ms <= at_ms:
+            return
+        self._since_ms = now_ms
+        if busy:
+            at_ms = max(at_ms, now_ms - BUCKETS * BUCKET_MS)
+            while at_ms < now_ms:
+                until_ms = min(now_ms, (at_ms // BUCKET_MS + 1) * BUCKET_MS)
+                self._ring.add(at_ms, 2, busy * (until_ms - at_ms))
+                at_ms = until_ms

@@ -1,0 +1,208 @@
+"""The short way for requests that arrive whole, which is nearly all of them.
+
+The server under us speaks ASGI: a task per request, a coroutine for its body, two events for its answer. That is the
+right shape for bodies that trickle, for connections that end and for clients that pipeline, and it stays in charge of
+all those. A request with a body of known length needs none of it: it is collected here, handled on the spot, and its
+answer leaves in one piece. What has to wait goes on in a task. ADR 0016 has the measurements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock import limits
+from penstock.eager import Finished, Rest, begin
+from penstock.transports.http.answer import Answer, answer_head, error_answer
+from penstock.transports.http.one_write import OneWrite
+from penstock.transports.http.request import Request, body_stalled
+
+
+class Exchange:
+    """A request that is being answered in a task. To the server under us it looks like one of its own."""
+
+    __slots__ = ("_gone", "disconnected", "keep_alive", "response_complete")
+
+    def __init__(self) -> None:
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_complete = False
+        self._gone: asyncio.Future[None] | None = None
+
+    @property
+    def message_event(self) -> Exchange:
+        return self
+
+    def set(self) -> None:
+        """The connection is lost."""
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def gone(self) -> None:
+        if not self.disconnected:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+
+
+class Shortcut(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # An application that is not ours has no short way.
+        self._respond = getattr(self.app, "respond", None)
+        self._hurry = getattr(self.app, "hurry", None)
+        self._collecting = False
+        """True while the body of a request that goes the short way is coming in."""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._used_at = 0.0
+
+    # -- coming in --------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._collecting and self._stall_timer is None:
+            self._watch_body()
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
+    def on_headers_complete(self) -> None:
+        if self._may_shorten():
+            self._collecting = True
+            return
+        headers, url, expected = self.headers, self.url, self.expect_100_continue
+        super().on_message_begin()
+        self.headers += headers
+        self.url, self.expect_100_continue = url, expected
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._collecting:
+            self._parts.append(body)
+            self._size += len(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._collecting:
+            super().on_message_complete()
+            return
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._stop_collecting()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        self._begin(
+            Request(
+                self.parser.get_method().decode("ascii"),
+                unquote(path) if "%" in path else path,
+                url.query or b"",
+                self.headers,
+                body,
+            )
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_collecting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        super().connection_lost(exc)
+
+    def _may_shorten(self) -> bool:
+        """True if nothing about this request or about the moment is special."""
+        cycle = self.cycle
+        if (
+            self._respond is None
+            or self.expect_100_continue
+            or self.flow.write_paused
+            or (cycle is not None and not cycle.response_complete)
+            or self.parser.should_upgrade()
+            or not self.parser.should_keep_alive()
+            or self.parser.get_http_version() != "1.1"
+        ):
+            return False
+        for name, value in self.headers:
+            if name == b"content-length":
+                return int(value) <= limits.REQUEST_BYTES_MAX
+            if name == b"transfer-encoding":
+                return False
+        return True
+
+    def _stop_collecting(self) -> None:
+        self._collecting = False
+        self._parts = []
+        self._size = 0
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _watch_body(self) -> None:
+        self._stall_timer = self.loop.call_later(limits.BODY_STALL_MS / 1000, self._check_body, self._size)
+
+    def _check_body(self, size_before: int) -> None:
+        if self._size > size_before:
+            self._watch_body()
+        else:
+            self._write(error_answer(body_stalled()), "", close=True)
+
+    # -- going out --------------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request) -> None:
+        assert self._respond is not None and self._hurry is not None
+        exchange = Exchange()
+        request.gone = exchange.gone
+        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
+        if isinstance(begun, Rest):
+            self._hurry()
+            begun = begun.go_on()
+        if isinstance(begun, Finished):
+            self.server_state.total_requests += 1
+            if begun.result is not None:
+                self._write(begun.result, request.method, close=request.must_close)
+            return
+        self.cycle = exchange  # type: ignore[assignment]
+        task = self.loop.create_task(self._finish(begun, request, exchange))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _finish(self, rest: Rest[Answer | None], request: Request, exchange: Exchange) -> None:
+        answer = await rest
+        if self.flow.write_paused and not exchange.disconnected:
+            await self.flow.drain()
+        exchange.response_complete = True
+        if answer is None or exchange.disconnected:
+            return
+        self._write(answer, request.method, close=request.must_close or not exchange.keep_alive)
+        self.on_response_complete()
+
+    def _write(self, answer: Answer, method: str, *, close: bool) -> None:
+        head = answer_head(answer, close=close)
+        body = b"" if method == "HEAD" else answer.body
+        cast(OneWrite, self.transport).write_answer(head, body)
+        if close:
+            self.transport.close()
+            return
+        self._used_at = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
+
+    def _check_idle(self) -> None:
+        """One timer for all requests of the connection: it looks how long ago the last one was."""
+        idle_s = self.loop.time() - self._used_at
+        busy = self._collecting or (self.cycle is not None and not self.cycle.response_complete)
+        if idle_s < self.timeout_keep_alive or busy:
+            wait_s = self.timeout_keep_alive if busy else self.timeout_keep_alive - idle_s
+            self._idle_timer = self.loop.call_later(wait_s, self._check_idle)
+        else:
+            self.timeout_keep_alive_handler()

@@ -1,0 +1,78 @@
+"""What is answered to those who look: why a message is still here, what became of it, how many workers it takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+
+class ExplainedMessage(msgspec.Struct):
+    """One message in one group, and what is in its way."""
+
+    id: str | None
+    partition: int | None
+    offset: int | None
+    published_at_ms: int | None
+    state: str
+    attempts: int | None
+    deliverable: Annotated[bool, Meta(description="Whoever asks for enough messages now would be given this one.")]
+    reasons: Annotated[
+        list[dict[str, Any]], Meta(description="Each with its `kind`, whether it `blocks`, and the data of its kind.")
+    ]
+    text: str
+
+
+class ExplainReply(msgspec.Struct):
+    queue: str
+    group: str
+    at_ms: int
+    waiting_consumers: int
+    last_asked_at_ms: int | None
+    messages: list[ExplainedMessage]
+
+
+class HistoryEvent(msgspec.Struct):
+    """One transition; what does not apply to its kind is left out."""
+
+    kind: str
+    at_ms: int
+    group: str | UnsetType = UNSET
+    consumer: str | UnsetType = UNSET
+    lease: int | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    due_at_ms: int | UnsetType = UNSET
+    deadline_at_ms: int | UnsetType = UNSET
+
+
+class HistoryReply(msgspec.Struct):
+    queue: str
+    id: str
+    partition: int | None
+    offset: int | None
+    complete: Annotated[bool, Meta(description="False if the journal does not go back to the beginning.")]
+    events: list[HistoryEvent]
+
+
+class AutoscaleReply(msgspec.Struct):
+    """Numbers, all of them: -1 where there is none."""
+
+    queue: str
+    group: str
+    at_ms: int
+    window_s: float
+    arrival_rate: float
+    service_rate: float
+    service_rate_per_worker: float
+    mean_service_time_s: float
+    ready: int
+    in_flight: int
+    backlog: int
+    busy_workers: int
+    waiting_consumers: int
+    time_to_drain_s: float
+    target_drain_s: float
+    suggested_workers: int

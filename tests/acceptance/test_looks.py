@@ -1,0 +1,182 @@
+"""Why it is still here, what became of it, how many workers it takes: over real HTTP, the SDK and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from itertools import count
+from typing import Any
+
+import pytest
+from http_server import running
+
+from penstock import Client, InvalidRequest, QueueNotFound, sync
+
+_numbers = count()
+UNKNOWN = "01JP0000000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("looks") / "data") as running_server:
+        yield running_server
+
+
+@pytest.fixture
+def client(server):
+    with sync.Client(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A queue that no other test uses."""
+    return f"looks/q{next(_numbers)}"
+
+
+@pytest.fixture
+def lease(server):
+    def call(queue: str, **more: Any) -> list[dict[str, Any]]:
+        answer = server.ask("POST", "/v1/lease", {"queue": queue, **more})
+        assert answer.status == 200, answer.body
+        return answer.json["messages"]
+
+    return call
+
+
+@pytest.fixture
+def penstock(server):
+    def run(*arguments: str, code: int = 0) -> str:
+        environment = {**os.environ, "PENSTOCK_URL": server.url, "COLUMNS": "300", "NO_COLOR": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *arguments],
+            env=environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return (done.stdout if code == 0 else done.stderr).decode()
+
+    return run
+
+
+def test_a_blocked_key_from_the_first_look_to_the_end(client, server, lease, name):
+    queue = client.create_queue(name, ordered_keys=True)
+    first, second = queue.publish_many([1, 2], key="k")
+    (entry,) = queue.explain()["messages"]
+    assert (entry["id"], [reason["kind"] for reason in entry["reasons"]]) == (first.id, ["group_not_begun"])
+    (held,) = lease(name, max=10, consumer="worker-7")
+    (entry,) = queue.explain(second.id)["messages"]
+    (reason,) = entry["reasons"]
+    assert (entry["state"], entry["deliverable"]) == ("ready", False)
+    assert (reason["kind"], reason["id"], reason["state"]) == ("key_blocked", first.id, "leased")
+    assert (reason["consumer"], reason["deadline_at_ms"]) == ("worker-7", held["deadline_at_ms"])
+    assert "worker-7" in entry["text"]
+    server.ask("POST", "/v1/ack", {"receipts": [held["receipt"]]})
+    (entry,) = queue.explain(second.id)["messages"]
+    assert (entry["deliverable"], entry["reasons"]) == (True, [])
+    history = queue.history(first.id)
+    assert history["complete"] and (history["partition"], history["offset"]) == (0, 0)
+    assert [event["kind"] for event in history["events"]] == ["published", "leased", "acked"]
+    assert {event.get("consumer") for event in history["events"]} == {None, "worker-7"}
+
+
+def test_the_sdk_in_both_shells(client, server, name):
+    published = client.queue(name).publish({"secret": "word"}, delay=60)
+
+    async def look() -> list[dict[str, Any]]:
+        async with Client(server.url) as other:
+            queue = other.queue(name)
+            return [
+                await queue.explain(published.id, group="billing"),
+                await queue.history(published.id),
+                await queue.autoscale(group="billing", target_drain=5, min_workers=3),
+            ]
+
+    explained, history, signal = asyncio.run(look())
+    queue = client.queue(name)
+    assert explained["messages"][0]["id"] == queue.explain(published.id)["messages"][0]["id"] == published.id
+    assert [reason["kind"] for reason in explained["messages"][0]["reasons"]] == ["not_due", "group_not_begun"]
+    assert history == queue.history(published.id)
+    assert "secret" not in json.dumps([explained, history])
+    assert (signal["group"], signal["suggested_workers"], signal["target_drain_s"]) == ("billing", 3, 5.0)
+    assert queue.autoscale(max_workers=0)["suggested_workers"] == 0
+
+
+def test_every_leaf_that_a_scaler_can_read_is_a_number(client, lease, name):
+    queue = client.create_queue(name)
+    queue.publish_many(range(50))
+    lease(name, max=5, consumer="w")
+    signal = queue.autoscale()
+    assert {key for key, value in signal.items() if isinstance(value, str)} == {"queue", "group"}
+    assert all(isinstance(value, (int, float)) for key, value in signal.items() if key not in ("queue", "group"))
+    assert (signal["ready"], signal["in_flight"], signal["busy_workers"]) == (45, 5, 1)
+    assert signal["arrival_rate"] > 0 and signal["suggested_workers"] == 1
+
+
+def test_metrics_say_why_messages_are_retried(client, server, lease, name):
+    client.create_queue(name, backoff={"kind": "none"})
+    client.queue(name).publish(1)
+    (held,) = lease(name)
+    server.ask("POST", "/v1/nack", {"receipts": [held["receipt"]]})
+    lines = server.ask("GET", "/metrics").body.decode().splitlines()
+    path = name.replace("/", "/default/")
+    (line,) = [each for each in lines if f'queue="{path}",reason="nack"' in each]
+    assert line.endswith(" 1.0")
+
+
+@pytest.mark.parametrize(
+    ("target", "field"),
+    [
+        ("/v1/explain", "queue"),
+        ("/v1/explain?queue=UPPER", "queue"),
+        ("/v1/explain?queue=orders&id=short", "id"),
+        ("/v1/explain?queue=orders&group=-x", "group"),
+        ("/v1/explain?queue=orders&nonsense=1", "nonsense"),
+        ("/v1/history?queue=orders", "id"),
+        ("/v1/history?queue=orders&id=8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "id"),
+        ("/v1/autoscale?queue=orders&target_drain_s=0", "target_drain_s"),
+        ("/v1/autoscale?queue=orders&target_drain_s=nan", "target_drain_s"),
+        ("/v1/autoscale?queue=orders&min_workers=5&max_workers=4", "min_workers"),
+        ("/v1/autoscale?queue=orders&max_workers=-1", "max_workers"),
+    ],
+)
+def test_bad_input_is_refused_by_the_name_of_its_field(server, client, target, field):
+    client.create_queue("orders")
+    answer = server.ask("GET", target)
+    assert (answer.status, answer.json["error"]["details"].get("field")) == (400, field)
+
+
+def test_what_is_not_there(client, name):
+    with pytest.raises(QueueNotFound):
+        client.queue(name).explain()
+    queue = client.create_queue(name)
+    assert queue.explain()["messages"] == []
+    assert queue.explain(UNKNOWN)["messages"][0]["state"] == "not_found"
+    history = queue.history(UNKNOWN)
+    assert (history["events"], history["partition"], history["complete"]) == ([], None, True)
+    with pytest.raises(InvalidRequest):
+        queue.explain("nonsense")
+
+
+def test_on_the_command_line(client, lease, penstock, name):
+    queue = client.create_queue(name)
+    assert "nothing waits" in penstock("explain", name)
+    first, second = queue.publish_many([1, 2])
+    lease(name, consumer="worker-7")
+    head = penstock("explain", name)
+    assert head.startswith(f"{second.id} at 0:1, ready: ") and len(head.splitlines()) == 1
+    assert "leased to consumer worker-7" in penstock("explain", name, first.id).lower()
+    assert "has ever asked" in penstock("explain", name, first.id, "--group", "billing")
+    assert json.loads(penstock("explain", name, first.id, "-o", "json"))["messages"][0]["state"] == "leased"
+    shown = penstock("history", name, first.id).splitlines()
+    assert shown[0].split()[:4] == ["at_ms", "kind", "group", "consumer"]
+    assert [line.split()[1] for line in shown[1:]] == ["published", "leased"]
+    assert json.loads(penstock("history", name, first.id, "-o", "json"))["complete"]
+    assert penstock("history", name, UNKNOWN) == "no events\n"
+    assert "26 characters" in penstock("history", name, "nonsense", code=1)
+    assert "26 characters" in penstock("explain", name, "nonsense", code=1)

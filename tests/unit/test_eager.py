@@ -1,0 +1,133 @@
+"""A coroutine that is begun on the spot does what it would have done in a task."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.eager import Finished, Rest, begin
+
+
+def test_what_never_waits_is_finished_at_once():
+    async def work():
+        return 1
+
+    assert begin(work()) == Finished(1)
+
+
+def test_what_it_raises_before_it_waits_is_raised_at_once():
+    async def work():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        begin(work())
+
+
+def test_the_rest_is_awaited_like_the_whole():
+    async def run():
+        first, second = asyncio.Event(), asyncio.Event()
+
+        async def work():
+            await first.wait()
+            await asyncio.sleep(0)
+            await second.wait()
+            return asyncio.current_task()
+
+        rest = begin(work())
+        assert isinstance(rest, Rest)
+
+        async def others():
+            return await rest
+
+        task = asyncio.create_task(others())
+        first.set()
+        await asyncio.sleep(0)
+        second.set()
+        assert await task is task
+
+    asyncio.run(run())
+
+
+def test_it_goes_on_as_long_as_what_it_waits_for_has_happened():
+    async def run():
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(3)]
+
+        async def work():
+            return [await future for future in futures]
+
+        rest = begin(work())
+        assert isinstance(rest, Rest)
+        assert rest.go_on() is rest
+        futures[0].set_result(0)
+        futures[1].set_result(1)
+        assert rest.go_on() is rest
+        futures[2].set_result(2)
+        assert rest.go_on() == Finished([0, 1, 2])
+
+    asyncio.run(run())
+
+
+def test_what_went_on_can_still_be_awaited():
+    async def run():
+        loop = asyncio.get_running_loop()
+        one, two = loop.create_future(), loop.create_future()
+
+        async def work():
+            return await one + await two
+
+        rest = begin(work())
+        assert isinstance(rest, Rest)
+        one.set_result(1)
+        rest = rest.go_on()
+        loop.call_soon(two.set_result, 2)
+        assert isinstance(rest, Rest)
+        assert await rest == 3
+
+    asyncio.run(run())
+
+
+def test_the_error_of_a_future_reaches_the_coroutine():
+    async def run(awaited: bool):
+        future = asyncio.get_running_loop().create_future()
+
+        async def work():
+            with pytest.raises(KeyError):
+                await future
+            return "told"
+
+        rest = begin(work())
+        assert isinstance(rest, Rest)
+        future.set_exception(KeyError())
+        assert (await rest if awaited else rest.go_on().result) == "told"
+
+    asyncio.run(run(True))
+    asyncio.run(run(False))
+
+
+def test_cancelling_the_task_cancels_the_rest():
+    async def run():
+        never = asyncio.get_running_loop().create_future()
+        seen = []
+
+        async def work():
+            try:
+                await never
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                raise
+
+        rest = begin(work())
+
+        async def wait():
+            await rest
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == ["cancelled"] and never.cancelled()
+
+    asyncio.run(run())

@@ -1,0 +1,242 @@
+"""Requests that arrive whole, in pieces, behind each other, and not to the end: over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+import uvicorn
+from http_fake import FakeBroker
+from uvicorn.server import ServerState
+
+from penstock import limits
+from penstock.clock import SystemClock
+from penstock.transports.http import HttpApp
+from penstock.transports.http.protocol import HttpProtocol
+
+
+class Talk:
+    """A connection to a server of the real protocol and application over a fake broker."""
+
+    def __init__(self, broker, state, reader, writer) -> None:
+        self.broker, self.state = broker, state
+        self.reader, self.writer = reader, writer
+
+    def send(self, method: str, path: str, body=b"", *headers: str) -> None:
+        self.writer.write(request(method, path, body, *headers))
+
+    async def answer(self, *, body: bool = True) -> tuple[int, dict[str, str], bytes]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        line, *lines = head.strip().split("\r\n")
+        headers = dict(each.lower().split(": ", 1) for each in lines)
+        size = int(headers.get("content-length", 0)) if body else 0
+        return int(line.split()[1]), headers, await self.reader.readexactly(size)
+
+
+def request(method: str, path: str, body=b"", *headers: str) -> bytes:
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def talk(story, keep_alive_s: int = 75):
+    async def run():
+        broker = FakeBroker()
+        app = HttpApp(broker, SystemClock())
+        config = uvicorn.Config(
+            app, http=HttpProtocol, ws="none", log_config=None, access_log=False, interface="asgi3",
+            proxy_headers=False, timeout_keep_alive=keep_alive_s, server_header=False, date_header=False,
+        )  # fmt: skip
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            async with asyncio.timeout(20):
+                await story(Talk(broker, state, reader, writer))
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            server.close()
+            await server.wait_closed()
+
+    asyncio.run(run())
+
+
+PUBLISH = {"queue": "q", "messages": [{"payload": "x" * 1000}] * 300}
+
+
+def test_one_request_after_another_without_a_task():
+    async def story(it):
+        for _ in range(3):
+            it.send("POST", "/v1/ack", {"receipts": ["a"]})
+            status, headers, body = await it.answer()
+            assert (status, headers["content-type"]) == (200, "application/json")
+            assert json.loads(body) == {"results": [{"receipt": "a", "status": "acked"}]}
+        assert it.state.total_requests == 3
+        assert not it.state.tasks
+
+    talk(story)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 65_536])
+def test_a_request_in_pieces_is_the_same_request(size):
+    async def story(it):
+        for method, path, body, status in (
+            ("POST", "/v1/publish", PUBLISH, 201),
+            ("POST", "/v1/lease", {"queue": "q", "max": 10}, 200),
+        ):
+            data = request(method, path, body)
+            step = max(size, len(data) // 500)
+            for at in range(0, len(data), step):
+                it.writer.write(data[at : at + step])
+                await it.writer.drain()
+                await asyncio.sleep(0)
+            assert (await it.answer())[0] == status
+
+    talk(story)
+
+
+def test_large_answers_arrive_whole():
+    async def story(it):
+        it.send("POST", "/v1/publish", PUBLISH)
+        await it.answer()
+        it.send("POST", "/v1/lease", {"queue": "q", "max": 300})
+        _, _, body = await it.answer()
+        assert [m["payload"] for m in json.loads(body)["messages"]] == ["x" * 1000] * 300
+
+    talk(story)
+
+
+def test_requests_behind_one_that_waits_are_answered_in_order():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(
+            request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+            + request("GET", "/healthz")
+            + request("POST", "/v1/ack", {"receipts": ["a"]})
+            + request("GET", "/readyz")
+        )
+        await it.broker.parked.wait()
+        it.broker.arrived.set()
+        assert json.loads((await it.answer())[2]) == {"messages": []}
+        assert json.loads((await it.answer())[2]) == {"status": "ok"}
+        assert json.loads((await it.answer())[2])["results"][0]["receipt"] == "a"
+        assert json.loads((await it.answer())[2]) == {"status": "ready"}
+        it.send("GET", "/healthz")
+        assert (await it.answer())[0] == 200
+
+    talk(story)
+
+
+def test_whoever_hangs_up_while_waiting_is_noticed():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+        await it.broker.parked.wait()
+        it.writer.close()
+        while not it.broker.cancelled or it.state.tasks:  # noqa: ASYNC110  a fact about a socket
+            await asyncio.sleep(0.005)
+
+    talk(story)
+
+
+def test_a_broker_that_hurries_is_asked_once_a_request_waits():
+    async def story(it):
+        it.send("GET", "/healthz")
+        await it.answer()
+        assert it.broker.hurried == 0
+        it.broker.queues["default/default/q"] = []
+        it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+        await it.broker.parked.wait()
+        assert it.broker.hurried == 1
+
+    talk(story)
+
+
+def test_what_a_get_would_say_without_saying_it():
+    async def story(it):
+        it.send("HEAD", "/healthz")
+        status, headers, _ = await it.answer(body=False)
+        assert (status, headers["content-length"]) == (200, str(len('{"status":"ok"}')))
+        it.send("OPTIONS", "/healthz")
+        status, headers, body = await it.answer()
+        assert (status, headers, body) == (204, {"allow": "get, head, options"}, b"")
+
+    talk(story)
+
+
+def test_refusals_and_mistakes_look_as_promised():
+    async def story(it):
+        it.send("GET", "/nowhere%20here")
+        status, _, body = await it.answer()
+        assert (status, json.loads(body)["error"]["code"]) == (404, "not_found")
+        assert "nowhere here" in json.loads(body)["error"]["message"]
+        it.broker.fails = RuntimeError("a bug")
+        it.send("POST", "/v1/ack", {"receipts": ["a"]})
+        status, _, body = await it.answer()
+        assert (status, json.loads(body)["error"]["code"]) == (500, "internal")
+        it.send("PUT", "/v1/queues/q", b" " * (limits.CONFIG_BYTES_MAX + 1))
+        assert (await it.answer())[0] == 413
+        assert await it.reader.read() == b"", "the answer to a body that is too large ends the connection"
+
+    talk(story)
+
+
+def test_special_requests_go_the_long_way():
+    async def story(it):
+        body = json.dumps({"receipts": ["a"]}).encode()
+        it.writer.write(
+            b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+            % (len(body), body)
+        )
+        assert (await it.answer())[0] == 200
+        it.send("POST", "/v1/ack", b"", "Expect: 100-continue")
+        assert (await it.answer())[0] == 100
+        assert (await it.answer())[0] == 400
+        it.send("GET", "/healthz", b"", "Connection: close")
+        assert (await it.answer())[1]["connection"] == "close"
+        assert await it.reader.read() == b""
+
+    talk(story)
+
+
+def test_a_body_that_stops_coming_is_given_up(monkeypatch):
+    monkeypatch.setattr(limits, "BODY_STALL_MS", 50)
+
+    async def story(it):
+        it.writer.write(b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        status, headers, body = await it.answer()
+        assert (status, headers["connection"]) == (400, "close")
+        assert json.loads(body)["error"]["details"] == {"field": "body"}
+        assert await it.reader.read() == b""
+
+    talk(story)
+
+
+def test_a_connection_that_nobody_uses_is_closed():
+    async def story(it):
+        it.send("GET", "/healthz")
+        await it.answer()
+        assert await it.reader.read() == b""
+
+    talk(story, keep_alive_s=0)
+
+
+def test_a_server_that_shuts_down_ends_connections_with_their_answer():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+        await it.broker.parked.wait()
+        for connection in list(it.state.connections):
+            connection.shutdown()
+        it.broker.arrived.set()
+        status, headers, _ = await it.answer()
+        assert (status, headers["connection"]) == (200, "close")
+        assert await it.reader.read() == b""
+
+    talk(story)
