@@ -100,16 +100,25 @@ class LedgerQueue:
         self.redrives: dict[str, LedgerRedrive] = {}
         self.tokens: dict[int, Message] = {}
         self.keys: dict[bytes, int] = {}
-        """Key -> the partition of all its messages."""
+        """Key -> the partition of all its messages since the queue last grew."""
+        self.growths: list[list[int]] = []
+        """Where the partitions ended each time that more were added."""
+
+    def age_of(self, message: Message) -> int:
+        """How often the queue had grown when the message came."""
+        return sum(message.partition >= len(ends) or message.offset >= ends[message.partition] for ends in self.growths)
 
     def grow(self) -> bool:
         """As many partitions as its configuration says now; True if there are new ones."""
-        before = len(self.partitions)
+        ends = [len(partition.messages) for partition in self.partitions]
         while len(self.partitions) < self.config.partitions:
             partition = LedgerPartition()
             partition.open = {group: {} for group in self.groups}
             self.partitions.append(partition)
-        return len(self.partitions) > before
+        if len(self.partitions) == len(ends):
+            return False
+        self.growths.append(ends)
+        return True
 
 
 class LedgerRedrive:

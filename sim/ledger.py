@@ -24,6 +24,7 @@ from penstock.ids import ulid_text
 from sim.buffers import Buffers, check_scope
 from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
+from sim.orders import Orders
 from sim.seats import Seats
 from sim.sent import Sent, token_of
 from sim.violation import Violation
@@ -45,6 +46,7 @@ class Ledger:
         """(lease, offset) -> how it ended."""
         self.extended: dict[tuple[int, int], list[int]] = {}
         self.last_id = 0
+        self.orders = Orders()
         self.seats = Seats(self.leases)
         self.transacted: dict[tuple[int, int], tuple[Sent, ...]] = {}
         """(lease, offset) that a transaction acks -> what it publishes."""
@@ -103,10 +105,12 @@ class Ledger:
             if record.at < self.now_ms:
                 raise Violation("I5", f"journal time went back from {self.now_ms} to {record.at} in frame {index}")
             self.now_ms = record.at
+            self.orders.follows(record)
             self._apply[type(record)](record)
             if type(record) is records.Published:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
+        self.orders.follows(None)
         self.seats.end_of_frame()
         self.calendars.end_of_frame()
         for request, message in requests.items():
@@ -128,6 +132,7 @@ class Ledger:
             for fate in lease.held.values():
                 fate.deadline = max(fate.deadline, record.at + lease.lease_ms)
         self.seats.opened(record.at)
+        self.orders.begin_again()
 
     def _configured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
@@ -142,6 +147,7 @@ class Ledger:
                         # It was let go before the queue began to keep things.
                         message.ended = "let go"
         self.buffers.configured(queue, record)
+        self.orders.begin_again(queue.number)
         queue.config = record.config
         if queue.grow():
             # From now on its keys may lie elsewhere.
@@ -268,10 +274,14 @@ class Ledger:
             raise Violation("I1", f"the copy of message {sent.token} is another, or in {queue.path}")
         if record.batch.string(layout.KEY, row) != sent.key or record.batch.has(layout.ID):
             raise Violation("I1", f"the copy of message {sent.token} has another key, or the id of its first life")
+        copy = sent.copy_for(queue.path, terms.delay_ms)
+        copy.tenant = record.batch.string(layout.TENANT, row)
+        if record.batch.has(layout.PRIORITY):
+            copy.priority = record.batch.integers(layout.PRIORITY)[row]
         self._add(
             Message(
                 queue, record.partition, record.offset + row, record.id + row, record.at,
-                sent.copy_for(queue.path, terms.delay_ms), len(sent.payload),
+                copy, len(sent.payload),
             )
         )  # fmt: skip
 
@@ -312,13 +322,15 @@ class Ledger:
                 if fate is None:
                     raise self._wrongly_leased(queue, partition, record.group, offset)
                 self._check_turn(partition, fate, attempt, record)
+                self.orders.delivers(queue, record, fate)
                 fate.attempt = attempt
                 fate.delivered = True
                 lease.taken[offset] = attempt
                 last = max(last, offset)
                 fate.lease, fate.deadline = record.lease, record.at + record.lease_ms
                 lease.held[offset] = fate
-        self._check_order(unfinished, record, last)
+        if not queue.config.indexed:
+            self._check_order(unfinished, record, last)
         if record.settled:
             for fate in lease.held.values():
                 fate.lease = 0
@@ -344,7 +356,7 @@ class Ledger:
             raise Violation("I5", f"{message} was delivered {early} ms before its time")
         if message.expires and message.expires <= record.at and not self._held_past_expiry(message):
             raise Violation("I8", f"{message} was delivered {record.at - message.expires} ms after its time to live")
-        if message.plain and not fate.delivered:
+        if message.plain and not fate.delivered and not message.queue.config.indexed:
             if message.offset <= partition.order.get(record.group, -1):
                 raise Violation("I5", f"{message} came after a later one")
             partition.order[record.group] = message.offset

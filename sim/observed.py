@@ -29,7 +29,8 @@ class History:
     def __init__(self, ledger: Ledger, seconds: Callable[[], float], report: Callable[[Violation], None]):
         self.ledger = ledger
         self.genesis = Shard()
-        """All records since the beginning, applied one by one."""
+        self.genesis.replaying = True
+        """All records since the beginning, applied one by one. Nobody asks it who is next."""
         self.frames = 0
         self._seconds = seconds
         self._report = report

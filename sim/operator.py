@@ -40,6 +40,7 @@ class Operator:
             "purges": [self._purge],
             "deletes": [self._delete],
             "late_groups": [self._late_group],
+            "growth": [self._grow],
             "redrives": [self._redrive, self._redrive, self._repeat_redrive, self._stop_redrive, self._delete_letters],
             "schedules": [self._schedule, self._schedule, self._touch_schedule],
             "offsets": [self._keep_offsets],
@@ -146,6 +147,13 @@ class Operator:
         if self._plan.has("windows"):
             changes += [{"window_ms": 0}, {"window_ms": 700}, {"window_max_wait_ms": 1_500}]
         await self._call("patch_queue", queue.path, self._rng.choice(changes))
+
+    async def _grow(self) -> None:
+        if self._rng.random() < 0.1:
+            queue = self._queue()
+            stored = self._workload.ledger.paths.get(queue.path)
+            if stored is not None and len(stored.partitions) < 6:
+                await self._call("patch_queue", queue.path, {"partitions": len(stored.partitions) + 1})
 
     async def _purge(self) -> None:
         if self._rng.random() < 0.3:

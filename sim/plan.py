@@ -27,6 +27,9 @@ FAULTS = (
 )  # fmt: skip
 """What the machine, the disk, the clock and the network do to them."""
 
+ORDERS = {"lanes": 0.2, "heaps": 0.2, "ordered_keys": 0.35, "fair_share": 0.2, "growth": 0.3}
+"""Who is next: how likely each is. Drawn apart from the others, as most worlds do without."""
+
 RARE = {"deletes": 0.2, "purges": 0.3, "far": 0.2, "full_hard": 0.3}
 """These change so much that a half of all seeds would be too many."""
 
@@ -37,6 +40,11 @@ DRAIN_SHARE = 0.12
 class QueuePlan(NamedTuple):
     path: str
     config: dict[str, Any]
+
+    @property
+    def ordered(self) -> bool:
+        """True if who is next depends on more than offsets."""
+        return bool(self.config.keys() & {"order", "ordered_keys", "fair_share"})
 
 
 class Plan:
@@ -62,7 +70,9 @@ class Plan:
         self.latency_s = rng.choice((0.001, 0.004, 0.04, 0.3))
         """Of the disk, on average. With a slow one many requests are between their decision and their answer."""
         self.fault_every_s = rng.choice((10, 20, 30, 60))
-        self.queues = [self._queue(rng, number) for number in range(rng.choice((1, 1, 2, 3)))]
+        orders = self.rng("orders")
+        self._on |= {name: orders.random() < chance for name, chance in ORDERS.items()}
+        self.queues = [self._queue(rng, number, orders) for number in range(rng.choice((1, 1, 2, 3)))]
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)
@@ -71,7 +81,7 @@ class Plan:
             (queue.path, group)
             for queue in self.queues
             for group in self.groups
-            if self.has("members") and rng.random() < 0.7
+            if self.has("members") and rng.random() < 0.7 and not queue.ordered
         }
         """Groups whose consumers are members with assigned partitions."""
         crowd = len(self.queues) * len(self.groups) * self.consumers
@@ -92,7 +102,7 @@ class Plan:
         """Each part of the world has a stream of its own, so that a change in one leaves the others alone."""
         return Random(f"{self.seed}/{stream}")
 
-    def _queue(self, rng: Random, number: int) -> QueuePlan:
+    def _queue(self, rng: Random, number: int, orders: Random) -> QueuePlan:
         config: dict[str, Any] = {
             "lease_ms": rng.choice((1_000, 4_000, 10_000)),
             "max_retries": rng.choice((0, 1, 3, 3, 20)),
@@ -131,4 +141,17 @@ class Plan:
         if self.has("windows") and rng.random() < 0.6:
             config["window_ms"] = rng.choice((300, 1_500, 4_000))
             config["window_max_wait_ms"] = rng.choice((None, 0, 900, 5_000))
-        return QueuePlan(f"sim/default/queue-{number}", config)
+        return QueuePlan(f"sim/default/queue-{number}", config | self._order(orders))
+
+    def _order(self, rng: Random) -> dict[str, Any]:
+        order: dict[str, Any] = {}
+        if self.has("lanes") and rng.random() < 0.7:
+            order |= {"order": "lanes", "lane_weights": rng.choice(((3, 2, 1, 1, 1), (1, 1, 1, 1, 1), (5, 3, 2, 1, 1)))}
+        elif self.has("heaps") and rng.random() < 0.7:
+            order |= {"order": "heap", "heap_mode": rng.choice(("min", "max")), "top_k": rng.choice((1, 5))}
+        if self.has("ordered_keys") and rng.random() < 0.8:
+            order["ordered_keys"] = True
+        if self.has("fair_share") and rng.random() < 0.7:
+            weights = rng.choice(({}, {"acme": 3}))
+            order["fair_share"] = {"enabled": True, "weights": weights, "max_in_flight": rng.choice((None, None, 1, 3))}
+        return order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+TENANTS = (b"", b"acme", b"globex", b"initech")
 KEYS = (b"ada", b"bob", b"cyd", b"dee", b"eve")
 
 
@@ -9,8 +10,8 @@ class Sent:
     """One message as its producer means it. Sending it again sends the same object again."""
 
     __slots__ = (
-        "client_id", "consumes", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "queue", "request",
-        "sequenced", "stored", "token", "ttl_ms",
+        "client_id", "consumes", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "priority", "queue",
+        "request", "sequenced", "stored", "tenant", "token", "ttl_ms",
     )  # fmt: skip
 
     def __init__(self, token: int, queue: str, padding: int):
@@ -18,6 +19,8 @@ class Sent:
         self.queue = queue
         self.payload = b"%d:" % token + bytes(padding)
         self.key = b""
+        self.priority = 0
+        self.tenant = b""
         self.client_id = b""
         self.delay_ms = 0
         self.deliver_at_ms = 0

@@ -23,7 +23,7 @@ from sim.loop import VirtualLoop
 from sim.network import Network, NoAnswer
 from sim.operator import Operator
 from sim.plan import Plan
-from sim.sent import KEYS, Sent
+from sim.sent import KEYS, TENANTS, Sent
 
 
 class Workload:
@@ -36,6 +36,7 @@ class Workload:
         self.known: deque[tuple[str, str]] = deque(maxlen=40)
         """(queue, message id) of recent publishes."""
         self.until_s = 0.0
+        self._orders = plan.rng("in order")
         self._loop = loop
         self._tasks: list[asyncio.Task[None]] = []
         self._drain: Drain | None = None
@@ -124,6 +125,7 @@ class Workload:
         plan = self.plan
         sent = Sent(len(self.sent), queue, rng.choice((0, 30, 30, 120)))
         self.sent.append(sent)
+        self._put_in_order(sent)
         if rng.random() < plan.chance("keys", 0.7):
             sent.key = rng.choice(KEYS)
         if rng.random() < plan.chance("client_ids", 0.5):
@@ -139,6 +141,19 @@ class Workload:
         if rng.random() < plan.chance("budgets", 0.3):
             sent.max_retries = rng.choice((0, 1, 2, 10))
         return sent
+
+    def _put_in_order(self, sent: Sent) -> None:
+        """What the order of its queue goes by."""
+        config = next(queue.config for queue in self.plan.queues if queue.path == sent.queue)
+        rng = self._orders
+        if config.get("order") == "lanes":
+            sent.priority = rng.choice((0, 0, 1, 2, 3, 4))
+        elif config.get("order") == "heap":
+            sent.priority = rng.choice((-5, 0, 0, 1, 2**62))
+        if "fair_share" in config:
+            sent.tenant = rng.choice((*TENANTS, TENANTS[1], TENANTS[1]))
+        if "ordered_keys" in config and rng.random() < 0.8:
+            sent.key = rng.choice(KEYS)
 
     async def _publish(self, request: list[list[Sent]], producer: ProducerSeq | None, rng: Random) -> None:
         parts = [PublishPart(QueuePath(part[0].queue), _batch(part)) for part in request]
@@ -285,6 +300,10 @@ def _batch(part: list[Sent]) -> Batch:
         columns[layout.TTL_MS] = [sent.ttl_ms for sent in part]
     if any(sent.max_retries is not None for sent in part):
         columns[layout.MAX_RETRIES] = [-1 if sent.max_retries is None else sent.max_retries for sent in part]
+    if any(sent.priority for sent in part):
+        columns[layout.PRIORITY] = [sent.priority for sent in part]
+    if any(sent.tenant for sent in part):
+        columns[layout.TENANT] = [sent.tenant for sent in part]
     if any(sent.key for sent in part):
         columns[layout.KEY] = [sent.key for sent in part]
     if any(sent.client_id for sent in part):

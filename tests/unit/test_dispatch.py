@@ -223,3 +223,27 @@ def test_the_column_of_a_message_in_somebody_s_hands_outlives_retention():
     machine.settle(runs, commands.Release)
     assert machine.dispatcher.shares.in_flight == {}
     assert machine.offsets(machine.lease(1)) == [0]
+
+
+def test_a_dead_letter_keeps_what_its_place_in_the_order_depends_on():
+    machine = Machine(order="heap")
+    machine.publish(300, priority=range(1, 301))
+    machine.settle(machine.lease(1), commands.Reject)
+    while runs := machine.lease(100):
+        machine.settle(runs)
+    partition = machine.queue.partitions[0]
+    assert (partition.start, partition.end) == (300, 300)
+    machine.publish(1, priority=[7])
+    partition.traits.keep(partition.live(keeps=False))
+    assert [partition.traits.priority[offset] for offset in (0, 300)] == [1, 7]
+    assert len(partition.traits.priority.dump()) == 2
+
+
+def test_a_queue_is_not_empty_while_somebody_has_something_of_it():
+    machine = Machine(retention={"mode": "keep"})
+    machine.publish(1)
+    runs = machine.lease(1)
+    machine.submit(commands.TrimPartition(1, 0, 1))
+    assert not machine.queue.empty
+    machine.settle(runs)
+    assert machine.queue.empty

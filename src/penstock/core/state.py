@@ -304,7 +304,8 @@ class Partition:
 
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes somebody may still ask for: retained, undone in a group, or a dead letter."""
-        return self.live_in(min([self.start, *(p.floor for p in self.progress.values())]), self.end, keeps=keeps)
+        floors = [progress.floor for progress in self.progress.values()]
+        return self.live_in(min([self.start, *floors, *self.dead.offsets()]), self.end, keeps=keeps)
 
     def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
         """The same for `[first, stop)` alone; costs what lies there."""
@@ -364,8 +365,11 @@ class Queue:
 
     @property
     def empty(self) -> bool:
-        """True if nothing is stored that a group, present or future, could ask for."""
-        return all(partition.start == partition.end for partition in self.partitions)
+        """True if nothing is stored that a group, present or future, could ask for, or has in its hands."""
+        return all(
+            partition.start == partition.end and all(p.floor == p.cursor for p in partition.progress.values())
+            for partition in self.partitions
+        )
 
     def age_of(self, partition: int, offset: int) -> int:
         """How many growths came before this message. Of two messages with one key the one with the lower age is older,
