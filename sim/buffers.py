@@ -102,8 +102,8 @@ def check_scope(
     for queue in queues:
         if queue.config.queue_priority <= chosen.config.queue_priority:
             continue
-        if queue.config.ordered_keys or queue.config.fair_share.max_in_flight is not None:
-            continue  # what is ready by itself may still have to wait, for its key or for its tenant
+        if queue.one_by_one:
+            continue
         for number, name in queue.groups.items():
             if name == group and not seats.taken(queue.number, number) and buffers.is_quiet(queue, record.at):
                 for message in ready(queue, number, record.at):

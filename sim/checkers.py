@@ -108,7 +108,7 @@ class Checkers:
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
             # A queue that a publish has made before its configuration came: then it stays first in, first out.
-            or (type(error) is Conflict and call.method == "put_queue" and "only change while" in error.message)
+            or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
             or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.

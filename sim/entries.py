@@ -105,6 +105,11 @@ class LedgerQueue:
         self.growths: list[list[int]] = []
         """Where the partitions ended each time that more were added."""
 
+    @property
+    def one_by_one(self) -> bool:
+        """True if what is ready may still have to wait for another message: of its key, or of its tenant."""
+        return self.config.ordered_keys or self.config.fair_share.max_in_flight is not None
+
     def age_of(self, message: Message) -> int:
         """How often the queue had grown when the message came."""
         return sum(message.partition >= len(ends) or message.offset >= ends[message.partition] for ends in self.growths)

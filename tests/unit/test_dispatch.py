@@ -247,3 +247,31 @@ def test_a_queue_is_not_empty_while_somebody_has_something_of_it():
     assert not machine.queue.empty
     machine.settle(runs)
     assert machine.queue.empty
+
+
+def test_a_change_of_settings_leaves_dead_letters_what_they_are_ordered_by():
+    machine = Machine(ordered_keys=True)
+    machine.publish(2, key=[b"k", b"k"])
+    for _ in range(2):
+        machine.settle(machine.lease(), commands.Reject)
+    assert machine.queue.empty
+    machine.change(max_retries=7)
+    letters = [commands.Letter(0, 0, offset, letter.dead_at) for (_, offset), letter in
+               machine.queue.partitions[0].dead.items()]  # fmt: skip
+    machine.submit(commands.StartRedrive(1, "r", filter="", target="", delay_ms=0, rate_per_s=1))
+    machine.submit(commands.RedriveLetters(1, "r", letters, None, 1))
+    assert machine.offsets(machine.lease(5)) == [0], "one of a key at a time"
+
+
+def test_a_change_of_settings_does_not_hide_what_is_to_be_tried_again():
+    """Nobody may be passed over in the moment in which an index is built anew."""
+    machine = Machine(order="heap", backoff={"kind": "fixed", "base_ms": 500, "jitter": 0})
+    machine.publish(2, priority=[1, 2])
+    machine.settle(machine.lease(), commands.Nack)
+    machine.now += 500
+    advance(machine.shard, machine.now)
+    for record in decide(machine.shard, commands.ConfigureQueue("a/b/c", parse_config(
+        {"top_k": 9}, machine.queue.config)), machine.now).records:  # fmt: skip
+        apply(machine.shard, record)
+    reply = decide(machine.shard, commands.Lease(1, "g", 1, 7), machine.now).reply
+    assert [(run.first, run.attempt) for run in reply] == [(0, 2)]

@@ -49,7 +49,7 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
         elif group in partition.progress:
             woken.add(queue)
             progress = partition.progress[group]
-            _advance_retries(progress, now_ms)
+            advance_retries(progress, now_ms)
             progress.armed = NEVER_MS
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue, partition_number, group)
@@ -90,7 +90,8 @@ def _promote(partition: Partition, first: int, stop: int) -> None:
         progress.push_ready(first, stop)
 
 
-def _advance_retries(progress: Progress, now_ms: int) -> None:
+def advance_retries(progress: Progress, now_ms: int) -> None:
+    """What has waited long enough for its next attempt becomes ready."""
     while progress.waiting and progress.waiting[0][0] <= now_ms:
         due, offset = heappop(progress.waiting)
         retry = progress.retries.get(offset)

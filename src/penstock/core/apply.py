@@ -24,7 +24,6 @@ from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
 from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
-from penstock.core.traits import Traits
 
 
 def apply(shard: Shard, record: Record) -> None:
@@ -83,7 +82,7 @@ def _change_order(shard: Shard, queue: Queue) -> None:
     """Other weights, or another order altogether; then there is nothing stored (`config.check_change`)."""
     if queue.empty:
         for partition in queue.partitions:
-            partition.traits = Traits(queue.config)
+            partition.traits.follow(queue.config)
             for progress in partition.progress.values():
                 progress.cursor = partition.end
                 progress.skip = RangeSet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.core import rebalancing
+from penstock.core.advance import advance_retries
 from penstock.core.dispatch import close_desks, open_desks
 from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
@@ -45,5 +46,7 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
             shard.arm(min(upcoming), queue.number, number)
         for group, progress in partition.progress.items():
             progress.rebuild(partition.scheduled, partition.end)
+            # It may be asked for before time moves on.
+            advance_retries(progress, max(shard.now_ms, shard.advanced_ms))
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue.number, number, group)

@@ -37,9 +37,13 @@ def redriven(shard: Shard, record: records.Redriven) -> None:
                 0, record.due, letter.first_at, letter.last_at, letter.error, letter.consumer, letter.budget,
                 letter.redriven + 1,
             )  # fmt: skip
-            heappush(progress.waiting, (record.due, offset))
             if letter.key and progress.desk is not None:
                 progress.desk.waiting(offset)
+            if record.due <= record.at:
+                # At once means before anything that is asked for at the same moment.
+                progress.make_ready(offset, offset + 1)
+            else:
+                heappush(progress.waiting, (record.due, offset))
             if offset >= partition.start:
                 partition.timeless.add(offset, offset + 1)
     shard.arm(record.due, record.queue, record.partition, record.group)

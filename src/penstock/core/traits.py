@@ -86,10 +86,19 @@ class Traits:
 
     __slots__ = ("key", "priority", "tenant")
 
+    priority: Column | None
+    key: Column | None
+    tenant: Column | None
+
     def __init__(self, config: QueueConfig):
-        self.priority = Column() if config.order != "fifo" else None
-        self.key = Column() if config.ordered_keys else None
-        self.tenant = Column() if config.fair_share.enabled else None
+        self.priority = self.key = self.tenant = None
+        self.follow(config)
+
+    def follow(self, config: QueueConfig) -> None:
+        """Keep what this configuration asks for. What was kept before stays: dead letters may come back."""
+        self.priority = (self.priority or Column()) if config.order != "fifo" else None
+        self.key = (self.key or Column()) if config.ordered_keys else None
+        self.tenant = (self.tenant or Column()) if config.fair_share.enabled else None
 
     def note(self, first: int, batch: Batch) -> None:
         if self.priority is not None:
