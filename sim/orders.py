@@ -30,6 +30,8 @@ class Decision:
         self.at = record.at
         self.ready = [fate.message for fate in _open(queue, record.group) if _is_ready(fate, record.at)]
         self.given: list[Message] = []
+        self.first: list[Message] = []
+        """Of them, those that nobody has had before and that never had to wait for their time."""
 
 
 class Orders:
@@ -71,6 +73,8 @@ class Orders:
             if self._decision is None:
                 self._decision = Decision(queue, record)
             self._decision.given.append(fate.message)
+            if fate.message.plain and not fate.delivered:
+                self._decision.first.append(fate.message)
         if config.ordered_keys and fate.message.sent.key:
             _check_key(queue, record, fate)
         cap = config.fair_share.max_in_flight
@@ -162,11 +166,11 @@ def _check_turns(decision: Decision) -> None:
 
 
 def _lanes_out_of_order(decision: Decision) -> list[int]:
-    """Lanes in which something that was ready and never delivered was left behind a later one of its partition."""
+    """Lanes in which something that was ready was left behind a later one of its partition, in its first delivery."""
     found = []
     for passed in decision.ready:
         if passed.plain and passed not in decision.given:
-            for message in decision.given:
+            for message in decision.first:
                 same = (message.sent.priority, message.partition) == (passed.sent.priority, passed.partition)
                 if same and message.offset > passed.offset:
                     found.append(message.sent.priority)
