@@ -22,7 +22,7 @@ comparison and regenerating is writing the result back.
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
-    show NAME                                   where every message is, per group
+    show NAME                                   where every message is, per group, and who is next if that is not plain
     members NAME [group=G]                      whose every partition is
 """
 
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.members import Share
+from penstock.core.rebuild import end_replay
 from penstock.core.records import Record, ScheduleSpec, Template, Transacted
 from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
@@ -55,6 +57,7 @@ _INTEGERS = {
     "max_retries": layout.MAX_RETRIES,
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
+_SHOWN_MAX = 20
 _TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from"})
 _LISTS = frozenset({"ids", "seqs"})
 
@@ -372,8 +375,10 @@ class Script:
         elif words == ["journal"]:
             by_ms = self.shard.advanced_ms
             self.shard = Shard()
+            self.shard.replaying = True
             for record in self.records:
                 apply(self.shard, record)
+            end_replay(self.shard)
             advance(self.shard, max(self.shard.now_ms, by_ms))
         else:
             raise ValueError("restart from 'snapshot' or from 'journal'")
@@ -403,6 +408,10 @@ class Script:
                     f"  dead letter of {queue.group_names[group]}: {offset}, {letter.reason} after attempt "
                     f"{letter.attempts}{': ' + letter.error if letter.error else ''}"
                 )
+
+        for group, dispatcher in sorted(queue.dispatchers.items()):
+            upcoming = [f"{number}:{offset}" for number, offset in islice(dispatcher.upcoming(self.now_ms), _SHOWN_MAX)]
+            self._out.append(f"next for {queue.group_names[group]}: {', '.join(upcoming) or 'nobody'}")
 
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
         if progress.is_done(offset):
