@@ -70,9 +70,8 @@ FINDERS = {
     "transact_forgotten": 3,
     "window_of_one_partition": 5,
 }
-"""Planted bug -> a seed that finds it. A change of the workload shuffles all worlds: then `python -m sim --planted all`."""
-"""Which seed found a planted bug last time. Any change of the product makes other worlds of the same seeds, so this
-only says where to look first."""
+"""Planted bug -> a seed that found it. Any change of the workload makes other worlds of the same seeds: it only says
+where to look first."""
 
 
 @pytest.mark.slow
