@@ -131,7 +131,7 @@ def _place_of(made: list[Record], queue: int, client_id: bytes) -> Place:
 
 
 def _check_room(queue: Queue, count: int, ends: dict[tuple[int, int], int]) -> None:
-    blocked = max([dispatcher.blocked_keys for dispatcher in queue.dispatchers.values()], default=0)
+    blocked = max([each.blocked_keys for each in queue.dispatchers.values()]) if queue.dispatchers else 0
     if blocked > limits.BLOCKED_KEYS_MAX:
         raise QueueFull(
             f"queue {queue.path} has {blocked} keys with messages that wait behind another one; look at its stats",
