@@ -59,8 +59,10 @@ def check_dispatch(shard: Shard) -> None:
 
 
 def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Messages that may be taken now, and keys that have one. Of a key whose messages came due, which one may differ;
-    what was tried before is told to an index when that is due, and left out here."""
+    """Messages that may be taken now, and keys that have one; which one of a key may differ.
+
+    What was tried before is told to an index when that is due. So it is left out here, and its key with it.
+    """
     messages, keys = set(), set()
     for number, offset in queue.dispatchers[group].upcoming(now_ms):
         partition = queue.partitions[number]
@@ -70,6 +72,9 @@ def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int
                 keys.add(key)
             else:
                 messages.add((number, offset))
+    for partition in queue.partitions:
+        if partition.traits.key is not None:
+            keys -= {partition.traits.key[offset] for offset in partition.progress[group].retries}
     return sorted(messages), sorted(keys)
 
 
