@@ -43,6 +43,11 @@ class Rest(Generic[T]):
             while True:
                 try:
                     sent = yield awaited
+                except GeneratorExit:
+                    # Nobody will await it any more. Not thrown in, because a coroutine of the same rubbish may have
+                    # been closed before this one, and cannot be entered again.
+                    self._coroutine.close()
+                    raise
                 except BaseException as error:
                     awaited = self._coroutine.throw(error)
                 else:

@@ -131,3 +131,48 @@ def test_cancelling_the_task_cancels_the_rest():
         assert seen == ["cancelled"] and never.cancelled()
 
     asyncio.run(run())
+
+
+class _Turn:
+    """As `asyncio.sleep(0)` waits, without a loop."""
+
+    def __await__(self):
+        yield
+
+
+def test_what_nobody_awaits_any_more_is_closed():
+    closed = []
+
+    async def work():
+        try:
+            await _Turn()
+        finally:
+            closed.append("closed")
+
+    rest = begin(work())
+
+    async def others():
+        return await rest
+
+    task = others()
+    task.send(None)
+    task.close()
+    assert closed == ["closed"]
+
+
+def test_it_may_have_been_closed_before_the_one_who_awaits_it():
+    """As when both are rubbish, which is swept up in any order."""
+
+    async def work():
+        await _Turn()
+
+    coroutine = work()
+    rest = begin(coroutine)
+
+    async def others():
+        return await rest
+
+    task = others()
+    task.send(None)
+    coroutine.close()
+    task.close()
