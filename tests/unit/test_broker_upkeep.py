@@ -77,6 +77,21 @@ def test_after_many_rounds_and_restarts_exactly_the_unacked_are_there(tmp_path, 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_round_that_has_just_become_due_does_not_outlive_a_stop(turns):
+    async def run() -> None:
+        async with asyncio.timeout(10), in_process(**TINY) as box:
+            for _ in range(3):  # until the upkeep waits for something to do
+                await box.publish("orders", b"1")
+            await asyncio.sleep(0)
+            box.host.loop.on_commit(TINY["segment_bytes"])
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await box.host.upkeep.stop(final_snapshot=False)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("engine", ["memory", "local"])
 def test_what_is_acked_takes_no_room(tmp_path, engine):
     """A journal that has seen a hundred times its size is still small, and so are the segments."""

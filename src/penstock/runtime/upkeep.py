@@ -90,7 +90,10 @@ class Upkeep:
         await self._remove_leftovers()
         while self._loop.failed is None:
             try:
-                await asyncio.wait_for(self._due.wait(), RETENTION_EVERY_S)
+                # Not `wait_for`: before Python 3.12 it forgets that it was cancelled when what it waits for has just
+                # happened, and whoever stops the upkeep then waits for ever.
+                async with asyncio.timeout(RETENTION_EVERY_S):
+                    await self._due.wait()
             except TimeoutError:
                 await self._retain()
                 continue
