@@ -70,11 +70,11 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("latency_e2e", "p99", "penstock-http"): at_most(15),
     # Orders keep their promises at size: shares to a percentage point, a heap of millions like one of thousands, a
     # failing key and a flooding tenant that are nobody else's problem.
-    ("lanes_shares", "largest deviation", "penstock"): at_most(1),
-    ("heap_2m", "lease p99", "penstock"): at_most(5),
-    ("heap_2m", "memory", "penstock"): at_most(64),
-    ("heap_2m", "publish vs 2,000", "penstock"): at_least(0.7),
-    ("heap_2m", "lease+ack vs 2,000", "penstock"): at_least(0.7),
-    ("ordered_keys", "other keys vs no failures", "penstock"): at_least(0.9),
-    ("fair_share", "p99 wait vs alone", "penstock"): at_most(2),
+    ("lanes_shares", "largest deviation", "penstock-http"): at_most(1),
+    ("heap_2m", "lease p99", "penstock-http"): at_most(5),
+    ("heap_2m", "memory", "penstock-http"): at_most(64),
+    ("heap_2m", "publish vs 2,000", "penstock-http"): at_least(0.7),
+    ("heap_2m", "lease+ack vs 2,000", "penstock-http"): at_least(0.7),
+    ("ordered_keys", "other keys vs no failures", "penstock-http"): at_least(0.9),
+    ("fair_share", "p99 wait vs alone", "penstock-http"): at_most(2),
 }

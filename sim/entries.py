@@ -15,7 +15,7 @@ OVERHEAD_BYTES = 250
 class Fate:
     """One message in one group."""
 
-    __slots__ = ("attempt", "deadline", "delivered", "due", "final", "lease", "message")
+    __slots__ = ("attempt", "deadline", "delivered", "due", "final", "lease", "message", "redriven")
 
     def __init__(self, message: Message):
         self.message = message
@@ -25,6 +25,7 @@ class Fate:
         self.due = 0
         """Of the retry, if it is waiting for one."""
         self.final = ""
+        self.redriven = False
         self.delivered = False
         """Somebody has had it, whether that counted or not."""
 

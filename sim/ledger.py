@@ -213,7 +213,7 @@ class Ledger:
         for group, unfinished in partition.open.items():
             for fate in list(unfinished.values()):
                 inside = partition.start <= fate.message.offset < record.start
-                if inside and not fate.lease and not fate.message.redriven:
+                if inside and not fate.lease and not fate.redriven:
                     self._finish(fate, group, "trimmed")
         partition.start = max(partition.start, record.start)
 
@@ -468,7 +468,7 @@ class Ledger:
             if record.due != record.at + terms.delay_ms:
                 raise Violation("I5", f"{message} is redriven for {record.due}, asked for was {terms.delay_ms} ms")
             fate = message.fates[record.group]
-            fate.final, fate.attempt, fate.due = "", 0, record.due
+            fate.final, fate.attempt, fate.due, fate.redriven = "", 0, record.due, True
             message.redriven, message.expires = True, 0
             unfinished = partition.open[record.group]
             unfinished[message.offset] = fate

@@ -22,7 +22,7 @@ from benchmarks.workloads.run import Run, data_directory, failures, new_queue
 from benchmarks.workloads.turns import Cycle, measured
 from penstock.limits import HOT_BYTES_MAX, LAST_READ_BYTES_MAX
 
-WHO = "penstock"
+WHO = "penstock-http"
 FILL_BATCH = 1_000
 BATCH = 100
 

@@ -298,7 +298,7 @@ class Naive:
         # What lies further back was redriven, or somebody had it when retention came by.
         for message in queue.logs[record.partition][before : record.start]:
             for life in message.lives.values():
-                if life.lease is None and life.end is None and not message.redriven:
+                if life.lease is None and life.end is None and not life.redriven:
                     life.end = LET_GO
 
     def _published(self, record: records.Published) -> None:

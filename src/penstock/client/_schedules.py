@@ -35,7 +35,7 @@ class Schedules:
         value: Any,
         *,
         timezone: str = "UTC",
-        catch_up: str = "latest",
+        catch_up: str = "all",
         starts_at: datetime | float | None = None,
         ends_at: datetime | float | None = None,
         key: str | None = None,
@@ -49,7 +49,7 @@ class Schedules:
 
         `cron` has five fields, or six with seconds in front, and is read in `timezone`. Each fire time has exactly one
         message; for those that were missed (more than a minute ago: the broker was down, the schedule paused, the queue
-        full) `catch_up` says whether the "latest", "all" or "none" of them has one. The message carries the headers
+        full) `catch_up` says whether "all", the "latest" or "none" of them has one. The message carries the headers
         `penstock-schedule` and `penstock-fire-at-ms`. Setting the same again changes nothing.
         """
         return await self._carrier.request(

@@ -24,7 +24,7 @@ class Schedules:
         value: Any,
         *,
         timezone: str = "UTC",
-        catch_up: str = "latest",
+        catch_up: str = "all",
         starts_at: datetime | float | None = None,
         ends_at: datetime | float | None = None,
         key: str | None = None,

@@ -151,9 +151,16 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     if partition.moved:
         forget(partition.moved, before, partition.start)
     for progress in partition.progress.values():
-        # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished.
+        # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished. What was
+        # redriven for this group stays as well; for the others it is as old as it is.
         for first, stop in list(progress.leased.gaps(max(progress.floor, before), record.start)):
-            for inside, after in partition.timeless.gaps(first, stop):
+            redriven_here = [
+                (offset, offset + 1)
+                for inside, after in partition.timeless.within(first, stop)
+                for offset in range(inside, after)
+                if offset in progress.retries and progress.retries[offset].redriven
+            ]
+            for inside, after in RangeSet(redriven_here).gaps(first, stop):
                 progress.mark_done(inside, after)
     partition.timeless.remove_below(partition.start)
     # What somebody holds keeps its budget and its traits until it is finished.

@@ -113,11 +113,6 @@ class Dispatcher:
         if self.gate is not None:
             self.gate.park(key, place)
 
-    def resume(self, place: int) -> None:
-        """This message was given up and is to be tried again."""
-        if self.gate is not None:
-            self.gate.resume(self._key(place), place)
-
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
             following = self.gate.unpark(key, place, self._valid(None))
@@ -291,15 +286,12 @@ class Desk:
             self._dispatcher.leased(place)
 
     def waiting(self, offset: int) -> None:
-        """A failed message holds its key until it is done."""
+        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
+        to be tried again."""
         self._dispatcher.hold(self.place(offset))
 
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))
-
-    def resume(self, offset: int) -> None:
-        """A message that was given up is to be tried again: its key, which was parked, waits for it."""
-        self._dispatcher.resume(self.place(offset))
 
     def unpark(self, key: int, offset: int) -> None:
         self._dispatcher.unpark(key, self.place(offset))

@@ -79,15 +79,6 @@ class KeyGate:
         if self._through.get(key) == place:
             del self._through[key]
 
-    def resume(self, key: int, place: int) -> None:
-        """This one was given up and is to be tried again: its key waits for it as for one that failed."""
-        parked = self._parked.get(key)
-        if parked is not None:
-            parked.discard(place)
-            if not parked:
-                del self._parked[key]
-        self.seize(key, place)
-
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
         """Its key need not wait for this one any longer; the next one with the key, if it waits for no other."""
         return self._next(key, valid) if self._forgive(key, place) else None

@@ -100,9 +100,9 @@ class Lanes:
             return None
 
         while any(left):
-            boosted = late.pop(0)[1] if late else None
-            place = take(boosted) if boosted is not None else None
-            lane = 0
+            place, lane = None, 0
+            while place is None and late:
+                place = take(late.pop(0)[1])
             while place is None and any(left):
                 if lane == LANES:
                     lane, share = 0, list(self._weights)

@@ -38,7 +38,7 @@ def redriven(shard: Shard, record: records.Redriven) -> None:
                 letter.redriven + 1,
             )  # fmt: skip
             if letter.key and progress.desk is not None:
-                progress.desk.resume(offset)
+                progress.desk.waiting(offset)
             if record.due <= record.at:
                 # At once means before anything that is asked for at the same moment.
                 progress.make_ready(offset, offset + 1)

@@ -72,11 +72,12 @@ class FairShare:
             tenant = self._ready[0]
             if self._turn <= 0:
                 self._turn = self._weights.get(tenant, 1)
-            if self._at_cap(tenant):
+            order = self._orders[tenant]
+            if len(order) and self._at_cap(tenant):
                 self._resting.add(tenant)
                 self._next()
                 continue
-            place = self._orders[tenant].pop(valid, now_ms)
+            place = order.pop(valid, now_ms)
             if place is None:
                 del self._orders[tenant]
                 self._next()

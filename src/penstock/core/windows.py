@@ -71,9 +71,9 @@ def opens_for(queue: Queue, group: int, now_ms: int) -> int | None:
     newest = newest_at(queue)
     if newest is None or gate(queue, group, now_ms) is not Gate.CLOSED:
         return None
-    longest = max_wait_ms(queue.config)
+    left_alone, longest = newest + queue.config.window_ms, max_wait_ms(queue.config)
     oldest = _oldest_at(queue, group, now_ms) if longest else None
-    return min(newest + queue.config.window_ms, newest + queue.config.window_ms if oldest is None else oldest + longest)
+    return left_alone if oldest is None else min(left_alone, oldest + longest)
 
 
 def newest_at(queue: Queue) -> int | None:

@@ -42,8 +42,8 @@ def set_schedule(
     payload: Annotated[str, typer.Argument(help="JSON; anything else is published as plain bytes.")],
     timezone: Annotated[str, typer.Option(help="Like Europe/Berlin.")] = "UTC",
     catch_up: Annotated[
-        str, typer.Option(metavar="latest|all|none", help="Which of the fire times that were missed to make up for.")
-    ] = "latest",
+        str, typer.Option(metavar="all|latest|none", help="Which of the fire times that were missed to make up for.")
+    ] = "all",
     key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
     priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
     output: OutputOption = Output.table,

@@ -59,7 +59,7 @@ class ScheduleRequest(Request):
     ] = "UTC"
     catch_up: Annotated[
         CatchUp, Meta(description="What to do about fire times missed while the broker was down or this was paused.")
-    ] = "latest"
+    ] = "all"
     starts_at_ms: AtMs | None = None
     ends_at_ms: AtMs | None = None
 

@@ -22,6 +22,7 @@ import google_crc32c
 from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.files import Files
+from penstock.engines.local.segment import Segment
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
@@ -42,25 +43,6 @@ BLOB_SLICE_BYTES = 512 * limits.KIB
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-
-
-class Segment:
-    """One journal file."""
-
-    __slots__ = ("first", "handle", "path", "pins", "size", "trimmed", "zeroed")
-
-    def __init__(self, path: str, handle: int, first: int, size: int):
-        self.path = path
-        self.handle = handle
-        self.first = first
-        self.size = size
-        """Where the next frame goes."""
-        self.zeroed = size
-        """The file's own size: from `size` to here it is filled with zeros."""
-        self.pins = 0
-        """Those who are reading it from end to end."""
-        self.trimmed = False
-        """Removed; whoever reads it last closes it."""
 
 
 class LocalJournal:
