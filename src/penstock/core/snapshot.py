@@ -27,7 +27,7 @@ from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.records import Transacted, TransactedRun
-from penstock.core.slices import Later, Rows, encoded, plain
+from penstock.core.slices import Later, Rows, encoded_whole, plain
 from penstock.core.state import (
     Held,
     KeptOffsets,
@@ -60,10 +60,7 @@ def capture(shard: Shard) -> dict[str, Any]:
 
 def digest(shard: Shard, read: Read = unread) -> str:
     """Equal for equal hard states, whatever road led to them."""
-    state = blake2b(digest_size=16)
-    for part in encoded(_dump_shard(shard, COMPARABLE, read)):
-        state.update(part)
-    return state.hexdigest()
+    return blake2b(encoded_whole(_dump_shard(shard, COMPARABLE, read)), digest_size=16).hexdigest()
 
 
 def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
