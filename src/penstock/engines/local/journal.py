@@ -302,6 +302,14 @@ class LocalJournal:
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
         self._files.write(self._hint, 0, [_cell(self.tail.index)])
 
+    def _sync_all(self) -> None:
+        """Once, at the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste."""
+        if self._fsync == "never":
+            for segment in self._segments.values():
+                if segment.first != self._current:
+                    self._files.sync(segment.handle)
+        self._sync()
+
     def _sync_later(self) -> None:
         self._sync_timer = None
         if self._failed is None:
@@ -558,8 +566,8 @@ class LocalJournal:
         # What was given up by those who asked for it may still be under way, and uses the files.
         await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
-        if self._failed is None and not self._fenced and self._unsynced and self._fsync != "never":
-            await self._offload(self._sync)
+        if self._failed is None and not self._fenced and self._unsynced:
+            await self._offload(self._sync_all)
         for handle in (
             *(segment.handle for segment in self._segments.values()),
             *self._blob_handles.values(),
