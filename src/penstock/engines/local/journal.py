@@ -303,7 +303,7 @@ class LocalJournal:
         self._files.write(self._hint, 0, [_cell(self.tail.index)])
 
     def _sync_all(self) -> None:
-        """Once, at the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste."""
+        """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste."""
         if self._fsync == "never":
             for segment in self._segments.values():
                 if segment.first != self._current:
