@@ -184,6 +184,30 @@ RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
+# -- gRPC -------------------------------------------------------------------------------------------------------
+
+CALLS_MAX = 10_000
+"""Calls under way at once, streams included; further ones are refused."""
+CALLS_PER_CONNECTION_MAX = 1_000
+"""Beyond it HTTP/2 makes the client wait."""
+GRPC_REPLY_BYTES_MAX = 4 * MIB - 64 * KIB
+"""A gRPC client that was told nothing else refuses messages over 4 MiB, and with it a lease that nobody then holds."""
+METADATA_BYTES_MAX = 16 * KIB
+ERROR_BYTES_MAX = 3 * KIB
+"""An error as trailing metadata. Clients that were told nothing else begin to refuse metadata at 8 KiB."""
+KEEPALIVE_MS = 60_000
+KEEPALIVE_WAIT_MS = 20_000
+"""A connection that is silent is asked, and ended if it does not answer: then its streams have ended, too."""
+PING_MS_MIN = 10_000
+"""A client that asks more often is sent away."""
+STREAM_CREDITS_MAX = 10_000
+"""Messages that a lease stream may be sent and has not been sent yet."""
+STREAM_REQUESTS_MAX = 64
+STREAM_BYTES_MAX = 16 * MIB
+"""Requests of one stream that are not answered yet: above either bound the client has to wait with the next one."""
+STREAM_DRAIN_MS = 5_000
+"""A consumer on a stream has this long to settle what it holds, once the server stops."""
+
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
 assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
@@ -196,3 +220,6 @@ assert WAIT_MS_MAX < KEEP_ALIVE_MS
 assert REDRIVE_STEP_BYTES + PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX and REDRIVE_STEP_MESSAGES <= BATCH_MESSAGES_MAX
 assert REDRIVES_RUNNING_MAX < REDRIVES_KEPT
 assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX
+assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 16 * KIB < GRPC_REPLY_BYTES_MAX, "one message always fits"
+assert BATCH_BYTES_MAX < STREAM_BYTES_MAX <= PENDING_BYTES_MAX
+assert CALLS_PER_CONNECTION_MAX <= CALLS_MAX

@@ -468,7 +468,7 @@ class ShardLoop:
                 if not parked.future.done():
                     parked.future.set_result(parked.reply)
                 elif parked.future.cancelled():
-                    self._give_back(parked.reply)
+                    self.give_back(parked.reply)
             if parked.leaving or parked.emptied:
                 self._events.call_soon(self._left, parked)
         if locator:
@@ -486,7 +486,7 @@ class ShardLoop:
         for emptied in parked.emptied:
             self.log.let_go(emptied)
 
-    def _give_back(self, reply: Any) -> None:
+    def give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
         if isinstance(reply, list) and self.failed is None and not self._shut:
             claims = [

@@ -86,7 +86,7 @@ def serve(
 ) -> None:
     """Run a broker until it is told to stop.
 
-    Prints one line, [bold]ready http=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
+    Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
     Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
     """
     flags = {key: value for key, value in locals().items() if key in KEYS}
@@ -94,11 +94,13 @@ def serve(
         if not __debug__:
             raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")
         settings = load_settings(flags, os.environ, config)
-        if not settings.listen_address.is_loopback:
-            raise ConfigError(
-                f"listen: {settings.listen} can be reached from other machines, and this version has neither "
-                "authentication nor TLS to protect it there; listen on 127.0.0.1 and put a proxy in front that has both"
-            )
+        for name, address in (("listen", settings.listen_address), ("grpc", settings.grpc_address)):
+            if address is not None and not address.is_loopback:
+                raise ConfigError(
+                    f"{name}: {address} can be reached from other machines, and this version has neither "
+                    "authentication nor TLS to protect it there; listen on 127.0.0.1 and put a proxy in front that has "
+                    "both"
+                )
         from penstock.server import lifecycle
         from penstock.server.logging import configure_logging
 

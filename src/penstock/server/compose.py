@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from penstock.broker.service import Broker
-from penstock.clock import SystemClock
+from penstock.clock import Clock, SystemClock
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError
@@ -27,6 +27,7 @@ class Node(NamedTuple):
     engine: Engine
     broker: Broker
     app: HttpApp
+    clock: Clock
     failed: asyncio.Event
     """Set when the journal can no longer be trusted. The process must then end: only a restart reads it afresh."""
 
@@ -68,4 +69,4 @@ async def open_node(settings: Settings) -> Node:
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
     app = HttpApp(broker, clock)
     broker.watch_commits(app.metrics.commit_took)
-    return Node(engine, broker, app, failed)
+    return Node(engine, broker, app, clock, failed)

@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
-    grpc: Annotated[str, Meta(description="Address of gRPC (reserved: not served by this version).")] = "127.0.0.1:7401"
+    grpc: Annotated[str, Meta(description="Address of gRPC, or off. Port 0 takes a free one.")] = "127.0.0.1:7401"
     store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
         "local:"
     )
@@ -70,8 +70,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parse_address("listen", self.listen)
 
     @property
-    def grpc_address(self) -> Address:
-        return parse_address("grpc", self.grpc)
+    def grpc_address(self) -> Address | None:
+        """None where gRPC is off."""
+        return None if self.grpc == "off" else parse_address("grpc", self.grpc)
 
 
 class Key(NamedTuple):
@@ -107,8 +108,7 @@ def load_settings(
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
-    for name in ("listen", "grpc"):
-        parse_address(name, getattr(settings, name))
+    _ = settings.listen_address, settings.grpc_address
     return settings
 
 

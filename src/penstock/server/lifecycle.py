@@ -3,10 +3,10 @@
 A journal that fails while serving ends the process too, with EXIT_JOURNAL_FAILED: memory is then ahead of the disk, and
 only a start that reads the disk again may go on.
 
-Draining on SIGTERM or SIGINT, in this order: readiness probes are told no; the listening socket closes; parked long
-polls are answered empty; connections end when their request is answered; the broker closes, which makes everything
-durable, leaves a snapshot and releases the journals; the process leaves with 0. A second signal ends it at once: what
-was acknowledged is durable, so nothing is lost by that but the answers in flight.
+Draining on SIGTERM or SIGINT, in this order: readiness and health probes are told no; the listening sockets close;
+parked long polls are answered empty and streams are told; connections end when their request is answered; the broker
+closes, which makes everything durable, leaves a snapshot and releases the journals; the process leaves with 0. A second
+signal ends it at once: what was acknowledged is durable, so nothing is lost by that but the answers in flight.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import uvloop
 from penstock import limits
 from penstock.server.compose import Node, open_node
 from penstock.server.config import Address, ConfigError, Settings
+from penstock.transports.grpc import GrpcServer
 from penstock.transports.http.protocol import HttpProtocol
 
 _log = structlog.get_logger("penstock.server")
@@ -48,13 +49,15 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    if settings.grpc != Settings().grpc:
-        _log.warning("gRPC is not served by this version", grpc=settings.grpc)
     listener = bind(settings.listen_address)
+    grpc = None
     try:
+        grpc = bind_grpc(settings.grpc_address)
         node = await open_node(settings)
     except BaseException:
         listener.close()
+        if grpc is not None:
+            await grpc.stop(0)
         raise
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -64,15 +67,19 @@ async def _serve(settings: Settings) -> int:
     try:
         await _first_of(serving, server.accepting)
         if server.accepting.is_set():
-            _announce(Address(*listener.getsockname()[:2]))
+            if grpc is not None:
+                await grpc.start(node.broker, node.clock, node.app.metrics)
+            _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc)
         await _first_of(serving, stop, node.failed)
         _log.info("draining", grace_s=settings.shutdown_grace_s)
         node.app.drain()
+        if grpc is not None:
+            await grpc.drain()
         server.stop_accepting()
         # Without this no connection with a long poll would ever end.
         node.broker.stop_waiting()
         # The journals stay open until the last request has its answer, or its time is up.
-        await serving
+        await asyncio.gather(serving, *([grpc.stop(settings.shutdown_grace_s)] if grpc is not None else []))
         async with asyncio.timeout(settings.shutdown_grace_s):
             await node.close()
     except TimeoutError:
@@ -94,6 +101,16 @@ def bind(address: Address) -> socket.socket:
         listener.close()
         raise ConfigError(f"listen: cannot listen on {address}: {error.strerror or error}") from None
     return listener
+
+
+def bind_grpc(address: Address | None) -> GrpcServer | None:
+    """The same for gRPC; None where it is off."""
+    if address is None:
+        return None
+    try:
+        return GrpcServer(str(Address("127.0.0.1", address.port) if address.host == "localhost" else address))
+    except OSError as error:
+        raise ConfigError(f"grpc: cannot listen on {address}: {error}") from None
 
 
 class _Server(uvicorn.Server):
@@ -142,9 +159,10 @@ async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None
         each.cancel()
 
 
-def _announce(address: Address) -> None:
+def _announce(http: Address, grpc: Address | None, server: GrpcServer | None) -> None:
     """The one line on standard output. Programs that start a server wait for it."""
-    sys.stdout.write(f"ready http=http://{address} grpc=-\n")
+    served = "-" if grpc is None or server is None else grpc._replace(port=server.port)
+    sys.stdout.write(f"ready http=http://{http} grpc={served}\n")
     sys.stdout.flush()
 
 

@@ -17,8 +17,8 @@ from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.hosts import check_host
-from penstock.transports.http.metrics import Metrics
 from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
+from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker

@@ -16,17 +16,17 @@ from penstock.batch import Batch, layout
 from penstock.broker.types import DeliveredRun, FoundLetter, PublishedRun
 from penstock.ids import ULID_TAIL_BITS, ulid_tails, ulid_text, ulid_texts
 from penstock.transports.http.weave import Weave, numbers
+from penstock.transports.publishing import Parts, rows_of_request
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, results_json
-from penstock.wire.publishing import is_too_deep
+from penstock.wire.publishing import is_json
 
 _encoder = msgspec.json.Encoder()
-_any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 # -- published ----------------------------------------------------------------------------------------------------
 
 
-def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] | None], count: int) -> list[str]:
+def published_items(runs: Sequence[PublishedRun], parts: Parts, count: int) -> list[str]:
     """One JSON object per message, in the order of the request, each without its opening brace.
 
     `parts[p]` are the rows of the request that part `p` was made of, None for all of them.
@@ -34,16 +34,15 @@ def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] 
     if len(parts) == 1 and parts[0] is None and all(run.rows is None for run in runs):
         return [item for run in runs for item in _published_run(run)]
     items = [""] * count
-    taken = [0] * len(parts)
-    for run in runs:
-        rows: Sequence[int] | None = run.rows
-        if rows is None:
-            rows = range(taken[run.part], taken[run.part] + run.count)
-            taken[run.part] += run.count
-        of_request = parts[run.part]
+    for run, rows in rows_of_request(runs, parts):
         for row, item in zip(rows, _published_run(run), strict=True):
-            items[row if of_request is None else of_request[row]] = item
+            items[row] = item
     return items
+
+
+def published_item(run: PublishedRun, place: int) -> str:
+    """One of `published_items`."""
+    return f'"id":"{ulid_text(run.id + place)}{_published_middle(run)}{run.offset + place}{_published_end(run)}'
 
 
 def published_whole(runs: Sequence[PublishedRun], durable: bool) -> bytes | None:
@@ -88,15 +87,22 @@ def _published_objects(run: PublishedRun) -> bytes:
     shared, tails = ulid_tails(run.id, run.count)
     weave = Weave(f'{{"id":"{shared}')
     weave.column(tails)
-    weave.text(f'","queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.text(_published_middle(run))
     weave.column(numbers(range(run.offset, run.offset + run.count)))
-    weave.text(',"duplicate":true}' if run.duplicate else ',"duplicate":false}')
+    weave.text(_published_end(run))
     return weave.objects()
 
 
+def _published_middle(run: PublishedRun) -> str:
+    return f'","queue":"{run.queue}","partition":{run.partition},"offset":'
+
+
+def _published_end(run: PublishedRun) -> str:
+    return ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
+
+
 def _published_run(run: PublishedRun) -> list[str]:
-    middle = f'","queue":"{run.queue}","partition":{run.partition},"offset":'
-    end = ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
+    middle, end = _published_middle(run), _published_end(run)
     offsets = range(run.offset, run.offset + run.count)
     return [
         f'"id":"{text}{middle}{offset}{end}'
@@ -250,16 +256,7 @@ def _payload_fields(batch: Batch) -> list[bytes]:
     checked = batch.checked
     return [
         b'"payload":%b' % payload
-        if kind == layout.KIND_JSON and (checked or _is_json(payload))
+        if kind == layout.KIND_JSON and (checked or is_json(payload))
         else b'"payload_b64":"%b"' % b2a_base64(payload, newline=False)
         for payload, kind in zip(batch.payloads(), batch.kinds(), strict=True)
     ]
-
-
-def _is_json(payload: bytes) -> bool:
-    try:
-        payload.decode()
-        _any_json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return not is_too_deep(payload)

@@ -61,6 +61,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
+        self._calls: Counter[tuple[str, str]] = Counter()
         self._traffic: Counter[str] = Counter()
         """Messages in and out by queue: only to know which queues are the busiest."""
         self._duplicates = 0
@@ -74,6 +75,10 @@ class Metrics:
 
     def answered(self, operation: str, status: int) -> None:
         self._requests[operation, status] += 1
+
+    def called(self, operation: str, status: str) -> None:
+        """A call of gRPC has ended; a stream counts once."""
+        self._calls[operation, status] += 1
 
     def published(self, runs: Sequence[PublishedRun]) -> None:
         for run in runs:
@@ -109,6 +114,12 @@ class Metrics:
         for (operation, status), count in sorted(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
+        calls = CounterMetricFamily(
+            "penstock_grpc_calls", "Calls that have ended, by operation and status.", labels=["operation", "status"]
+        )
+        for (operation, code), count in sorted(self._calls.items()):
+            calls.add_metric([operation, code], count)
+        yield calls
         yield CounterMetricFamily(
             "penstock_messages_duplicate", "Messages that were there already and not stored again.", self._duplicates
         )
