@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 from typing import NamedTuple
 
@@ -153,10 +154,19 @@ def run(seed: int, minutes: float) -> Result:
             # Coroutines of dead processes are never awaited, and complain about it when they are collected.
             warnings.simplefilter("ignore", RuntimeWarning)
             result = World(Plan(seed, minutes)).run()
-            # Twice: coroutines that are finalized in the first round let go of their world in the second.
-            gc.collect()
-            gc.collect()
+            _sweep()
         return result
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def _sweep() -> None:
+    """Let go of a world that is over. What its coroutines still say as they are closed, in any order, means nothing."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        # Twice: coroutines that are finalized in the first round let go of their world in the second.
+        gc.collect()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
