@@ -6,6 +6,8 @@ import asyncio
 import gc
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sim.checkers import Checkers
@@ -153,20 +155,24 @@ def run(seed: int, minutes: float) -> Result:
         with warnings.catch_warnings():
             # Coroutines of dead processes are never awaited, and complain about it when they are collected.
             warnings.simplefilter("ignore", RuntimeWarning)
-            result = World(Plan(seed, minutes)).run()
-            _sweep()
+            world = World(Plan(seed, minutes))
+            result = world.run()
+            with _in_silence():
+                del world
+                # Twice: coroutines that are finalized in the first round let go of their world in the second.
+                gc.collect()
+                gc.collect()
         return result
     finally:
         gc.unfreeze()
         gc.enable()
 
 
-def _sweep() -> None:
-    """Let go of a world that is over. What its coroutines still say as they are closed, in any order, means nothing."""
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """What the coroutines of a world that is over say while they are closed, in any order, means nothing."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        # Twice: coroutines that are finalized in the first round let go of their world in the second.
-        gc.collect()
-        gc.collect()
+        yield
     finally:
         sys.unraisablehook = hook
