@@ -111,7 +111,9 @@ class Request:
                 if more:
                     await self._discard()
                 raise self._too_large(size_max)
-        return b"".join(parts)
+        # What was read can be read again: of a path with two meanings the body says which one it is.
+        self._body = b"".join(parts)
+        return self._body
 
     async def _disconnected(self) -> None:
         assert self._receive is not None
