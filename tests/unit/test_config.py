@@ -42,7 +42,7 @@ def test_a_setting_may_be_a_list(tmp_path):
     environment = {"PENSTOCK_DIALECT": "queen, disheap"}
     assert load_settings({}, environment, file).dialect == ("queen", "disheap")
     assert load_settings({"dialect": ["epochqueue"]}, environment, file).dialect == ("epochqueue",)
-    with pytest.raises(ConfigError, match="PENSTOCK_DIALECT: dialect: .*choose one of disheap, epochqueue"):
+    with pytest.raises(ConfigError, match=r"PENSTOCK_DIALECT: dialect: .*choose one of disheap, epochqueue"):
         load_settings({}, {"PENSTOCK_DIALECT": "queen,rabbit"})
 
 

@@ -66,7 +66,8 @@ class Broker:
         self._loop = host.loop
         self._entropy = entropy
         """Number of bits -> that many random bits."""
-        self._auto_create = auto_create
+        self.auto_create = auto_create
+        """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
@@ -124,7 +125,7 @@ class Broker:
                 check_priorities(part.batch, 0, LANES - 1)
 
     def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
-        if path not in self._loop.shard.paths and self._auto_create:
+        if path not in self._loop.shard.paths and self.auto_create:
             return _created_as(create_as)
         return self._queue(path).config
 
