@@ -7,14 +7,14 @@ know the ids that clients gave their messages, and the log finds the ids that we
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.batch import layout
 from penstock.core.state import Lease, Queue
 from penstock.errors import Conflict, InvalidRequest
-from penstock.ids import receipt_prefix, ulid_value
+from penstock.ids import QueuePath, receipt_prefix, ulid_value
 from penstock.runtime.loop import ShardLoop
 
 FIND_STEP = 50
@@ -33,17 +33,18 @@ class Holder(NamedTuple):
 
 
 class InFlight:
-    def __init__(self, loop: ShardLoop):
+    def __init__(self, loop: ShardLoop, queue: Callable[[str], Queue]):
         self._loop = loop
+        self._queue = queue
 
     async def receipts(
-        self, ids: Sequence[str], *, queue: Queue | None, group: str | None, consumer: str
+        self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""
     ) -> list[str | None]:
-        """For each id the receipt of the lease that holds it, None if the caller holds none.
+        """For each id the receipt of the lease that holds it, None if nobody holds it, or somebody else.
 
         An id is the message's own, or the one that its publisher gave it. Raises Conflict if several leases fit.
         """
-        held = _Leases(self._loop, queue)
+        held = _Leases(self._loop, None if queue is None else self._queue(queue))
         found: list[str | None] = []
         for step, text in enumerate(ids, 1):
             holders = [each for each in held.holders(text) if group is None or each.group == group]
@@ -51,6 +52,10 @@ class InFlight:
             if step % FIND_STEP == 0:
                 await asyncio.sleep(0)
         return found
+
+    def is_held(self, queue: QueuePath, id: str, receipt: str) -> bool:
+        """True if this is the receipt of a lease that holds this message now."""
+        return any(each.receipt == receipt for each in _Leases(self._loop, self._queue(queue)).holders(id))
 
 
 def _settled_by(text: str, holders: Sequence[Holder], consumer: str) -> str | None:

@@ -74,7 +74,7 @@ class Broker:
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
-        self._in_flight = InFlight(host.loop)
+        self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
@@ -264,16 +264,6 @@ class Broker:
             raise _stale(results)
         published = [self._published(run, parts) for run in done.runs]
         return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
-
-    async def receipts_of(
-        self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""
-    ) -> list[str | None]:
-        """Receipts for callers that know messages by id: the message's own, or its publisher's.
-
-        None for what nobody holds, or somebody else. Raises Conflict where more than one lease fits.
-        """
-        found = None if queue is None else self._queue(queue)
-        return await self._in_flight.receipts(ids, queue=found, group=group, consumer=consumer)
 
     # -- members of groups --------------------------------------------------------------------------------------------
 

@@ -62,8 +62,9 @@ class Stats:
         leased = sum(each.leased.count for each in progress)
         waiting = sum(len(each.waiting_for_retry(now_ms)) for each in progress)
         return QueueRow(
-            queue.path, queue.config.queue_priority, depth, max(0, depth - scheduled - leased - waiting), scheduled,
-            leased, waiting, sum(len(part.dead) for part in queue.partitions),
+            queue.path, queue.config.order, queue.config.queue_priority, depth,
+            max(0, depth - scheduled - leased - waiting), scheduled, leased, waiting,
+            sum(len(part.dead) for part in queue.partitions),
             self._loop.counters.of(queue.number).as_dict(), self._loop.counters.rates(queue.number, now_ms),
         )  # fmt: skip
 

@@ -102,6 +102,7 @@ class QueueRow(NamedTuple):
     """A queue in a list of many."""
 
     queue: str
+    order: str
     priority: int
     depth: int
     ready: int

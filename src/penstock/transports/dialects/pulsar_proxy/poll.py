@@ -120,7 +120,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
 
 
 async def acknowledge(edge: Edge, texts: list[str], client: str | None, topic: QueuePath | None = None) -> list[str]:
-    receipts = await edge.broker.receipts_of(
+    receipts = await edge.broker.in_flight.receipts(
         [id_meant(text) for text in texts], queue=topic, group=client, consumer=client or ""
     )
     held = [receipt for receipt in receipts if receipt is not None]

@@ -105,7 +105,7 @@ async def _receipts(edge: Edge, asked: Sequence[Acknowledgment]) -> list[str | N
         alike.setdefault((each.queue, each.group, each.workerId), []).append(row)
     receipts: list[str | None] = [None] * len(asked)
     for (queue, group, worker), rows in alike.items():
-        found = await edge.broker.receipts_of(
+        found = await edge.broker.in_flight.receipts(
             [asked[row].transactionId for row in rows],
             queue=None if queue is None else parse_queue(queue),
             group=None if group is None else check_group(group),
