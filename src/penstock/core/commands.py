@@ -173,6 +173,15 @@ class Heartbeat(NamedTuple):
     """Partitions that it was told to give up and is done with, whatever it still holds there."""
 
 
+class BeginGroup(NamedTuple):
+    """A group that begins elsewhere than at the oldest message. One that exists already stays where it is."""
+
+    queue: int
+    group: str
+    starts: list[int]
+    """Per partition: the first offset that it will see."""
+
+
 class Leave(NamedTuple):
     queue: int
     group: str
@@ -323,7 +332,7 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
-    | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
-    | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
-    | ForgetOffsets
+    | Release | Extend | Join | Heartbeat | Leave | BeginGroup | Cancel | Reschedule | StartRedrive | RedriveLetters
+    | EndRedrive | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | KeepOffsets | ForgetOffsets
 )  # fmt: skip

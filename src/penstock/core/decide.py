@@ -42,6 +42,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Join: rebalancing.join,
     commands.Heartbeat: rebalancing.heartbeat,
     commands.Leave: rebalancing.leave,
+    commands.BeginGroup: rebalancing.begin_group,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
     commands.StartRedrive: redriving.start,

@@ -16,6 +16,7 @@ from penstock.journal.port import Engine, EngineError
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.memory import Memory
+from penstock.transports.dialects import with_dialects
 from penstock.transports.http import HttpApp
 
 _log = structlog.get_logger("penstock.server")
@@ -67,6 +68,6 @@ async def open_node(settings: Settings) -> Node:
         raise Unavailable(f"the store cannot be opened: {error}") from error
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    app = HttpApp(broker, clock)
+    app = HttpApp(broker, clock, with_dialects(settings.dialect))
     broker.watch_commits(app.metrics.commit_took)
     return Node(engine, broker, app, clock, failed)

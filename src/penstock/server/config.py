@@ -55,6 +55,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="When an answer may be given: always means after the data is on disk."),
     ] = "always"
     auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
+    dialect: Annotated[
+        tuple[Literal["queen", "pulsar-proxy", "disheap", "epochqueue"], ...],
+        Meta(description="Also serve the interface of this system; may be given more than once."),
+    ] = ()
     log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
         "json"
     )
@@ -89,6 +93,8 @@ def _keys() -> dict[str, Key]:
         kind, words = field.type, ""
         if isinstance(kind, msgspec.inspect.Metadata):
             words, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
+        if isinstance(kind, msgspec.inspect.VarTupleType):
+            kind = kind.item_type
         choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else ()
         fields[field.name] = Key(words, tuple(map(str, choices)), field.default)
     return fields
@@ -155,9 +161,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_text(name: str, key: str, text: str) -> Any:
-    """An environment variable is text; numbers and booleans are read from it."""
+    """An environment variable is text; numbers and booleans are read from it, and lists with commas between."""
+    value = [part.strip() for part in text.split(",") if part.strip()] if isinstance(KEYS[key].default, tuple) else text
     try:
-        return getattr(msgspec.convert({key: text}, Settings, strict=False), key)
+        return getattr(msgspec.convert({key: value}, Settings, strict=False), key)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name}: {_reason(error)}") from None
 
@@ -171,7 +178,7 @@ def _converted(values: dict[str, Any], source: str = "") -> Settings:
 
 def _reason(error: msgspec.ValidationError) -> str:
     reason, _, path = str(error).partition(" - at `$.")
-    key = path.rstrip("`")
+    key = path.rstrip("`").partition("[")[0]
     if key in KEYS and KEYS[key].choices:
         reason = f"{reason}, choose one of {', '.join(KEYS[key].choices)}"
     return f"{key}: {reason}" if key else reason

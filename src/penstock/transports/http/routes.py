@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.errors import MethodNotAllowed, NotFound
 from penstock.transports.http import (
@@ -29,6 +29,13 @@ class Operation(NamedTuple):
     method: str
     path: str
     handler: Handler
+
+
+class Table(Protocol):
+    """Something that knows which operation is meant. This module is one."""
+
+    def find(self, method: str, path: str) -> Operation: ...
+    def allowed(self, path: str) -> list[str]: ...
 
 
 async def _openapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
