@@ -38,7 +38,7 @@ class Served:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  there is no event for what others do
                 await asyncio.sleep(0.002)
 
     def ready(self, queue: str) -> int:
