@@ -41,12 +41,18 @@ class Address(NamedTuple):
             return False
 
 
+GRPC_DEFAULT = Address("127.0.0.1", 7401)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a server runs. The words of each field are also its help text on the command line."""
 
     data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
-    grpc: Annotated[str, Meta(description="Address of gRPC, or off. Port 0 takes a free one.")] = "127.0.0.1:7401"
+    grpc: Annotated[
+        str,
+        Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
+    ] = "auto"
     store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
         "local:"
     )
@@ -76,7 +82,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def grpc_address(self) -> Address | None:
         """None where gRPC is off."""
-        return None if self.grpc == "off" else parse_address("grpc", self.grpc)
+        if self.grpc == "off":
+            return None
+        return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
 
 
 class Key(NamedTuple):

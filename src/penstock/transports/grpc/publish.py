@@ -17,8 +17,9 @@ from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import (
     check_known,
     convert,
-    new_messages,
-    new_messages_each,
+    messages_each,
+    messages_of_transaction,
+    messages_to_publish,
     values_of,
 )
 from penstock.transports.publishing import EachAlone, Parts, Placed, publish_all, rows_of_request
@@ -39,7 +40,7 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
 
 async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
     asked = convert({"ack": list(request.ack)} if request.publish else values_of(request), TransactRequest)
-    asked.publish = new_messages(request.publish)
+    asked.publish = messages_of_transaction(request.publish)
     reply, parts = await publishing.transact(edge.broker, asked)
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
@@ -73,11 +74,9 @@ async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.Publis
     queue = request.queue if request.HasField("queue") else None
     producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
     if request.HasField("atomic") and not request.atomic:
-        each = EachAlone(
-            edge.broker, edge.metrics, Publish(queue, False, producer, new_messages_each(request.messages))
-        )
+        each = EachAlone(edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages)))
         return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
-    asked = Publish(queue, True, producer, new_messages(request.messages))
+    asked = Publish(queue, True, producer, messages_to_publish(request.messages))
     reply, parts = await publish_all(edge.broker, asked)
     edge.metrics.published(reply.runs)
     return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)
