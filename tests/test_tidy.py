@@ -33,6 +33,8 @@ SERVER_ONLY = [
     "prometheus_client",
     "pyspark",
     "cronsim",
+    "aiohttp",
+    "cryptography",
 ]
 NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""

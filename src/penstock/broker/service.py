@@ -40,7 +40,9 @@ from penstock.broker.types import (
     Touched,
     TransactReply,
 )
+from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
+from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
@@ -62,7 +64,15 @@ REDRIVE_SAMPLE = 10
 class Broker:
     """What users can do, independent of how they connect."""
 
-    def __init__(self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True):
+    def __init__(
+        self,
+        host: ShardHost,
+        entropy: Callable[[int], int],
+        *,
+        auto_create: bool = True,
+        vault: Vault | None = None,
+    ):
+        """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
         self._loop = host.loop
         self._entropy = entropy
@@ -81,6 +91,7 @@ class Broker:
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
+        self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
         self._explanations = Explanations(host.loop)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, readers, rebalancing, redriving, schedules, settling, waiting
+from penstock.core import commands, queues, readers, rebalancing, redriving, schedules, settling, waiting, webhooks
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -56,4 +56,8 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.SetSchedule: schedules.set_schedule,
     commands.PauseSchedule: schedules.pause,
     commands.RemoveSchedule: schedules.remove,
+    commands.SetWebhook: webhooks.set_webhook,
+    commands.RotateWebhook: webhooks.rotate,
+    commands.SwitchWebhook: webhooks.switch,
+    commands.RemoveWebhook: webhooks.remove,
 }

@@ -32,6 +32,7 @@ from penstock.server.terminal import (
     show,
     value_of,
 )
+from penstock.server.webhook_cli import webhooks
 
 if TYPE_CHECKING:
     from penstock.sync import Client, Message
@@ -82,6 +83,7 @@ def serve(
     fsync: Annotated[str | None, _flag("fsync")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     dialect: Annotated[list[str] | None, _flag("dialect")] = None,
+    webhook_allow: Annotated[str | None, _flag("webhook_allow", metavar="NETWORKS")] = None,
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
@@ -335,6 +337,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 app.add_typer(schedule)
+app.add_typer(webhooks)
 app.add_typer(dlq, name="dlq")
 
 

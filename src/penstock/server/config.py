@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from penstock.transports.webhooks.guard import parse_networks
+
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 _NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
 
@@ -65,6 +67,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[Literal["queen", "pulsar-proxy", "disheap", "epochqueue"], ...],
         Meta(description="Also serve the interface of this system; may be given more than once."),
     ] = ()
+    webhook_allow: Annotated[
+        str,
+        Meta(
+            description="Networks that webhooks may reach although they are not public, like 10.0.0.0/8,127.0.0.1/32."
+        ),
+    ] = ""
     log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
         "json"
     )
@@ -123,6 +131,10 @@ def load_settings(
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
     _ = settings.listen_address, settings.grpc_address
+    try:
+        parse_networks(settings.webhook_allow)
+    except ValueError as error:
+        raise ConfigError(f"webhook_allow: {error}") from None
     return settings
 
 

@@ -59,6 +59,8 @@ async def _serve(settings: Settings) -> int:
         if grpc is not None:
             await grpc.stop(0)
         raise
+    node.courier.deny_own(*listener.getsockname()[:2])
+    node.courier.start()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
@@ -75,13 +77,15 @@ async def _serve(settings: Settings) -> int:
         node.app.drain()
         if grpc is not None:
             await grpc.drain()
+        node.courier.stop()
         server.stop_accepting()
         # Without this no connection with a long poll would ever end.
         node.broker.stop_waiting()
         # The journals stay open until the last request has its answer, or its time is up.
         await asyncio.gather(serving, *([grpc.stop(settings.shutdown_grace_s)] if grpc is not None else []))
         async with asyncio.timeout(settings.shutdown_grace_s):
-            await node.close()
+            # Half of the time for the endpoints of webhooks, half for what must not be cut short.
+            await node.close(settings.shutdown_grace_s / 2)
     except TimeoutError:
         _log.error("not everything could be closed in time")
     _log.info("stopped")

@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import looks, messages, readers, replies, schedules
+from penstock.wire import looks, messages, readers, replies, schedules, webhooks
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -205,6 +205,57 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, schedules.ScheduleReply),),
         refusals=_DATA,
     ),
+    "list_webhooks": Described(
+        "Webhooks, oldest first.", query=webhooks.WebhooksQuery, answers=((200, webhooks.WebhooksReply),)
+    ),
+    "create_webhook": Described(
+        "Send the messages of a group to a URL. The answer has the secret that they are signed with, once.",
+        webhooks.WebhookRequest,
+        answers=((201, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "get_webhook": Described("A webhook and how it goes.", answers=((200, webhooks.WebhookReply),), refusals=(404,)),
+    "change_webhook": Described(
+        "Change some settings of a webhook.",
+        webhooks.WebhookChanges,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "delete_webhook": Described(
+        "Remove a webhook. Messages of its group stay.",
+        answers=((200, webhooks.WebhookRemovedReply),),
+        refusals=_DATA,
+    ),
+    "pause_webhook": Described(
+        "Send nothing until it is resumed.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "resume_webhook": Described(
+        "Go on sending, also to an endpoint that was given up or is left alone for a while.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "rotate_webhook": Described(
+        "Sign with a new secret, which this answer shows; and with the earlier one as well for a while.",
+        webhooks.RotateRequest,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "test_webhook": Described(
+        "Send something to the endpoint that is not a message, and say what came of it.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.TestReply),),
+        refusals=(404,),
+    ),
+    "webhook_attempts": Described(
+        "The latest attempts, newest first.",
+        query=webhooks.AttemptsQuery,
+        answers=((200, webhooks.AttemptsReply),),
+        refusals=(404,),
+    ),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
     "summary": Described("How the whole server is doing."),
     "groups": Described(
@@ -278,6 +329,8 @@ def _operation(name: str, path: str, described: Described, references: dict[type
         parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
     if "{path}" in path:
         parameters.insert(0, _path_parameter())
+    if "{id}" in path:
+        parameters.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 64}})
     if "{name}" in path:
         pattern = f"^{limits.SCHEDULE_NAME_PATTERN}$"
         parameters.insert(
