@@ -285,7 +285,7 @@ async def tell_of_webhooks(root: Path) -> None:
     await host.close(final_snapshot=False)
     await engine.close()
     clock.advance(1_000)
-    engine, host, broker = await _open(root, clock, dice)
+    engine, host, _ = await _open(root, clock, dice)
     changed = msgspec.structs.replace(spec, format="cloudevents-binary", concurrency=1, description="orders to the CRM")
     await host.loop.submit(SetWebhook("01HOOKA", changed))
     await host.loop.submit(RotateWebhook("01HOOKA", b"sealed a third time", 3_600_000))

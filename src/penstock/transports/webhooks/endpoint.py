@@ -189,7 +189,15 @@ class Endpoint:
     async def _attempt(self, message: Message) -> None:
         hook = self.registration
         at_ms, started = self._clock.now_ms(), self._clock.monotonic()
-        sent = await self._send(hook, message, at_ms)
+        try:
+            secrets = self._broker.webhooks.secrets(hook.id)
+        except PenstockError:
+            # Removed meanwhile, or its key is lost. Not the message's fault.
+            self._settling.release(message)
+            return
+        envelope = envelope_of(message, hook.format)
+        headers = {**envelope.headers, **signed_headers(secrets, message.id, at_ms, envelope.body)}
+        sent = await self._sender.send(hook.url, headers, envelope.body, hook.timeout_ms, at_ms)
         delay_ms = self._judge(hook, message, sent)
         took_ms = round((self._clock.monotonic() - started) * 1000)
         self._counted(sent.outcome)
@@ -203,15 +211,6 @@ class Endpoint:
             _log.warning("an endpoint is gone, its webhook is disabled", webhook=hook.id)
             with contextlib.suppress(PenstockError):
                 await self._broker.webhooks.disable(hook.id, sent.error or "")
-
-    async def _send(self, hook: Registration, message: Message, at_ms: int) -> Sent:
-        try:
-            secrets = self._broker.webhooks.secrets(hook.id)
-        except PenstockError as error:
-            return Sent("refused", error=error.message)
-        envelope = envelope_of(message, hook.format)
-        headers = {**envelope.headers, **signed_headers(secrets, message.id, at_ms, envelope.body)}
-        return await self._sender.send(hook.url, headers, envelope.body, hook.timeout_ms, at_ms)
 
     def _judge(self, hook: Registration, message: Message, sent: Sent) -> int | None:
         """Settle the message by what came of it. Returns the delay to its next attempt, if there is to be one."""
