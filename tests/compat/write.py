@@ -275,7 +275,7 @@ async def tell_of_webhooks(root: Path) -> None:
     """The same, and then webhooks: registered, changed, rotated, switched and removed, around a snapshot."""
     await tell(root)
     clock, dice = ManualClock(), random.Random(5)
-    engine, host, broker = await _open(root, clock, dice)
+    engine, host, _ = await _open(root, clock, dice)
     spec = WebhookSpec(WORK, "crm", "https://example.com/in", [5_000, 60_000])
     for name, group in (("01HOOKA", "crm"), ("01HOOKB", "billing"), ("01HOOKC", "audit")):
         await host.loop.submit(SetWebhook(name, msgspec.structs.replace(spec, group=group), b"sealed " + name.encode()))

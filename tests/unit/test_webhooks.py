@@ -36,7 +36,7 @@ def run(story):
 
 
 async def until(condition) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 

@@ -9,9 +9,8 @@ from penstock.core.commands import Claim, Outcome
 from penstock.core.decision import Decision
 from penstock.core.ranges import RangeSet
 from penstock.core.records import Record
-from penstock.core.retry import backoff_ms, exhausted
+from penstock.core.retry import backoff_ms, exhausted, retries_of
 from penstock.core.state import Held, Lease, Partition, Shard
-from penstock.core.webhooks import retries_of
 
 Reason: TypeAlias = Literal["nack", "lease_expired", "session_expired"]
 _WORDS: dict[Reason, str] = {

@@ -1,8 +1,9 @@
 """Webhooks: groups whose messages are sent to a URL.
 
-The machine sends nothing. To it a webhook is a registration, and one rule: the group that a webhook reads has the
-webhook's budget of retries, and not the queue's. That is decided here and not by whoever sends, because a message whose
-sender died has its lease run out, and must not be given up for having a sender with more patience than its queue.
+The machine sends nothing. To it a webhook is a registration, and two rules. Its group begins with it: what is published
+from then on is kept for it, also while it is paused. And its group has the webhook's budget of retries, and not the
+queue's (`retry.retries_of`). That is decided here and not by whoever sends, because a message whose sender died has its
+lease run out, and must not be given up for having a sender with more patience than its queue.
 
 Secrets come sealed and stay so. During a rotation the earlier ones sign beside the newest until their time is over.
 """
@@ -12,17 +13,10 @@ from __future__ import annotations
 from penstock import limits
 from penstock.core import commands, records
 from penstock.core.decision import Decision
-from penstock.core.state import Queue, SealedSecret, Shard, Webhook
+from penstock.core.rebalancing import new_group
+from penstock.core.records import Record
+from penstock.core.state import SealedSecret, Shard, Webhook
 from penstock.errors import Conflict, NotFound
-
-
-def retries_of(shard: Shard, queue: Queue, group: int) -> int:
-    """How often a message that does not say so itself is tried again in this group."""
-    if shard.webhook_groups:
-        webhook = shard.webhook_groups.get((queue.path, queue.group_names[group]))
-        if webhook is not None:
-            return len(webhook.spec.retry_delays_ms)
-    return queue.config.max_retries
 
 
 # -- deciding -----------------------------------------------------------------------------------------------------
@@ -45,7 +39,11 @@ def set_webhook(shard: Shard, command: commands.SetWebhook, now_ms: int) -> Deci
             raise Conflict(f"there are {limits.WEBHOOKS_MAX} webhooks already, which is the limit")
     elif existing.spec == spec:
         return Decision([], None)
-    return Decision([records.WebhookSet(now_ms, command.id, spec, command.secret)], None)
+    made: list[Record] = [records.WebhookSet(now_ms, command.id, spec, command.secret)]
+    queue = shard.queues.get(shard.paths.get(spec.queue, -1))
+    if queue is not None and spec.group not in queue.groups:
+        made.append(new_group(queue, spec.group, now_ms))
+    return Decision(made, None)
 
 
 def rotate(shard: Shard, command: commands.RotateWebhook, now_ms: int) -> Decision:
