@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StoredMessage,
         Transacted,
         Transaction,
+        Webhooks,
     )
     from penstock.errors import (
         Conflict,
@@ -49,16 +50,18 @@ if TYPE_CHECKING:
         Unauthenticated,
         Unavailable,
         UnknownMember,
+        UnsupportedMediaType,
     )
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
     "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
+    "Webhooks",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
     "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration", "StaleReceipt", "TooLarge",
-    "Unauthenticated", "Unavailable", "UnknownMember",
+    "Unauthenticated", "Unavailable", "UnknownMember", "UnsupportedMediaType",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
 
@@ -97,6 +100,8 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnknownMember",
+    "UnsupportedMediaType",
+    "Webhooks",
     "__version__",
 ]
 

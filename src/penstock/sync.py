@@ -9,6 +9,7 @@ from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch, Transaction
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.client._sync_webhooks import Webhooks
 
 __all__ = [
     "Assigned",
@@ -26,4 +27,5 @@ __all__ = [
     "StoredMessage",
     "Transacted",
     "Transaction",
+    "Webhooks",
 ]

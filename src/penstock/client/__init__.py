@@ -10,9 +10,11 @@ Without I/O:
     _members    what a member of a group knows of its partitions
     _retry      when to try again                                _http1      requests and responses
 With asyncio:
-    _pool, _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
+    _pool, _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _webhooks,
+    _client
 Blocking:
-    _sync_pool, _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
+    _sync_pool, _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules,
+    _sync_webhooks, _sync
 """
 
 from penstock.client._calls import ProducerSeq
@@ -25,6 +27,7 @@ from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
+from penstock.client._webhooks import Webhooks
 
 __all__ = [
     "Assigned",
@@ -43,4 +46,5 @@ __all__ = [
     "StoredMessage",
     "Transacted",
     "Transaction",
+    "Webhooks",
 ]

@@ -27,6 +27,7 @@ from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
+from penstock.client._webhooks import Webhooks
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 
@@ -62,6 +63,7 @@ class Client:
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
+        self.webhooks = Webhooks(self._carrier)
         """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}

@@ -30,6 +30,7 @@ from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._sync_pool import Pool
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.client._sync_webhooks import Webhooks
 from penstock.client._terms import Terms, make_terms
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
@@ -57,6 +58,7 @@ class Client:
         )  # fmt: skip
         self._carrier = Carrier(pool, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
+        self.webhooks = Webhooks(self._carrier)
         """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lock = threading.Lock()

@@ -18,7 +18,6 @@ from penstock.core.records import Record
 from penstock.core.state import SealedSecret, Shard, Webhook
 from penstock.errors import Conflict, NotFound
 
-
 # -- deciding -----------------------------------------------------------------------------------------------------
 
 

@@ -13,13 +13,22 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import cloudevents, looks, messages, readers, replies, schedules, webhooks
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
 _BATCH = BATCH_TYPE.decode()
 _BINARY_SCHEMA = {"type": "string", "format": "binary"}
 _OBJECT_SCHEMA = {"type": "object"}
+_EVENT_SCHEMA = {
+    "type": "object",
+    "description": "A CloudEvent 1.0.",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"const": "1.0"},
+        **{name: {"type": "string", "minLength": 1} for name in ("id", "source", "type")},
+    },
+}
 
 
 class Described(NamedTuple):
@@ -44,7 +53,7 @@ OPERATIONS: dict[str, Described] = {
         messages.PublishRequest,
         messages.PublishFrameQuery,
         answers=((201, replies.PublishReply), (207, replies.PublishResultsReply)),
-        refusals=_DATA,
+        refusals=(*_DATA, 415),
         takes_batch=True,
     ),
     "lease": Described(
@@ -326,7 +335,11 @@ def _operation(name: str, path: str, described: Described, references: dict[type
     operation: dict[str, Any] = {"operationId": name, "summary": described.summary}
     parameters = _parameters(described.query) if described.query else []
     if described.takes_batch:
-        parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
+        of_events = [each for each in _parameters(messages.PublishEventQuery) if each["name"] != "queue"]
+        parameters = [
+            *({**each, "required": False, "description": "With a batch frame."} for each in parameters),
+            *({**each, "description": "With a CloudEvent."} for each in of_events),
+        ]
     if "{path}" in path:
         parameters.insert(0, _path_parameter())
     if "{id}" in path:
@@ -339,9 +352,11 @@ def _operation(name: str, path: str, described: Described, references: dict[type
     if parameters:
         operation["parameters"] = parameters
     if described.body is not None:
-        content = {_JSON: {"schema": references.get(described.body, _OBJECT_SCHEMA)}}
+        content: dict[str, Any] = {_JSON: {"schema": references.get(described.body, _OBJECT_SCHEMA)}}
         if described.takes_batch:
             content[_BATCH] = {"schema": _BINARY_SCHEMA}
+            content[cloudevents.STRUCTURED_TYPE] = {"schema": _EVENT_SCHEMA}
+            content[cloudevents.BATCH_TYPE] = {"schema": {"type": "array", "items": _EVENT_SCHEMA}}
         operation["requestBody"] = {"required": True, "content": content}
     responses: dict[str, Any] = {}
     for status, shape in described.answers:
