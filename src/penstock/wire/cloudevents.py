@@ -38,6 +38,9 @@ _QUOTED_PAIR = re.compile(r"\\(.)")
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """What a header may carry as it is; the rest is percent-encoded."""
 
+_ABSENT = "\0"
+"""Nothing that an attribute can be."""
+
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _raw_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -109,16 +112,11 @@ def _event(members: dict[str, msgspec.Raw], row: int | None) -> Event:
     data, data_base64 = members.pop("data", None), members.pop("data_base64", None)
     attributes: dict[str, str] = {}
     for name, raw in members.items():
-        value = _value_decoder.decode(raw)
+        value = _attribute(raw)
         if value is None:
-            continue
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        elif isinstance(value, int):
-            value = str(value)
-        elif not isinstance(value, str):
             _invalid(row, name, "is neither text nor a whole number nor true or false")
-        attributes[name] = value
+        if value is not _ABSENT:
+            attributes[name] = value
     _check(attributes, row)
     if data is not None and data_base64 is not None:
         _invalid(row, "data_base64", "give only one of data and data_base64")
@@ -130,11 +128,28 @@ def _event(members: dict[str, msgspec.Raw], row: int | None) -> Event:
     if data is None:
         return Event(attributes, b"", False)
     kind = attributes.get("datacontenttype", "application/json")
-    if not _JSON_TYPE.fullmatch(kind):
-        value = _value_decoder.decode(data)
-        if isinstance(value, str):
-            return Event(attributes, value.encode(), False)
+    if bytes(data).startswith(b'"') and not _JSON_TYPE.fullmatch(kind):
+        text = _attribute(data)
+        if text is None:
+            _invalid(row, "data", "is not text")
+        return Event(attributes, text.encode(), False)
     return Event(attributes, bytes(data), True)
+
+
+def _attribute(raw: msgspec.Raw) -> str | None:
+    """The value as text; `_ABSENT` for null, None for what an attribute cannot be."""
+    start = bytes(raw)[:1]
+    try:
+        if start == b'"':
+            return str(_value_decoder.decode(raw))
+        if start in (b"[", b"{"):
+            return None  # not even looked at: it may be nested without end
+        value = _value_decoder.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    if value is None:
+        return _ABSENT
+    return bytes(raw).decode() if isinstance(value, int) else None
 
 
 def _check(attributes: dict[str, str], row: int | None) -> None:
