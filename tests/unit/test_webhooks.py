@@ -14,7 +14,7 @@ from webhook_endpoint import answering, endpoint, taken
 from penstock import limits
 from penstock.broker.vault import Vault
 from penstock.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from penstock.ids import parse_queue
+from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import InProcess, in_process
 from penstock.transports.webhooks import endpoint as room
 from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, REST_S
@@ -187,11 +187,14 @@ def test_failures_in_a_row_open_the_circuit():
         async with in_process() as box, delivering(box) as courier, endpoint() as here:
             here.answer = answering(500)
             made = await box.broker.webhooks.create(asked(here.url, concurrency=1, retry_delays_ms=[DAY_MS]))
-            await box.publish("orders", *[b"%d" % number for number in range(20)])
+            published = await box.publish("orders", *[b"%d" % number for number in range(20)])
             await until(lambda: box.broker.webhooks.get(made.id).delivery.circuit == "open")
             await until(lambda: stats(box)["leased"] == 0)
             assert len(here.deliveries) == FAILURES_IN_A_ROW and courier.outcomes == {"failed": FAILURES_IN_A_ROW}
             assert stats(box)["ready"] == 20 - FAILURES_IN_A_ROW, "the others have all their attempts left"
+            last = ulid_text(published.runs[0].id + 19)
+            told = (await box.broker.explain(ORDERS, id=last))["messages"][0]
+            assert told["reasons"][-1]["kind"] == "webhook_rests" and "is tried again in 15.0 s" in told["text"]
             here.answer = taken
             box.clock.advance(round(REST_S * 1000))
             assert box.broker.webhooks.get(made.id).delivery.circuit == "probing"
@@ -313,6 +316,8 @@ def test_paused_it_sends_nothing_and_loses_nothing():
             made = await box.broker.webhooks.create(asked(here.url, paused=True))
             assert made.state == "paused"
             await box.publish("orders", b"1")
+            head = (await box.broker.explain(ORDERS))["messages"][0]
+            assert head["text"] == f"Ready; its group is read by webhook {made.id}, which is paused."
             await box.broker.webhooks.resume(made.id)
             await here.wait_for(1)
             assert (await box.broker.webhooks.pause(made.id)).state == "paused"

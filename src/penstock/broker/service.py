@@ -92,7 +92,7 @@ class Broker:
         self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
         self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
-        self._explanations = Explanations(host.loop)
+        self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
 

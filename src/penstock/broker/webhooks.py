@@ -166,6 +166,18 @@ class Webhooks:
         webhook_of(self._loop.shard, id)
         return AttemptsReply(id, [] if self._courier is None else self._courier.attempts(id, limit))
 
+    def rest_of(self, queue: str, group: str) -> tuple[str, str, int | None] | None:
+        """(webhook, paused | disabled | open, until) if the group is read by a webhook that sends nothing now."""
+        webhook = self._loop.shard.webhook_groups.get((queue, group))
+        if webhook is None:
+            return None
+        if webhook.state != "active":
+            return webhook.id, webhook.state, None
+        status = None if self._courier is None else self._courier.status(webhook.id)
+        if status is None or status.next_at_ms is None:
+            return None
+        return webhook.id, "open", status.next_at_ms
+
     # -- for the courier ----------------------------------------------------------------------------------------------
 
     def registrations(self) -> Sequence[Registration]:

@@ -34,7 +34,8 @@ from penstock.wire.webhooks import Attempt, DeliveryStatus, Outcome
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-LEASE_MS = 30_000
+LEASE_MS = 15_000
+"""Also how long a message that was under way when the broker was killed waits for its next attempt."""
 RENEW_S = LEASE_MS / 3_000
 WAIT_MS = 20_000
 """One wait for messages. A webhook that was paused or removed meanwhile notices at the end of it at the latest."""
