@@ -1,13 +1,15 @@
 """Who holds a message, by its id: for callers that settle by id and never saw a receipt.
 
-There is no index of ids. Whatever can be settled is held by a lease, so the leases are looked through: their queues
-know the ids that clients gave their messages, and the log finds the ids that we gave.
+There is no index of ids. Whatever can be settled is held by a lease, so ids are looked up where there are leases: the
+queues know the ids that clients gave their messages, the log finds the ids that we gave, and one pass over the leases
+says who holds what was found.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock import limits
@@ -19,6 +21,12 @@ from penstock.runtime.loop import ShardLoop
 
 FIND_STEP = 50
 """Messages looked up between two turns of the event loop."""
+
+
+class Place(NamedTuple):
+    queue: int
+    partition: int
+    offset: int
 
 
 class Holder(NamedTuple):
@@ -44,18 +52,52 @@ class InFlight:
 
         An id is the message's own, or the one that its publisher gave it. Raises Conflict if several leases fit.
         """
-        held = _Leases(self._loop, None if queue is None else self._queue(queue))
-        found: list[str | None] = []
+        search = self._search(queue)
+        places: list[set[Place]] = []
         for step, text in enumerate(ids, 1):
-            holders = [each for each in held.holders(text) if group is None or each.group == group]
-            found.append(_settled_by(text, holders, consumer))
+            places.append(search.places(text))
             if step % FIND_STEP == 0:
                 await asyncio.sleep(0)
-        return found
+        holders = self._holders({place for found in places for place in found})
+        return [
+            _settled_by(
+                text, [each for place in found for each in holders[place] if group in (None, each.group)], consumer
+            )
+            for text, found in zip(ids, places, strict=True)
+        ]
 
     def is_held(self, queue: QueuePath, id: str, receipt: str) -> bool:
         """True if this is the receipt of a lease that holds this message now."""
-        return any(each.receipt == receipt for each in _Leases(self._loop, self._queue(queue)).holders(id))
+        holders = self._holders(self._search(queue).places(id))
+        return any(each.receipt == receipt for found in holders.values() for each in found)
+
+    def _search(self, queue: QueuePath | None) -> _Search:
+        return _Search(self._loop, None if queue is None else self._queue(queue).number)
+
+    def _holders(self, places: Collection[Place]) -> dict[Place, list[Holder]]:
+        """One pass over the leases, however many places."""
+        holders: dict[Place, list[Holder]] = {place: [] for place in places}
+        offsets: dict[tuple[int, int], list[int]] = {}
+        for queue, partition, offset in sorted(places):
+            offsets.setdefault((queue, partition), []).append(offset)
+        for lease in self._loop.shard.leases.values() if places else ():
+            wanted = offsets.get((lease.queue, lease.partition))
+            if wanted is not None and lease.held[0].first <= wanted[-1] and lease.held[-1].stop > wanted[0]:
+                for run in lease.held:
+                    for offset in wanted[bisect_left(wanted, run.first) : bisect_left(wanted, run.stop)]:
+                        place = Place(lease.queue, lease.partition, offset)
+                        holders[place].append(self._holder(lease, offset))
+        return holders
+
+    def _holder(self, lease: Lease, offset: int) -> Holder:
+        queue = self._loop.shard.queues[lease.queue]
+        return Holder(
+            queue.path,
+            queue.group_names[lease.group],
+            lease.consumer,
+            f"{receipt_prefix(0, lease.id, lease.nonce)}{offset}",
+            queue.config.strict_leases,
+        )
 
 
 def _settled_by(text: str, holders: Sequence[Holder], consumer: str) -> str | None:
@@ -73,25 +115,24 @@ def _settled_by(text: str, holders: Sequence[Holder], consumer: str) -> str | No
     return may[0].receipt if may else None
 
 
-class _Leases:
-    """The leases of now, by the partition they are in. Made for one call."""
+class _Search:
+    """Finds where messages are, in the partitions of which something is leased. Made for one call."""
 
-    def __init__(self, loop: ShardLoop, queue: Queue | None):
+    def __init__(self, loop: ShardLoop, queue: int | None):
         self._loop = loop
-        self._now_ms = loop.brought_to_now()
-        self._places: dict[tuple[int, int], list[Lease]] = {}
-        for lease in loop.shard.leases.values():
-            if queue is None or lease.queue == queue.number:
-                self._places.setdefault((lease.queue, lease.partition), []).append(lease)
+        now_ms = loop.brought_to_now()
+        self._partitions = {
+            (lease.queue, lease.partition)
+            for lease in loop.shard.leases.values()
+            if queue is None or lease.queue == queue
+        }
+        self._queues = {number for number, _ in self._partitions}
+        self._known_since_ms = now_ms - limits.DEDUP_WINDOW_MS
+        self._old: dict[bytes, list[Place]] | None = None
 
-    def holders(self, text: str) -> Iterator[Holder]:
-        for queue, partition, offset in self._offsets(text):
-            for lease in self._places.get((queue, partition), ()):
-                if lease.parts(offset, offset + 1):
-                    yield self._holder(lease, offset)
-
-    def _offsets(self, text: str) -> set[tuple[int, int, int]]:
-        named = set(self._with_client_id(text))
+    def places(self, text: str) -> set[Place]:
+        client_id = text.encode()
+        named = set(self._with_client_id(client_id)) or set(self._old_ids().get(client_id, ()))
         if named:
             return named
         try:
@@ -99,49 +140,43 @@ class _Leases:
         except InvalidRequest:
             return set()
         return {
-            (queue, partition, offset)
-            for queue, partition in self._places
+            Place(queue, partition, offset)
+            for queue, partition in self._partitions
             if (offset := self._loop.log.find(queue, partition, message_id)) is not None
         }
 
-    def _with_client_id(self, text: str) -> Iterator[tuple[int, int, int]]:
-        client_id = text.encode()
-        for number in {queue for queue, _ in self._places}:
+    def _with_client_id(self, client_id: bytes) -> Iterator[Place]:
+        for number in self._queues:
             known = self._loop.shard.queues[number].dedup.ids.get(client_id)
             if known is not None:
-                yield number, known[1].partition, known[1].offset
-            else:
-                yield from self._among_the_old(number, client_id)
+                yield Place(number, known[1].partition, known[1].offset)
 
-    def _among_the_old(self, number: int, client_id: bytes) -> Iterator[tuple[int, int, int]]:
-        """Ids are known for a day. What was published before that and is held now has its id where it is stored."""
-        for (queue, partition), leases in self._places.items():
-            if queue != number:
-                continue
-            for lease in leases:
-                for run in lease.held:
-                    if not self._may_be_forgotten(queue, partition, run.first):
-                        continue
-                    for stored in self._loop.log.runs(queue, partition, run.first, run.stop):
-                        if not stored.record.batch.has(layout.ID):
-                            continue
-                        own = stored.record.batch.strings(layout.ID)
-                        for offset in range(stored.first, stored.stop):
-                            if own[offset - stored.record.offset] == client_id:
-                                yield queue, partition, offset
+    def _old_ids(self) -> dict[bytes, list[Place]]:
+        """Queues know ids for a day. What was published before that and is held now has its id where it is stored."""
+        if self._old is None:
+            self._old = {}
+            for queue, partition in self._partitions:
+                for first, stop in self._leased_before(queue, partition):
+                    for client_id, place in self._stored_ids(queue, partition, first, stop):
+                        self._old.setdefault(client_id, []).append(place)
+        return self._old
 
-    def _may_be_forgotten(self, queue: int, partition: int, offset: int) -> bool:
+    def _leased_before(self, queue: int, partition: int) -> Iterator[tuple[int, int]]:
+        """What is leased of this partition and may be older than ids are known."""
         index = self._loop.log.indexes.get((queue, partition))
-        if index is None or (piece := index.at(offset)) >= len(index):
-            return False
-        return index.time_of(piece) < self._now_ms - limits.DEDUP_WINDOW_MS
+        if index is None:
+            return
+        for progress in self._loop.shard.queues[queue].partitions[partition].progress.values():
+            for first, stop in progress.leased:
+                piece = index.at(first)
+                if piece >= len(index) or index.time_of(piece) >= self._known_since_ms:
+                    break  # what comes behind is younger
+                yield first, stop
 
-    def _holder(self, lease: Lease, offset: int) -> Holder:
-        queue = self._loop.shard.queues[lease.queue]
-        return Holder(
-            queue.path,
-            queue.group_names[lease.group],
-            lease.consumer,
-            f"{receipt_prefix(0, lease.id, lease.nonce)}{offset}",
-            queue.config.strict_leases,
-        )
+    def _stored_ids(self, queue: int, partition: int, first: int, stop: int) -> Iterable[tuple[bytes, Place]]:
+        for record, inside, after in self._loop.log.runs(queue, partition, first, stop):
+            if record.batch.has(layout.ID):
+                own = record.batch.strings(layout.ID)
+                for offset in range(inside, after):
+                    if own[offset - record.offset]:
+                        yield own[offset - record.offset], Place(queue, partition, offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.transports.dialects import disheap, pulsar_proxy, queen
+from penstock.transports.dialects import disheap, epochqueue, pulsar_proxy, queen
 from penstock.transports.dialects.router import Names, Route, Router
 from penstock.transports.http import routes, settle
 from penstock.transports.http.answer import Answer
@@ -23,6 +23,7 @@ DIALECTS: dict[str, tuple[Route, ...]] = {
     "queen": (*queen.ROUTES, ACK_BY_RECEIPT),
     "pulsar-proxy": (*pulsar_proxy.ROUTES, ACK_BY_RECEIPT),
     "disheap": disheap.ROUTES,
+    "epochqueue": epochqueue.ROUTES,
 }
 
 
