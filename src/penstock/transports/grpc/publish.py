@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from penstock.batch import Batch
 from penstock.batch.check import check_client_frame
 from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart
@@ -24,9 +26,13 @@ from penstock.transports.grpc.shapes import (
 )
 from penstock.transports.publishing import EachAlone, Parts, Placed, publish_all, rows_of_request
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire.messages import Producer, PublishFrameQuery, TransactRequest
+from penstock.wire.messages import Producer, PublishFrameQuery, Receipts, TransactRequest
 from penstock.wire.parse import parse_queue
 from penstock.wire.publishing import Publish
+
+
+class _Acks(msgspec.Struct):
+    ack: Receipts
 
 
 async def publish(edge: Edge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
@@ -39,8 +45,8 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
 
 
 async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
-    asked = convert({"ack": list(request.ack)} if request.publish else values_of(request), TransactRequest)
-    asked.publish = messages_of_transaction(request.publish)
+    acks = convert({"ack": list(request.ack)}, _Acks).ack
+    asked = TransactRequest(acks, messages_of_transaction(request.publish))
     reply, parts = await publishing.transact(edge.broker, asked)
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
