@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Transacted,
         Transaction,
     )
+    from penstock.embedded import open as open
     from penstock.errors import (
         Conflict,
         DiskFull,
@@ -61,6 +62,8 @@ _ERRORS = (
     "Unauthenticated", "Unavailable", "UnknownMember",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
+# Not in __all__: `from penstock import *` must not take the builtin of this name away.
+_HOME["open"] = "penstock.embedded"
 
 __all__ = [
     "Assigned",
@@ -110,4 +113,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "open"})

@@ -9,6 +9,7 @@ from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch, Transaction
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.embedded import open_sync
 
 __all__ = [
     "Assigned",
@@ -27,3 +28,6 @@ __all__ = [
     "Transacted",
     "Transaction",
 ]
+
+# Not in __all__: `from penstock.sync import *` must not take the builtin of this name away.
+open = open_sync

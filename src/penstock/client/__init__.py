@@ -9,10 +9,13 @@ Without I/O:
     _terms      what a consumer asks for                         _numbers    sequence numbers
     _members    what a member of a group knows of its partitions
     _retry      when to try again                                _http1      requests and responses
+Ways to a server, one per URL scheme:
+    _transport  the protocol and the choice                      _pool, _sync_pool  http and https
+    _direct     a broker in this process                         _background        its event loop in a thread
 With asyncio:
-    _pool, _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
+    _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
 Blocking:
-    _sync_pool, _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
+    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
 """
 
 from penstock.client._calls import ProducerSeq

@@ -15,18 +15,17 @@ from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import frames, make_options, milliseconds, row
-from penstock.client._http1 import Origin
 from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch
 from penstock.client._numbers import new_producer
 from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
-from penstock.client._pool import Pool
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
+from penstock.client._transport import Settings, Transport, open_transport
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 
@@ -56,11 +55,12 @@ class Client:
         retry_for: float = 30.0,
         connections: int = 64,
     ):
-        pool = Pool(
-            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout,
-            connections_max=connections,
-        )  # fmt: skip
-        self._carrier = Carrier(pool, Policy(retry_for))
+        settings = Settings(url, token, ssl, timeout, connect_timeout, connections)
+        self._assemble(open_transport(settings), retry_for)
+
+    def _assemble(self, transport: Transport, retry_for: float) -> None:
+        """The rest of the constructor, whatever carries the calls."""
+        self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
         self._producer = new_producer()

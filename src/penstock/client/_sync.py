@@ -18,7 +18,6 @@ from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
-from penstock.client._http1 import Origin
 from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
@@ -27,10 +26,10 @@ from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_message import Message, MessageBatch
-from penstock.client._sync_pool import Pool
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
 from penstock.client._terms import Terms, make_terms
+from penstock.client._transport import Settings, SyncTransport, open_sync_transport
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 from penstock.wire.replies import PublishRunsReply
@@ -52,10 +51,12 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
     ):
-        pool = Pool(
-            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
-        )  # fmt: skip
-        self._carrier = Carrier(pool, Policy(retry_for))
+        settings = Settings(url, token, ssl, timeout, connect_timeout, connections=0)
+        self._assemble(open_sync_transport(settings), retry_for)
+
+    def _assemble(self, transport: SyncTransport, retry_for: float) -> None:
+        """The rest of the constructor, whatever carries the calls."""
+        self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
         self._producer = new_producer()

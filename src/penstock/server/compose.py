@@ -6,19 +6,18 @@ import asyncio
 import secrets
 from typing import NamedTuple
 
-import structlog
-
 from penstock.broker.service import Broker
 from penstock.clock import Clock, SystemClock
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError
+from penstock.logs import get_logger
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.memory import Memory
 from penstock.transports.http import HttpApp
 
-_log = structlog.get_logger("penstock.server")
+_log = get_logger("penstock.server")
 
 
 class Node(NamedTuple):

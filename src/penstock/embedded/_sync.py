@@ -1,0 +1,36 @@
+"""The blocking shell over a broker in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from penstock.client._background import Background
+from penstock.client._direct import Direct, SyncAcross
+from penstock.embedded._node import EmbeddedNode
+from penstock.sync import Client
+
+
+class EmbeddedClient(Client):
+    """A `penstock.sync.Client` with its broker; made by `penstock.sync.open`. The broker runs inside `with`."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
+        self._node = EmbeddedNode(data_dir, options)
+        self._home = Background(f"penstock {os.fspath(data_dir)}")
+        self._assemble(SyncAcross(Direct(self._node.ask), self._home), retry_for)
+
+    def __enter__(self) -> Self:
+        try:
+            self._home.run(self._node.open())
+        except BaseException:
+            self._home.stop()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Finish what was begun, make it durable, let go of the data directory."""
+        try:
+            super().close()
+            self._home.run(self._node.close())
+        finally:
+            self._home.stop()
