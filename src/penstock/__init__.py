@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Reject,
+        Retry,
         Schedules,
         Scope,
         StoredMessage,
@@ -54,7 +56,8 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
-    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
+    "Published", "PublishedMessage", "Queue", "Reject", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted",
+    "Transaction",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -89,6 +92,8 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Reject",
+    "Retry",
     "Schedules",
     "Scope",
     "StaleGeneration",

@@ -1,6 +1,7 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._handler import Reject, Retry
 from penstock.client._members import Assigned
 from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
@@ -22,6 +23,8 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Reject",
+    "Retry",
     "Schedules",
     "Scope",
     "StoredMessage",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 from penstock import limits
 from penstock.client import _calls as calls
@@ -26,11 +27,13 @@ from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.client._transport import Settings, Transport, open_transport
+from penstock.client._worker import GRACE_S
+from penstock.client._workers import Declaring, Workers, exit_code
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 
 
-class Client:
+class Client(Declaring):
     """A connection pool to one server, and everything one can ask of it. Use it with `async with`, from one loop.
 
     `url`              where `penstock serve` listens; https for TLS, checked by `ssl` (default: the system's rules)
@@ -65,7 +68,9 @@ class Client:
         """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
-        self._sessions: set[Session] = set()
+        self._sessions: WeakSet[Session] = WeakSet()
+        """Those that somebody still uses: a loop, a message in somebody's hands, an ack on its way."""
+        self._workers = Workers()
 
     def queue(self, name: str) -> Queue:
         """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
@@ -117,6 +122,33 @@ class Client:
                 raise
             return False
 
+    # -- functions instead of loops ---------------------------------------------------------------------------
+
+    async def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+        """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
+
+        Then nothing more is taken, what was not begun goes back to the queue, and what runs has `grace` seconds to
+        finish. True if all of it did. With `wait` it ends by itself when nothing came to any worker for so long, which
+        is what tests want. `signals=False` leaves signals alone.
+
+        A server that goes away is waited for; any other refusal is raised, after the other workers were stopped too.
+        """
+        return await self._workers.run(self, wait=wait, grace=grace, signals=signals)
+
+    def run(self, *, grace: float = GRACE_S) -> int:
+        """The whole program of a worker: open the client, run its workers until a signal, close it.
+
+        For a program without an event loop of its own. Returns the exit code: 0, or 1 if handlers had to be cut off.
+        """
+
+        async def main() -> bool:
+            async with self:
+                return await self.run_workers(grace=grace)
+
+        return exit_code(asyncio.run(main()))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
     async def aclose(self) -> None:
         """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
         sessions = list(self._sessions)
@@ -137,10 +169,17 @@ class Client:
         await self.aclose()
 
 
+def client_over(transport: Transport, retry_for: float = 30.0) -> Client:
+    """A client whose calls take another way than a URL can name."""
+    client = Client.__new__(Client)
+    client._assemble(transport, retry_for)
+    return client
+
+
 class Queue:
     """One queue of a server; made by `Client.queue`. Times are in seconds."""
 
-    def __init__(self, path: QueuePath, carrier: Carrier, lane: Lane, sessions: set[Session]):
+    def __init__(self, path: QueuePath, carrier: Carrier, lane: Lane, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._lane = lane
         self._sessions = sessions
@@ -254,7 +293,7 @@ class Queue:
         return BatchConsumer(self._open_session(terms, low_water=-1))
 
     def _open_session(self, terms: Terms, *, low_water: int) -> Session:
-        session = Session(self._carrier, terms, low_water=low_water, on_closed=self._sessions.discard)
+        session = Session(self._carrier, terms, low_water=low_water)
         self._sessions.add(session)
         return session
 

@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     ssl: ssl.SSLContext | None
     timeout_s: float
     connect_timeout_s: float
-    connections: int
+    connections: int = 64
 
 
 def open_transport(settings: Settings) -> Transport:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from penstock.client._background import Background
-from penstock.client._direct import Direct, SyncAcross
+from penstock.client._direct import Across, Direct, SyncAcross
 from penstock.embedded._node import EmbeddedNode
 from penstock.sync import Client
+
+T = TypeVar("T")
 
 
 class EmbeddedClient(Client):
@@ -17,7 +21,10 @@ class EmbeddedClient(Client):
     def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
         self._node = EmbeddedNode(data_dir, options)
         self._home = Background(f"penstock {os.fspath(data_dir)}")
-        self._assemble(SyncAcross(Direct(self._node.ask), self._home), retry_for)
+        self._assemble(self._transport(SyncAcross), partial(self._transport, Across), retry_for)
+
+    def _transport(self, kind: Callable[[Direct, Background], T]) -> T:
+        return kind(Direct(self._node.ask), self._home)
 
     def __enter__(self) -> Self:
         try:
