@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from penstock import limits
 from penstock.client import _calls as calls
-from penstock.client._client import client_over
+from penstock.client._client import client_over as async_client_over
 from penstock.client._delivery import LogBatch, StoredMessage
 from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
 from penstock.client._members import Assigned
@@ -141,7 +141,7 @@ class Client(Declaring):
         async def main() -> bool:
             # Taking messages, renewing leases and sending acks is what the asyncio shell does best. Only the functions
             # run in threads.
-            async with client_over(self._open_async_transport(), self._retry_for) as client:
+            async with async_client_over(self._open_async_transport(), self._retry_for) as client:
                 return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
 
         return asyncio.run(main())
@@ -175,6 +175,15 @@ class Client(Declaring):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def client_over(
+    transport: SyncTransport, open_async_transport: Callable[[], Transport], retry_for: float = 30.0
+) -> Client:
+    """A client whose calls take another way than a URL can name."""
+    client = Client.__new__(Client)
+    client._assemble(transport, open_async_transport, retry_for)
+    return client
 
 
 class Queue:
