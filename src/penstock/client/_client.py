@@ -15,7 +15,7 @@ from penstock.client import _calls as calls
 from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._frames import frames, make_options, milliseconds, row
+from penstock.client._frames import PLAIN, frames, make_options, milliseconds, row
 from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch
 from penstock.client._numbers import new_producer
@@ -68,16 +68,21 @@ class Client(Declaring):
         """Messages that a calendar publishes."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
+        self._queues: dict[str, Queue] = {}
+        """By the name that was asked for: `client.queue("orders").publish(…)` is how many programs call it."""
         self._sessions: WeakSet[Session] = WeakSet()
         """Those that somebody still uses: a loop, a message in somebody's hands, an ack on its way."""
         self._workers = Workers()
 
     def queue(self, name: str) -> Queue:
         """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
-        path = parse_queue(name)
-        if path not in self._lanes:
-            self._lanes[path] = Lane(self._carrier, path, self._producer)
-        return Queue(path, self._carrier, self._lanes[path], self._sessions)
+        queue = self._queues.get(name)
+        if queue is None:
+            path = parse_queue(name)
+            if path not in self._lanes:
+                self._lanes[path] = Lane(self._carrier, path, self._producer)
+            queue = self._queues[name] = Queue(path, self._carrier, self._lanes[path], self._sessions)
+        return queue
 
     def scope(self, name: str) -> Scope:
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
@@ -219,10 +224,13 @@ class Queue:
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
         not take the message back.
         """
-        options = make_options(
-            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
-            max_retries=max_retries, tenant=tenant,
-        )  # fmt: skip
+        if key is delay is deliver_at is ttl is id is headers is max_retries is tenant is None and priority == 0:
+            options = PLAIN
+        else:
+            options = make_options(
+                key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
+                max_retries=max_retries, tenant=tenant,
+            )  # fmt: skip
         return await self._lane.publish(row(value, options))
 
     async def publish_many(
