@@ -296,6 +296,34 @@ def test_what_was_not_handled_goes_back_when_the_consumer_leaves(carrier, name):
     with_client(carrier, test)
 
 
+def test_what_is_finished_after_its_consumer_left_is_acked_before_the_client_closes(carrier, name):
+    async def first(client):
+        queue = client.queue(name)
+        await queue.publish_many([1, 2])
+        async with queue.consume(prefetch=1) as consumer:
+            message = await anext(consumer)
+        async with message:
+            pass
+
+    async def then(client):
+        assert [m.value async for m in client.queue(name).consume(wait=0.1)] == [2]
+
+    with_client(carrier, first)
+    with_client(carrier, then)
+
+
+def test_the_blocking_twin_also_acks_what_is_finished_after_its_consumer_left(carrier, name):
+    with carrier.sync_client() as client:
+        queue = client.queue(name)
+        queue.publish_many([1, 2])
+        with queue.consume(prefetch=1) as consumer:
+            message = next(consumer)
+        with message:
+            pass
+    with carrier.sync_client() as client:
+        assert [m.value for m in client.queue(name).consume(wait=0.1)] == [2]
+
+
 def test_a_batch_can_be_settled_in_parts(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, backoff={"kind": "none"})

@@ -75,4 +75,5 @@ def test_the_two_shells_have_the_same_methods(name):
 
 def test_the_two_clients_take_the_same_arguments():
     ours = set(inspect.signature(client.Client).parameters)
-    assert ours - set(inspect.signature(penstock.sync.Client).parameters) == {"connections"}
+    only_ours = {"connections", "linger", "buffer_messages", "buffer_bytes"}  # a blocking call is its own backpressure
+    assert ours - set(inspect.signature(penstock.sync.Client).parameters) == only_ours

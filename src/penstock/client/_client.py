@@ -23,6 +23,7 @@ from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, reco
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
+from penstock.client._room import Room
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
@@ -31,6 +32,11 @@ from penstock.client._worker import GRACE_S
 from penstock.client._workers import Declaring, Workers, exit_code
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
+
+BUFFER_MESSAGES = 50_000
+"""A few full frames: enough to build the next one while one travels."""
+BUFFER_BYTES = 64 * limits.MIB
+LINGER_MS_MAX = 60_000
 
 
 class Client(Declaring):
@@ -42,6 +48,9 @@ class Client(Declaring):
     `connect_timeout`  seconds that a connection may take
     `retry_for`        seconds to keep repeating a call that failed for a passing reason; 0: never, `math.inf`: for ever
     `connections`      most requests at the same time; long polls of consumers are not counted
+    `linger`           seconds that a frame of single publishes may wait for company; 0: only while another one travels
+    `buffer_messages`  `publish` waits while so many messages are on their way and not answered yet,
+    `buffer_bytes`     or so many bytes
 
     Creating a client connects to nothing. Methods raise `PenstockError` subclasses named after the API's codes, and
     `Unavailable` if the server cannot be reached.
@@ -57,12 +66,20 @@ class Client(Declaring):
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
         connections: int = 64,
+        linger: float = 0.0,
+        buffer_messages: int = BUFFER_MESSAGES,
+        buffer_bytes: int = BUFFER_BYTES,
     ):
         settings = Settings(url, token, ssl, timeout, connect_timeout, connections)
-        self._assemble(open_transport(settings), retry_for)
+        milliseconds("linger", linger, LINGER_MS_MAX)
+        self._assemble(open_transport(settings), retry_for, linger, Room(buffer_messages, buffer_bytes))
 
-    def _assemble(self, transport: Transport, retry_for: float) -> None:
+    def _assemble(
+        self, transport: Transport, retry_for: float, linger_s: float = 0.0, room: Room | None = None
+    ) -> None:  # fmt: skip
         """The rest of the constructor, whatever carries the calls."""
+        self._linger_s = linger_s
+        self._room = room or Room(BUFFER_MESSAGES, BUFFER_BYTES)
         self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
@@ -80,7 +97,7 @@ class Client(Declaring):
         if queue is None:
             path = parse_queue(name)
             if path not in self._lanes:
-                self._lanes[path] = Lane(self._carrier, path, self._producer)
+                self._lanes[path] = Lane(self._carrier, path, self._producer, self._room, self._linger_s)
             queue = self._queues[name] = Queue(path, self._carrier, self._lanes[path], self._sessions)
         return queue
 
@@ -159,7 +176,9 @@ class Client(Declaring):
         sessions = list(self._sessions)
         try:
             await asyncio.gather(*(session.aclose() for session in sessions))
-            await asyncio.gather(*(lane.drain() for lane in self._lanes.values()))
+            while not self._room.is_empty:  # also those who still wait to be let in
+                await asyncio.gather(*(lane.drain() for lane in self._lanes.values()))
+                await asyncio.sleep(0)
         finally:
             for session in sessions:
                 session.stop()
@@ -224,8 +243,11 @@ class Queue:
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
         not take the message back.
         """
-        if key is delay is deliver_at is ttl is id is headers is max_retries is tenant is None and priority == 0:
-            options = PLAIN
+        if (
+            key is None and delay is None and deliver_at is None and ttl is None and priority == 0 and id is None
+            and headers is None and max_retries is None and tenant is None
+        ):  # fmt: skip
+            options = PLAIN  # what most messages are
         else:
             options = make_options(
                 key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
