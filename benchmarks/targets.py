@@ -39,6 +39,8 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("bulk_b1000_200B", "publish ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("bulk_b1000_200B", "lease+ack ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("publish_b1_c64", "publish ratio", "penstock-sdk / nats-always"): at_least(2),
+    ("publish_b1_c256", "publish", "penstock-sdk"): at_least(30_000),
+    ("publish_b1_c256", "publish ratio", "penstock-sdk / nats-always"): at_least(3),
     # Server CPU per message, publish + lease + ack together.
     ("cpu_b100", "publish+lease+ack cpu", "penstock-http"): at_most(18),
     ("bulk_b1000_200B", "publish+lease+ack cpu", "penstock-sdk-batches"): at_most(2),

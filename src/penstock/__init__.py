@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Reject,
+        Retry,
         Schedules,
         Scope,
         StoredMessage,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         Transaction,
         Webhooks,
     )
+    from penstock.embedded import open as open
     from penstock.errors import (
         Conflict,
         DiskFull,
@@ -55,8 +58,8 @@ if TYPE_CHECKING:
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
-    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
-    "Webhooks",
+    "Published", "PublishedMessage", "Queue", "Reject", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted",
+    "Transaction", "Webhooks",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
@@ -64,6 +67,8 @@ _ERRORS = (
     "Unauthenticated", "Unavailable", "UnknownMember", "UnsupportedMediaType",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
+# Not in __all__: `from penstock import *` must not take the builtin of this name away.
+_HOME["open"] = "penstock.embedded"
 
 __all__ = [
     "Assigned",
@@ -89,6 +94,8 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Reject",
+    "Retry",
     "Schedules",
     "Scope",
     "StaleGeneration",
@@ -115,4 +122,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "open"})

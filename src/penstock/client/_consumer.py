@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -42,10 +42,9 @@ _Waiter: TypeAlias = "asyncio.Future[None] | None"
 class Session:
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int, on_closed: Callable[[Session], None]):
+    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int):
         """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
         self._carrier = carrier
-        self._on_closed = on_closed
         self._terms = terms
         self._low_water = low_water
         self._loop = asyncio.get_running_loop()
@@ -361,10 +360,12 @@ class Session:
             self._loop.call_soon_threadsafe(self._start_closing)
 
     async def aclose(self) -> None:
-        """Give back what was not handed out, send every ack, then return. What is being handled stays leased."""
+        """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
+        be settled later: calling this again sends that."""
         self._start_closing()
         assert self._closing is not None
         await asyncio.wait({self._closing})
+        await self._settle_rest()
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `aclose`."""
@@ -396,12 +397,16 @@ class Session:
         self._flush()
         if spans:
             await self._give_back(spans)
-        under_way = {task for task in (self._flushing, *self._settling) if task is not None}
-        if under_way:
-            await asyncio.wait(under_way)
+        await self._settle_rest()
         if self._attendance is not None:
             await self._attendance.leave()
-        self._on_closed(self)
+
+    async def _settle_rest(self) -> None:
+        """Wait until everything that was settled so far is sent and answered."""
+        self._flush()
+        while under_way := {task for task in (self._flushing, *self._settling) if task is not None}:
+            await asyncio.wait(under_way)
+            self._flush()
 
 
 class _Iterator:

@@ -69,10 +69,8 @@ class Row(NamedTuple):
     payload: bytes
     kind: int
     options: Options
-
-    @property
-    def size(self) -> int:
-        return len(self.payload) + self.options.size + _FIXED_BYTES_PER_MESSAGE
+    size: int
+    """Most that it can add to a frame."""
 
 
 # -- one message ------------------------------------------------------------------------------------------------
@@ -84,7 +82,8 @@ def row(value: Any, options: Options) -> Row:
     payload = bytes(value) if kind == layout.KIND_BYTES else _encode_json(value)
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(len(payload))
-    return Row(payload, kind, options)
+    more = _FIXED_BYTES_PER_MESSAGE if options is PLAIN else _FIXED_BYTES_PER_MESSAGE + options.size
+    return Row(payload, kind, options, len(payload) + more)
 
 
 def frame_of_rows(rows: Sequence[Row]) -> Frame:

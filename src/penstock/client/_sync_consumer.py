@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -40,9 +40,8 @@ class Session:
     `_fetch_lock` lets one thread at a time ask for messages.
     """
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, on_closed: Callable[[Session], None]):
+    def __init__(self, carrier: Carrier, terms: Terms):
         self._carrier = carrier
-        self._on_closed = on_closed
         self._terms = terms
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
@@ -349,22 +348,23 @@ class Session:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what was not handed out, send every ack, then return. What is being handled stays leased."""
+        """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
+        be settled later: calling this again sends that."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._move_on()
-        self._give_back(self._empty())
+            first, self._closed = not self._closed, True
+        if first:
+            self._move_on()
+            self._give_back(self._empty())
         try:
             self._flush()
         except PenstockError as error:
             log.warning("%s: ack failed: %s", self._terms.queue, error)
+        if not first:
+            return
         if self._attendance is not None:
             self._attendance.leave()
         with self._lock:
             self._lock.notify()
-        self._on_closed(self)
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `close`."""

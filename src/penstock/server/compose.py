@@ -6,14 +6,13 @@ import asyncio
 import secrets
 from typing import NamedTuple
 
-import structlog
-
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError
+from penstock.logs import get_logger
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
@@ -24,7 +23,7 @@ from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.sender import Sender
 
-_log = structlog.get_logger("penstock.server")
+_log = get_logger("penstock.server")
 
 
 class Node(NamedTuple):

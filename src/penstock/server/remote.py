@@ -27,6 +27,7 @@ class Remote:
         if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise PenstockError(f"{url!r} is not the address of a server, like http://127.0.0.1:7400")
         self.url = url
+        self._timeout_s = timeout_s
         self._host = parts.hostname
         self._port = parts.port or 80
         self._timeout_s = timeout_s
@@ -45,6 +46,8 @@ class Remote:
             connection.request(method, target, content, headers)
             response = connection.getresponse()
             answer = response.read()
+        except ConnectionRefusedError:
+            raise Unreachable(f"no broker at {self.url}") from None
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"no answer from {self.url}: {error}") from None
         finally:

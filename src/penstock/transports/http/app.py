@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from penstock import limits
 from penstock.clock import Clock
 from penstock.errors import Internal, PenstockError, Unavailable
+from penstock.logs import get_logger
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
@@ -23,7 +22,7 @@ from penstock.transports.metrics import Metrics
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-_log = structlog.get_logger("penstock.http")
+_log = get_logger("penstock.http")
 
 
 class HttpApp:
