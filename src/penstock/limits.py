@@ -204,7 +204,7 @@ WEBSOCKET_KERNEL_BYTES = 128 * KIB
 """Unsent bytes that the kernel takes off our hands before it says wait."""
 WEBSOCKET_SLOW_MS = 20_000
 WEBSOCKET_CLOSE_MS = 5_000
-"""A connection whose output stays above the pause for the first is closed, and cut off after the second: 25 s in all."""
+"""A connection whose output stays above the pause for the first is closed, and cut off after the second."""
 WEBSOCKET_PING_MS = 30_000
 """Between pings. Who has not been heard for two of them is gone."""
 WEBSOCKET_REQUESTS_MAX = 64

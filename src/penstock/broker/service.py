@@ -6,6 +6,7 @@ changed nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -159,7 +160,7 @@ class Broker:
         )  # fmt: skip
         leased: list[commands.LeasedRun] = []
         try:
-            leased = await self._loop.lease(command, wait_ms)
+            leased = await self._leased(command, wait_ms)
         except PenstockError:
             # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
             # the lease is told to the next one, that settles nothing.
@@ -168,6 +169,15 @@ class Broker:
         results = claims.results(await acked) if acked is not None else []
         runs = [run for lease in leased for run in self._delivered(queue, lease)]
         return LeaseReply(runs, results, self._generation(number, group) if member else None)
+
+    async def _leased(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> list[commands.LeasedRun]:
+        leasing = self._loop.lease(command, wait_ms)
+        try:
+            return await leasing  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            # A caller who goes away in the turn in which the answer came would leave a lease that has to run out.
+            self._loop.abandon(leasing)
+            raise
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._loop.shard.queues.get(number)
@@ -190,7 +200,7 @@ class Broker:
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
-        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        leased = await self._leased(command, wait_ms)
         results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 

@@ -490,6 +490,11 @@ class ShardLoop:
         for emptied in parked.emptied:
             self.log.let_go(emptied)
 
+    def abandon(self, leasing: asyncio.Future[Any]) -> None:
+        """Whoever asked for this lease has gone away. If it was answered already, nobody will read the answer."""
+        if leasing.done() and not leasing.cancelled() and leasing.exception() is None:
+            self._give_back(leasing.result())
+
     def _give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
         if isinstance(reply, list) and self.failed is None and not self._shut:

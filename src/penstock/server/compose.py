@@ -17,6 +17,7 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.memory import Memory
 from penstock.transports.http import HttpApp
+from penstock.transports.websocket import WebSockets
 
 _log = structlog.get_logger("penstock.server")
 
@@ -67,5 +68,6 @@ async def open_node(settings: Settings) -> Node:
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
     app = HttpApp(broker, clock)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins)
     broker.watch_commits(app.metrics.commit_took)
     return Node(engine, broker, app, failed)

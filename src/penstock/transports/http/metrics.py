@@ -68,7 +68,10 @@ class Metrics:
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
-        """Asked at every scrape; whoever owns the sockets sets it."""
+        """Connections that speak HTTP. Asked at every scrape; whoever owns the sockets sets it."""
+        self.count_websockets: Callable[[], int] = lambda: 0
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """What other edges of this node count."""
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -121,7 +124,10 @@ class Metrics:
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
+        connections.add_metric(["websocket"], self.count_websockets())
         yield connections
+        for families in self.others:
+            yield from families()
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:
