@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
     """Takes over from the HTTP connection that the handshake came on."""
 
     __slots__ = (
-        "_close_timer", "_code", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state", "_session",
+        "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state", "_session",
         "_slow_timer", "_sockets", "_transport",
     )  # fmt: skip
 
@@ -51,7 +51,6 @@ class Connection(asyncio.Protocol):
         self._inbox: deque[bytes] | None = None
         """Messages that wait until fewer requests are under way."""
         self._heard = True
-        self._code = _GONE
         self._slow_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(
@@ -72,9 +71,7 @@ class Connection(asyncio.Protocol):
         framing.receive_data(data)
         for event in framing.events_received():
             assert isinstance(event, Frame)
-            if event.opcode is Opcode.CLOSE:
-                self._code = framing.close_rcvd.code if framing.close_rcvd is not None else _GONE
-            elif event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 self._take(event)
         self._flush()
 
@@ -164,7 +161,6 @@ class Connection(asyncio.Protocol):
         """Begin the closing handshake; the client has a few seconds for its side of it."""
         if self._framing.state is not State.OPEN:
             return
-        self._code = close.code
         self._framing.send_close(close.code, close.reason)
         self._session.ended()
         self._flush()
@@ -201,7 +197,8 @@ class Connection(asyncio.Protocol):
         self._slow_timer = self._close_timer = None
         self._inbox = None
         self._session.ended()
-        self._sockets.remove(self, self._code)
+        close = self._framing.close_sent or self._framing.close_rcvd
+        self._sockets.remove(self, _GONE if close is None else close.code)
         self._server_state.connections.discard(self)
 
 

@@ -20,10 +20,13 @@ from websockets.typing import Subprotocol
 from penstock.errors import Forbidden, InvalidRequest, NotFound
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import Request
-from penstock.transports.websocket.codec import CODECS, Codec
+from penstock.transports.websocket.codec import Codec
+from penstock.transports.websocket.json_codec import JsonCodec
+from penstock.transports.websocket.msgpack_codec import MsgpackCodec
 from penstock.wire import stream
 
 PATH = "/v1/ws"
+CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (JsonCodec(), MsgpackCodec())}
 
 
 def check_handshake(

@@ -57,15 +57,14 @@ class Held:
     def settled(self, results: Sequence[Settled]) -> None:
         """Outcomes of receipts, of which any may be somebody else's."""
         for result in results:
-            prefix, offsets = _split(result.receipt)
+            prefix = result.receipt[: result.receipt.rfind(".") + 1]
             lease = self._leases.get(prefix)
             if lease is None:
                 continue
             if result.status == "extended":
                 lease.deadline_ms = max(lease.deadline_ms, result.deadline_at_ms or 0)
             elif result.status != "stale":
-                parsed = parse_offsets(offsets)
-                lease.unsettled -= 1 if parsed is None else parsed[1] - parsed[0] + 1
+                lease.unsettled -= messages_in(result.receipt)
                 if lease.unsettled <= 0:
                     del self._leases[prefix]
 
@@ -85,6 +84,7 @@ class Held:
         self._look_at = max(_LOOK_AT, 2 * len(self._leases))
 
 
-def _split(receipt: str) -> tuple[str, str]:
-    cut = receipt.rfind(".") + 1
-    return receipt[:cut], receipt[cut:]
+def messages_in(receipt: str) -> int:
+    """A receipt may be a range of them."""
+    offsets = parse_offsets(receipt[receipt.rfind(".") + 1 :])
+    return 1 if offsets is None else offsets[1] - offsets[0] + 1

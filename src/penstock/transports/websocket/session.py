@@ -24,6 +24,7 @@ from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, U
 from penstock.transports.http.request import Request
 from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
 from penstock.transports.websocket.consumer import Consumer
+from penstock.transports.websocket.held import messages_in
 from penstock.transports.websocket.reader import Reader
 from penstock.wire import stream
 
@@ -107,7 +108,8 @@ class Session:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
-        if isinstance(begun, Rest):
+        if isinstance(begun, Rest) and not self._tasks:
+            # Who has one request under way waits for its answer; who has more would rather have them share a commit.
             self.sockets.hurry()
             begun = begun.go_on()
         if isinstance(begun, Rest):
@@ -158,7 +160,7 @@ class Session:
         released = 0
         if receipts := sub.held():
             results = await self.sockets.broker.release(receipts)
-            released = sum(result.status == "released" for result in results)
+            released = sum(messages_in(result.receipt) for result in results if result.status == "released")
         self._send(self.codec.encode(stream.Unsubscribed(id=frame.id, sub=frame.sub, released=released)))
 
     async def _credit(self, frame: stream.Credit) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 BEATS = 30
 """Groups that connections are pinged in, one after the other, so that pings do not come all at once."""
 
+_CODES = {close.code for close in stream.CLOSES} | {1001, 1005, 1006}
+
 
 class WebSockets:
     """One per node."""
@@ -56,7 +58,7 @@ class WebSockets:
         self._returns: set[asyncio.Task[None]] = set()
         self._subscriptions: Counter[str] = Counter()
         self._messages: Counter[str] = Counter()
-        self._closed: Counter[int] = Counter()
+        self._closed: Counter[str] = Counter()
         metrics.count_websockets = lambda: self._count
         metrics.others.append(self._families)
 
@@ -95,7 +97,8 @@ class WebSockets:
             if connection in group:
                 group.remove(connection)
                 self._count -= 1
-                self._closed[code] += 1
+                # Clients may close with any code; a label must not grow with what they think of.
+                self._closed[str(code) if code in _CODES else "other"] += 1
         if not self._count and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -162,5 +165,5 @@ class WebSockets:
             labels=["code"],
         )
         for code, count in sorted(self._closed.items()):
-            closed.add_metric([str(code)], count)
+            closed.add_metric([code], count)
         yield from (subscriptions, messages, closed)
