@@ -13,6 +13,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
+from fuzz import websocket
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
 from penstock.broker.receipts import Claims
@@ -291,6 +292,9 @@ TARGETS: dict[str, Target] = {
             b'not (age > 1h or attempts <= 2.5e1) and payload.order."items"[1] != null or key !~ "x"',
         ],
     ),
+    "websocket_json": Target(websocket.json_message, websocket.JSON_SEEDS),
+    "websocket_msgpack": Target(websocket.msgpack_message, websocket.MSGPACK_SEEDS),
+    "websocket_bytes": Target(websocket.socket_bytes, websocket.BYTES_SEEDS),
     "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),
     "queue_config": Target(
         queue_config, [b'{"partitions":2,"backoff":{"kind":"fixed","base_ms":5},"retention":{"mode":"keep"}}']
