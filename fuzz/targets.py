@@ -13,7 +13,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from fuzz import dialects
+from fuzz import dialects, websocket
 from fuzz.dialects import served
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
@@ -305,6 +305,9 @@ TARGETS: dict[str, Target] = {
         ],
     ),
     "dialect_request": Target(dialect_request, dialects.SEEDS),
+    "websocket_json": Target(websocket.json_message, websocket.JSON_SEEDS),
+    "websocket_msgpack": Target(websocket.msgpack_message, websocket.MSGPACK_SEEDS),
+    "websocket_bytes": Target(websocket.socket_bytes, websocket.BYTES_SEEDS),
     "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),
     "queue_config": Target(
         queue_config, [b'{"partitions":2,"backoff":{"kind":"fixed","base_ms":5},"retention":{"mode":"keep"}}']

@@ -169,6 +169,7 @@ class Broker:
         member: str = "",
         generation: int = 0,
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
 
@@ -178,7 +179,8 @@ class Broker:
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.Lease(
-            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation
+            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation,
+            bytes_max,
         )  # fmt: skip
         leased: list[commands.LeasedRun] = []
         try:
@@ -225,11 +227,12 @@ class Broker:
         lease_ms: int | None = None,
         consumer: str = "",
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
-        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
         leased = await self._leased(command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
@@ -363,12 +366,20 @@ class Broker:
         max: int = 100,
         wait_ms: int = 0,
         client_id: str | None = None,
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
         Reading under a `client_id` counts as a use of what is kept under it.
         """
-        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id)
+        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id, bytes_max)
+
+    def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
+        """From now on `changed` is told which partition has grown, after each commit; None: the queue is gone.
+
+        Only that, not by how much, and not from inside of anything. Returns what ends it.
+        """
+        return self._loop.watchers.watch(self._queue(queue).number, changed)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""

@@ -49,6 +49,7 @@ from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
+from penstock.runtime.watchers import Watchers
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
@@ -119,6 +120,7 @@ class ShardLoop:
         self.scopes = Scopes(shard, log.published_at)
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
+        self.watchers = Watchers()
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
         self._committing = False
@@ -461,6 +463,8 @@ class ShardLoop:
                 for reader in self._readers.pop((record.queue, record.partition), ()):
                     if not reader.done():
                         reader.set_result(None)
+                self.watchers.note(record)
+            self.watchers.note_emptied(parked.emptied)
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -40,6 +41,9 @@ def run(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Unavailable if it cannot even start."""
     # Whatever this process creates is nobody else's to read.
     os.umask(0o077)
+    # A connection is a file, and as many as may be open are many more than shells allow by default.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # What was imported stays, and what requests leave behind dies by its reference count: cycles are rare here.
     # Looking for them seldom saves a twentieth of the CPU.
     gc.freeze()
@@ -135,7 +139,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 node.app,
                 http=HttpProtocol,
-                ws="none",
+                ws=asyncio.Protocol,  # any: what becomes a WebSocket is handed over by HttpProtocol itself
                 lifespan="off",
                 interface="asgi3",
                 access_log=False,
@@ -148,7 +152,8 @@ class _Server(uvicorn.Server):
             )
         )
         self.accepting = asyncio.Event()
-        node.app.metrics.count_connections = lambda: len(self.server_state.connections)
+        metrics = node.app.metrics
+        metrics.count_connections = lambda: len(self.server_state.connections) - metrics.count_websockets()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -69,9 +69,12 @@ class Metrics:
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
-        """Asked at every scrape; whoever owns the sockets sets it."""
+        """Connections that speak HTTP. Asked at every scrape; whoever owns the sockets sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
         """By outcome; whoever delivers webhooks sets it."""
+        self.count_websockets: Callable[[], int] = lambda: 0
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """What other edges of this node count."""
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -134,6 +137,7 @@ class Metrics:
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
+        connections.add_metric(["websocket"], self.count_websockets())
         yield connections
         webhooks = CounterMetricFamily(
             "penstock_webhook_attempts",
@@ -143,6 +147,8 @@ class Metrics:
         for outcome, count in sorted(self.webhook_attempts().items()):
             webhooks.add_metric([outcome], count)
         yield webhooks
+        for families in self.others:
+            yield from families()
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:
