@@ -65,12 +65,7 @@ class Broker:
     """What users can do, independent of how they connect."""
 
     def __init__(
-        self,
-        host: ShardHost,
-        entropy: Callable[[int], int],
-        *,
-        auto_create: bool = True,
-        vault: Vault | None = None,
+        self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True, vault: Vault | None = None
     ):
         """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host

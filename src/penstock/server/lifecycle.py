@@ -64,6 +64,8 @@ async def _serve(settings: Settings) -> int:
             await grpc.stop(0)
         raise
     node.courier.deny_own(*listener.getsockname()[:2])
+    if grpc is not None and settings.grpc_address is not None:
+        node.courier.deny_own(settings.grpc_address.host.replace("localhost", "127.0.0.1"), grpc.port)
     node.courier.start()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
