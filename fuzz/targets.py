@@ -13,6 +13,8 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
+from fuzz import dialects
+from fuzz.dialects import served
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
 from penstock.broker.receipts import Claims
@@ -261,6 +263,17 @@ def letter_filter(data: bytes) -> None:
     assert found.matches(_Letter()) in (True, False)
 
 
+def dialect_request(data: bytes) -> None:
+    """Invariant: an answer in JSON that is nobody's fault but the caller's, or none because it would have waited."""
+    line, _, body = data.partition(b"\n")
+    method, _, target = line.decode("latin-1").partition(" ")
+    path, _, query = target.partition("?")
+    answer = served().ask(method, path, query.encode("latin-1"), body)
+    if answer is not None:
+        assert answer.status < 500, answer
+        assert not answer.body or msgspec.json.decode(answer.body) is not None
+
+
 TARGETS: dict[str, Target] = {
     "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
     "delivery": Target(delivery, [encode_delivery(LeaseMeta([_RUN]), [FULL_FRAME])]),
@@ -291,6 +304,7 @@ TARGETS: dict[str, Target] = {
             b'not (age > 1h or attempts <= 2.5e1) and payload.order."items"[1] != null or key !~ "x"',
         ],
     ),
+    "dialect_request": Target(dialect_request, dialects.SEEDS),
     "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),
     "queue_config": Target(
         queue_config, [b'{"partitions":2,"backoff":{"kind":"fixed","base_ms":5},"retention":{"mode":"keep"}}']

@@ -34,6 +34,8 @@ SERVER_ONLY = [
     "pyspark",
     "cronsim",
     "opentelemetry",
+    "aiohttp",
+    "cryptography",
 ]
 NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""

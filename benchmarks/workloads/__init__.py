@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from benchmarks.report import Row
 from benchmarks.workloads.backlog import backlog_1m
 from benchmarks.workloads.delays import delays_200k
+from benchmarks.workloads.grpc_streams import grpc_lease_stream, grpc_publish_stream
 from benchmarks.workloads.latency import latency_e2e
 from benchmarks.workloads.lease_ack import bulk_b1000_200B, cpu_b100, lease_ack_b100_200B
 from benchmarks.workloads.many_delays import delays_1m
@@ -24,5 +25,6 @@ WORKLOADS: dict[str, Workload] = {
     for workload in (
         publish_b100_200B, lease_ack_b100_200B, bulk_b1000_200B, publish_b1_c64, publish_b1_c256, cpu_b100, backlog_1m,
         delays_200k, delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share,
+        grpc_lease_stream, grpc_publish_stream,
     )
 }  # fmt: skip

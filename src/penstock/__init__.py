@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         StoredMessage,
         Transacted,
         Transaction,
+        Webhooks,
     )
     from penstock.embedded import open as open
     from penstock.errors import (
@@ -52,17 +53,18 @@ if TYPE_CHECKING:
         Unauthenticated,
         Unavailable,
         UnknownMember,
+        UnsupportedMediaType,
     )
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
     "Published", "PublishedMessage", "Queue", "Reject", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted",
-    "Transaction",
+    "Transaction", "Webhooks",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
     "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration", "StaleReceipt", "TooLarge",
-    "Unauthenticated", "Unavailable", "UnknownMember",
+    "Unauthenticated", "Unavailable", "UnknownMember", "UnsupportedMediaType",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
 # Not in __all__: `from penstock import *` must not take the builtin of this name away.
@@ -105,6 +107,8 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnknownMember",
+    "UnsupportedMediaType",
+    "Webhooks",
     "__version__",
 ]
 

@@ -120,6 +120,32 @@ SCHEDULE_FIRES_MAX = 100
 SCHEDULE_NEXT_SHOWN = 5
 CRON_CHARS_MAX = 256
 
+# -- webhooks ---------------------------------------------------------------------------------------------------
+
+WEBHOOKS_MAX = 1_000
+"""Each waits for messages of its group, and has a few connections."""
+WEBHOOK_BYTES_MAX = 16 * KIB
+"""A registration as JSON."""
+WEBHOOK_URL_CHARS_MAX = 2_048
+WEBHOOK_DESCRIPTION_CHARS_MAX = 256
+WEBHOOK_RETRIES_MAX = 100
+WEBHOOK_DELAY_MS_MAX = 30 * 86_400_000
+WEBHOOK_CONCURRENCY_MAX = 64
+WEBHOOK_TIMEOUT_MS_MIN = 100
+WEBHOOK_TIMEOUT_MS_MAX = 60_000
+WEBHOOK_SECRETS_MAX = 4
+"""Secrets of one webhook that sign at the same time, because it was rotated again during an overlap."""
+WEBHOOK_OVERLAP_MS = 24 * 3_600_000
+WEBHOOK_OVERLAP_MS_MAX = 30 * 86_400_000
+WEBHOOK_RETRY_AFTER_MS_MAX = 24 * 3_600_000
+"""An endpoint that asks for more patience than this is asked again sooner."""
+WEBHOOK_ANSWER_BYTES_MAX = 4 * KIB
+"""Of an endpoint's answer, read and thrown away so that the connection can be used again; with more it is closed."""
+WEBHOOK_ATTEMPTS_KEPT = 100
+"""The latest attempts of one webhook that can be looked at."""
+WEBHOOK_TESTS_MAX = 8
+"""Test deliveries under way; each keeps somebody waiting."""
+
 # -- dead letters -----------------------------------------------------------------------------------------------
 
 FILTER_CHARS_MAX = 2_048
@@ -209,6 +235,7 @@ STREAM_DRAIN_MS = 5_000
 """A consumer on a stream has this long to settle what it holds, once the server stops."""
 
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert WEBHOOKS_MAX < WAITERS_MAX
 assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"

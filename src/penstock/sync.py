@@ -10,6 +10,7 @@ from penstock.client._sync_consumer import BatchConsumer, Consumer
 from penstock.client._sync_message import Message, MessageBatch, Transaction
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.client._sync_webhooks import Webhooks
 from penstock.embedded import open_sync
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "StoredMessage",
     "Transacted",
     "Transaction",
+    "Webhooks",
 ]
 
 # Not in __all__: `from penstock.sync import *` must not take the builtin of this name away.

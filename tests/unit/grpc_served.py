@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import grpc
@@ -38,7 +40,7 @@ class Served:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not condition():  # noqa: ASYNC110  there is nothing to wait for that would tell
+            while not condition():  # noqa: ASYNC110  there is no event for what others do
                 await asyncio.sleep(0.002)
 
     def ready(self, queue: str) -> int:
@@ -58,7 +60,16 @@ async def served(**options: Any) -> AsyncIterator[Served]:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
                 yield Served(box, server, metrics, channel)
         finally:
+            await server.drain()
             await server.stop(0)
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    """One event loop for all of them: `grpc.aio` can be on one in a process, and does not like to move."""
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
 
 
 def run(story: Callable[[Served], Any], **options: Any) -> Any:
@@ -66,7 +77,7 @@ def run(story: Callable[[Served], Any], **options: Any) -> Any:
         async with served(**options) as here:
             return await story(here)
 
-    return asyncio.run(whole())
+    return _runner().run(whole())
 
 
 class Refused:

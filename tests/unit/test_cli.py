@@ -61,7 +61,7 @@ def test_every_setting_is_an_option_of_serve():
     shown = run("serve", "--help").output
     for name, key in KEYS.items():
         assert f"--{name.replace('_', '-')}" in shown
-        assert str(key.default) in shown
+        assert (str(key.default) if key.default != () else "none") in shown
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,23 @@ def test_serve_refuses_to_run_without_assertions():
 
 
 def test_serve_refuses_a_store_it_does_not_know(tmp_path):
-    refused = run_alone("serve", "--store", "oracle://x", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    refused = run_alone(
+        "serve", "--store", "oracle://x", "--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(tmp_path)
+    )
     assert refused.returncode == 78 and "store" in refused.stderr
 
 
-def test_a_taken_port_is_said_before_anything_is_opened(tmp_path):
+@pytest.mark.parametrize("name", ["listen", "grpc"])
+def test_a_taken_port_is_said_before_anything_is_opened(tmp_path, name):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        refused = run_alone("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"))
-    assert refused.returncode == 78 and "cannot listen" in refused.stderr
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        given = {"listen": "127.0.0.1:0", "grpc": "off", name: address}
+        flags = [text for key, value in given.items() for text in (f"--{key}", value)]
+        refused = run_alone("serve", *flags, "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 78 and f"{name}: cannot listen on {address}" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     assert not (tmp_path / "data").exists()
 
 

@@ -59,7 +59,8 @@ def public(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Client", "Queue", "Consumer", "BatchConsumer", "Message", "MessageBatch", "Schedules", "Scope"]
+    "name",
+    ["Client", "Queue", "Consumer", "BatchConsumer", "Message", "MessageBatch", "Schedules", "Scope", "Webhooks"],
 )
 def test_the_two_shells_have_the_same_methods(name):
     ours = {ASYNC_NAMES.get(method, method): member for method, member in public(getattr(client, name)).items()}

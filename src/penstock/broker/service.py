@@ -19,6 +19,7 @@ from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
+from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
@@ -33,12 +34,15 @@ from penstock.broker.types import (
     PublishedRun,
     PublishPart,
     PublishReply,
+    QueueRow,
     ReadReply,
     ShareReply,
     Touched,
     TransactReply,
 )
+from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
+from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
 from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.lanes import LANES
@@ -60,24 +64,35 @@ REDRIVE_SAMPLE = 10
 class Broker:
     """What users can do, independent of how they connect."""
 
-    def __init__(self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True):
+    def __init__(
+        self,
+        host: ShardHost,
+        entropy: Callable[[int], int],
+        *,
+        auto_create: bool = True,
+        vault: Vault | None = None,
+    ):
+        """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
         self._loop = host.loop
         self._entropy = entropy
         """Number of bits -> that many random bits."""
-        self._auto_create = auto_create
+        self.auto_create = auto_create
+        """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
+        self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
-        self._explanations = Explanations(host.loop)
+        self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
+        self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
 
@@ -90,11 +105,20 @@ class Broker:
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
-    async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
-        """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
+    async def publish(
+        self,
+        parts: Sequence[PublishPart],
+        producer: ProducerSeq | None = None,
+        *,
+        create_as: dict[str, Any] | None = None,
+    ) -> PublishReply:
+        """Store all parts or none. Queues that do not exist are created, unless the server was told not to.
+
+        They get the default settings, or those of `create_as`.
+        """
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
-        self._check(parts)
-        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        self._check(parts, create_as)
+        numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
         return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
@@ -104,17 +128,17 @@ class Broker:
             run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
         )
 
-    def _check(self, parts: Sequence[PublishPart]) -> None:
+    def _check(self, parts: Sequence[PublishPart], create_as: dict[str, Any] | None = None) -> None:
         """Refuse what its queue would not take."""
         for part in parts:
-            config = self._config_for_publish(part.queue)
+            config = self._config_for_publish(part.queue, create_as)
             check_payload_sizes(part.batch, config.max_payload_bytes)
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
 
-    def _config_for_publish(self, path: QueuePath) -> QueueConfig:
-        if path not in self._loop.shard.paths and self._auto_create:
-            return DEFAULT
+    def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
+        if path not in self._loop.shard.paths and self.auto_create:
+            return _created_as(create_as)
         return self._queue(path).config
 
     def _queue_for_publish(self, path: QueuePath) -> int:
@@ -122,12 +146,12 @@ class Broker:
         self._config_for_publish(path)
         return self._number_for_publish(path)
 
-    def _number_for_publish(self, path: QueuePath) -> int:
+    def _number_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> int:
         number = self._loop.shard.paths.get(path)
         if number is None:
             self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
+            self._loop.submit(commands.ConfigureQueue(path, _created_as(create_as)))
             number = self._loop.shard.paths[path]
         return number
 
@@ -297,6 +321,13 @@ class Broker:
         """False if it was not a member. What it holds may still be settled, for as long as it said when it joined."""
         return await self._members.leave(self._queue(queue), group, member, generation)
 
+    async def begin_group(self, queue: QueuePath, group: str, *, offset: str = "latest") -> bool:
+        """See to it that there is such a group: a new one begins at `offset`, as `read` understands it. True if new.
+
+        The first group of a queue that keeps messages until they are acked begins with the oldest, whatever was asked.
+        """
+        return await self._readers.begin_group(self._queue(queue), group, offset)
+
     # -- messages that wait -------------------------------------------------------------------------------------------
 
     async def cancel(
@@ -407,6 +438,10 @@ class Broker:
 
     def summary(self) -> dict[str, Any]:
         return self._stats.summary()
+
+    def overview(self, prefix: str = "") -> list[QueueRow]:
+        """The queues whose path begins with `prefix`, by path, with their most important numbers: one pass, no disk."""
+        return self._stats.rows(prefix)
 
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))
@@ -550,6 +585,10 @@ class Broker:
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _created_as(values: dict[str, Any] | None) -> QueueConfig:
+    return DEFAULT if values is None else parse_config(values)
 
 
 def _stale(results: Sequence[Settled]) -> StaleReceipt:

@@ -16,9 +16,9 @@ Functions instead of loops:
     _handler    what a function wants to be called with          _worker, _workers  who calls it, and until when
     _thread_desk  settling from a thread
 With asyncio:
-    _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
+    _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _webhooks, _client
 Blocking:
-    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
+    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
 """
 
 from penstock.client._calls import ProducerSeq
@@ -32,6 +32,7 @@ from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
+from penstock.client._webhooks import Webhooks
 
 __all__ = [
     "Assigned",
@@ -52,4 +53,5 @@ __all__ = [
     "StoredMessage",
     "Transacted",
     "Transaction",
+    "Webhooks",
 ]

@@ -28,6 +28,7 @@ from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
 from penstock.client._transport import Settings, Transport, open_transport
+from penstock.client._webhooks import Webhooks
 from penstock.client._worker import GRACE_S
 from penstock.client._workers import Declaring, Workers, exit_code
 from penstock.errors import Unavailable
@@ -87,6 +88,8 @@ class Client(Declaring):
         self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
         self._queues: dict[str, Queue] = {}

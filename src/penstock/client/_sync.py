@@ -41,6 +41,7 @@ from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.client._sync_webhooks import Webhooks
 from penstock.client._terms import Terms, make_terms
 from penstock.client._transport import Settings, SyncTransport, Transport, open_sync_transport, open_transport
 from penstock.client._worker import GRACE_S
@@ -82,6 +83,8 @@ class Client(Declaring):
         self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lock = threading.Lock()
         self._sequencers: dict[QueuePath, Sequencer] = {}

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
-from penstock.core.records import ScheduleSpec
+from penstock.core.records import ScheduleSpec, WebhookSpec
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -173,6 +173,15 @@ class Heartbeat(NamedTuple):
     """Partitions that it was told to give up and is done with, whatever it still holds there."""
 
 
+class BeginGroup(NamedTuple):
+    """A group that begins elsewhere than at the oldest message. One that exists already stays where it is."""
+
+    queue: int
+    group: str
+    starts: list[int]
+    """Per partition: the first offset that it will see."""
+
+
 class Leave(NamedTuple):
     queue: int
     group: str
@@ -251,6 +260,35 @@ class RemoveSchedule(NamedTuple):
     name: str
 
 
+# -- webhooks ---------------------------------------------------------------------------------------------------
+
+
+class SetWebhook(NamedTuple):
+    """Register a webhook, with its first secret; or change one, without."""
+
+    id: str
+    spec: WebhookSpec
+    secret: bytes = b""
+
+
+class RotateWebhook(NamedTuple):
+    """Sign with another secret from now on, and with the earlier ones as well for `overlap_ms`."""
+
+    id: str
+    secret: bytes
+    overlap_ms: int
+
+
+class SwitchWebhook(NamedTuple):
+    id: str
+    state: Literal["active", "paused", "disabled"]
+    reason: str = ""
+
+
+class RemoveWebhook(NamedTuple):
+    id: str
+
+
 # -- messages that were given up --------------------------------------------------------------------------------
 
 
@@ -323,7 +361,7 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
-    | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
-    | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
-    | ForgetOffsets
+    | Release | Extend | Join | Heartbeat | Leave | BeginGroup | Cancel | Reschedule | StartRedrive | RedriveLetters
+    | EndRedrive | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
 )  # fmt: skip

@@ -38,6 +38,7 @@ from penstock.core.state import (
     Retry,
     Schedule,
     Shard,
+    Webhook,
     Window,
 )
 
@@ -78,6 +79,8 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "leases": _rows([_dump_lease(lease) for _, lease in sorted(shard.leases.items())]),
         "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
         "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
+        # Absent where there are none, so that a state from before there were any is still written as it was.
+        **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
     }
 
 
@@ -105,6 +108,9 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
     for entry in values.get("schedules", ()):
         schedule = msgspec.convert(entry, Schedule)
         shard.schedules[schedule.name] = schedule
+    for entry in values.get("webhooks", ()):
+        webhook = msgspec.convert(entry, Webhook)
+        shard.webhooks[webhook.id] = webhook
     for at, key, runs in values.get("transactions", ()):
         shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     rebuild(shard)

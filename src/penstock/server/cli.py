@@ -21,6 +21,7 @@ from penstock.server.message_cli import consume, publish, tail
 from penstock.server.queue_cli import explain, groups, history, queues, stats
 from penstock.server.schedule_cli import schedule
 from penstock.server.terminal import EXIT_REFUSED, errors_in_one_line
+from penstock.server.webhook_cli import webhooks
 from penstock.server.worker_cli import worker
 
 app = typer.Typer(
@@ -44,6 +45,8 @@ def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
         option = f"{option}/--no-{name.replace('_', '-')}"
     if choices:
         metavar = "|".join(choices)
+    if isinstance(default, tuple):
+        default = ", ".join(default) or "none"
     # Not the option's own default: a flag that was not given must not win over the file and the environment.
     return typer.Option(option, *more, help=f"{words}  \\[default: {default}]", metavar=metavar, show_default=False)
 
@@ -56,6 +59,8 @@ def serve(
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
+    dialect: Annotated[list[str] | None, _flag("dialect")] = None,
+    webhook_allow: Annotated[str | None, _flag("webhook_allow", metavar="NETWORKS")] = None,
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
@@ -66,6 +71,7 @@ def serve(
     Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
     Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
     """
+    dialect = dialect or None  # an option that may be repeated is an empty list where it was not given
     flags = {key: value for key, value in locals().items() if key in KEYS}
     with errors_in_one_line():
         if not __debug__:
@@ -96,6 +102,7 @@ for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
 app.add_typer(schedule)
+app.add_typer(webhooks)
 app.add_typer(dlq, name="dlq")
 
 

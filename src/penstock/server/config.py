@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from penstock.transports.webhooks.guard import parse_networks
+
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 _NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
 
@@ -41,12 +43,18 @@ class Address(NamedTuple):
             return False
 
 
+GRPC_DEFAULT = Address("127.0.0.1", 7401)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a server runs. The words of each field are also its help text on the command line."""
 
     data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
-    grpc: Annotated[str, Meta(description="Address of gRPC, or off. Port 0 takes a free one.")] = "127.0.0.1:7401"
+    grpc: Annotated[
+        str,
+        Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
+    ] = "auto"
     store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
         "local:"
     )
@@ -55,6 +63,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="When an answer may be given: always means after the data is on disk."),
     ] = "always"
     auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
+    dialect: Annotated[
+        tuple[Literal["queen", "pulsar-proxy", "disheap", "epochqueue"], ...],
+        Meta(description="Also serve the interface of this system; may be given more than once."),
+    ] = ()
+    webhook_allow: Annotated[
+        str,
+        Meta(
+            description="Networks that webhooks may reach although they are not public, like 10.0.0.0/8,127.0.0.1/32."
+        ),
+    ] = ""
     log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
         "json"
     )
@@ -72,7 +90,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def grpc_address(self) -> Address | None:
         """None where gRPC is off."""
-        return None if self.grpc == "off" else parse_address("grpc", self.grpc)
+        if self.grpc == "off":
+            return None
+        return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
 
 
 class Key(NamedTuple):
@@ -89,6 +109,8 @@ def _keys() -> dict[str, Key]:
         kind, words = field.type, ""
         if isinstance(kind, msgspec.inspect.Metadata):
             words, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
+        if isinstance(kind, msgspec.inspect.VarTupleType):
+            kind = kind.item_type
         choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else ()
         fields[field.name] = Key(words, tuple(map(str, choices)), field.default)
     return fields
@@ -109,6 +131,10 @@ def load_settings(
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
     _ = settings.listen_address, settings.grpc_address
+    try:
+        parse_networks(settings.webhook_allow)
+    except ValueError as error:
+        raise ConfigError(f"webhook_allow: {error}") from None
     return settings
 
 
@@ -155,9 +181,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_text(name: str, key: str, text: str) -> Any:
-    """An environment variable is text; numbers and booleans are read from it."""
+    """An environment variable is text; numbers and booleans are read from it, and lists with commas between."""
+    value = [part.strip() for part in text.split(",") if part.strip()] if isinstance(KEYS[key].default, tuple) else text
     try:
-        return getattr(msgspec.convert({key: text}, Settings, strict=False), key)
+        return getattr(msgspec.convert({key: value}, Settings, strict=False), key)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name}: {_reason(error)}") from None
 
@@ -171,7 +198,7 @@ def _converted(values: dict[str, Any], source: str = "") -> Settings:
 
 def _reason(error: msgspec.ValidationError) -> str:
     reason, _, path = str(error).partition(" - at `$.")
-    key = path.rstrip("`")
+    key = path.rstrip("`").partition("[")[0]
     if key in KEYS and KEYS[key].choices:
         reason = f"{reason}, choose one of {', '.join(KEYS[key].choices)}"
     return f"{key}: {reason}" if key else reason

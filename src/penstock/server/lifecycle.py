@@ -52,13 +52,15 @@ async def _serve(settings: Settings) -> int:
     listener = bind(settings.listen_address)
     grpc = None
     try:
-        grpc = bind_grpc(settings.grpc_address)
+        grpc = _bind_grpc(settings)
         node = await open_node(settings)
     except BaseException:
         listener.close()
         if grpc is not None:
             await grpc.stop(0)
         raise
+    node.courier.deny_own(*listener.getsockname()[:2])
+    node.courier.start()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
@@ -75,20 +77,22 @@ async def _serve(settings: Settings) -> int:
         node.app.drain()
         if grpc is not None:
             await grpc.drain()
+        node.courier.stop()
         server.stop_accepting()
         # Without this no connection with a long poll would ever end.
         node.broker.stop_waiting()
         # The journals stay open until the last request has its answer, or its time is up.
         await asyncio.gather(serving, *([grpc.stop(settings.shutdown_grace_s)] if grpc is not None else []))
         async with asyncio.timeout(settings.shutdown_grace_s):
-            await node.close()
+            # Half of the time for the endpoints of webhooks, half for what must not be cut short.
+            await node.close(settings.shutdown_grace_s / 2)
     except TimeoutError:
         _log.error("not everything could be closed in time")
     _log.info("stopped")
     return EXIT_JOURNAL_FAILED if node.failed.is_set() else 0
 
 
-def bind(address: Address) -> socket.socket:
+def bind(address: Address, name: str = "listen") -> socket.socket:
     """A listening socket, before anything else is opened: a taken port must not cost a recovery."""
     # Whatever a hosts file says, the name means this machine.
     host = "127.0.0.1" if address.host == "localhost" else address.host
@@ -99,16 +103,26 @@ def bind(address: Address) -> socket.socket:
         listener.bind((host, address.port))
     except OSError as error:
         listener.close()
-        raise ConfigError(f"listen: cannot listen on {address}: {error.strerror or error}") from None
+        raise ConfigError(f"{name}: cannot listen on {address}: {error.strerror or error}") from None
     return listener
 
 
-def bind_grpc(address: Address | None) -> GrpcServer | None:
+def _bind_grpc(settings: Settings) -> GrpcServer | None:
     """The same for gRPC; None where it is off."""
+    address = settings.grpc_address
     if address is None:
         return None
     try:
-        return GrpcServer(str(Address("127.0.0.1", address.port) if address.host == "localhost" else address))
+        # Only to see whether it can be had: gRPC itself would not say why not, and fill the log.
+        bind(address, "grpc").close()
+    except ConfigError:
+        if settings.grpc != "auto":
+            raise
+        # Nobody asked for this port, so a second server on a machine must not fail for it. The ready line says which.
+        _log.warning("the default port of gRPC is taken, using another", port=address.port)
+        address = address._replace(port=0)
+    try:
+        return GrpcServer(str(address._replace(host="127.0.0.1") if address.host == "localhost" else address))
     except OSError as error:
         raise ConfigError(f"grpc: cannot listen on {address}: {error}") from None
 

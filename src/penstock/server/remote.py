@@ -30,6 +30,7 @@ class Remote:
         self._timeout_s = timeout_s
         self._host = parts.hostname
         self._port = parts.port or 80
+        self._timeout_s = timeout_s
 
     def get(self, path: str, **query: object) -> Any:
         return self.call("GET", path, query=query)

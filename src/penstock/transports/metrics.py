@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, exposition
@@ -70,6 +70,8 @@ class Metrics:
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
         """Asked at every scrape; whoever owns the sockets sets it."""
+        self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
+        """By outcome; whoever delivers webhooks sets it."""
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -133,6 +135,14 @@ class Metrics:
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
         yield connections
+        webhooks = CounterMetricFamily(
+            "penstock_webhook_attempts",
+            "Requests to the endpoints of webhooks, by what came of them.",
+            labels=["outcome"],
+        )
+        for outcome, count in sorted(self.webhook_attempts().items()):
+            webhooks.add_metric([outcome], count)
+        yield webhooks
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:

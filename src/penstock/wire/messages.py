@@ -162,6 +162,15 @@ class PublishFrameQuery(Request):
                 raise InvalidRequest("producer, epoch and seq come together or not at all", details={"field": name})
 
 
+class PublishEventQuery(Request):
+    """Query of a publish whose body is a CloudEvent, or a batch of them."""
+
+    queue: QueueName
+    dedup: Annotated[
+        bool, Meta(description="An event of the same source and id, within a day, is a duplicate and not stored again.")
+    ] = True
+
+
 # -- lease and settle ---------------------------------------------------------------------------------------------
 
 

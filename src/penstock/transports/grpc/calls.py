@@ -39,10 +39,10 @@ class Calls:
         self._edge = edge
         self._open: set[asyncio.Task[Any]] = set()
 
-    async def ended(self) -> None:
-        """Returns when no call is under way."""
-        while self._open:
-            await asyncio.wait(self._open)
+    async def ended(self, within_s: float) -> None:
+        """Returns when all calls that are under way now have ended, or when the time is over."""
+        if self._open:
+            await asyncio.wait(set(self._open), timeout=within_s)
 
     def unary(self, name: str, kind: type[Message], handle: Unary, size_max: int) -> Any:
         async def call(data: bytes, context: Context) -> bytes | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from penstock.batch import Batch
 from penstock.batch.check import check_client_frame
 from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart
@@ -17,15 +19,20 @@ from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import (
     check_known,
     convert,
-    new_messages,
-    new_messages_each,
+    messages_each,
+    messages_of_transaction,
+    messages_to_publish,
     values_of,
 )
 from penstock.transports.publishing import EachAlone, Parts, Placed, publish_all, rows_of_request
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire.messages import Producer, PublishFrameQuery, TransactRequest
+from penstock.wire.messages import Producer, PublishFrameQuery, Receipts, TransactRequest
 from penstock.wire.parse import parse_queue
 from penstock.wire.publishing import Publish
+
+
+class _Acks(msgspec.Struct):
+    ack: Receipts
 
 
 async def publish(edge: Edge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
@@ -38,8 +45,8 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
 
 
 async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
-    asked = convert({"ack": list(request.ack)} if request.publish else values_of(request), TransactRequest)
-    asked.publish = new_messages(request.publish)
+    acks = convert({"ack": list(request.ack)}, _Acks).ack
+    asked = TransactRequest(acks, messages_of_transaction(request.publish))
     reply, parts = await publishing.transact(edge.broker, asked)
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
@@ -73,11 +80,9 @@ async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.Publis
     queue = request.queue if request.HasField("queue") else None
     producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
     if request.HasField("atomic") and not request.atomic:
-        each = EachAlone(
-            edge.broker, edge.metrics, Publish(queue, False, producer, new_messages_each(request.messages))
-        )
+        each = EachAlone(edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages)))
         return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
-    asked = Publish(queue, True, producer, new_messages(request.messages))
+    asked = Publish(queue, True, producer, messages_to_publish(request.messages))
     reply, parts = await publish_all(edge.broker, asked)
     edge.metrics.published(reply.runs)
     return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)

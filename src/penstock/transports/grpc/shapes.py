@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -99,29 +99,51 @@ def in_frames(form: int) -> bool:
     return form == pb.FRAMES
 
 
-def new_message(message: pb.NewMessage, row: int) -> PublishMessage:
-    """Raises InvalidRequest with the row."""
-    values = values_of(message)
-    content = _content(values)
-    return _with_content(convert(values, PublishMessage, row), content, row)
+class _Messages(msgspec.Struct):
+    messages: Annotated[list[PublishMessage], msgspec.Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
 
 
-def new_messages(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
+class _Publish(msgspec.Struct):
+    publish: Annotated[list[PublishMessage], msgspec.Meta(max_length=limits.BATCH_MESSAGES_MAX)]
+
+
+class _Each(msgspec.Struct):
+    messages: Annotated[list[Any], msgspec.Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
+
+
+def messages_to_publish(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
     """All of them; raises InvalidRequest for the first that is wrong."""
-    _check_count(messages)
-    return [new_message(message, row) for row, message in enumerate(messages)]
+    values, contents = _parted(messages)
+    return _joined(convert({"messages": values}, _Messages).messages, contents)
 
 
-def new_messages_each(messages: Sequence[pb.NewMessage]) -> list[PublishMessage | PenstockError]:
+def messages_of_transaction(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
+    values, contents = _parted(messages)
+    return _joined(convert({"publish": values}, _Publish).publish, contents)
+
+
+def messages_each(messages: Sequence[pb.NewMessage]) -> list[PublishMessage | PenstockError]:
     """Each of them, or its own error in its place."""
-    _check_count(messages)
+    values, contents = _parted(messages)
     parsed: list[PublishMessage | PenstockError] = []
-    for row, message in enumerate(messages):
+    for row, each in enumerate(convert({"messages": values}, _Each).messages):
         try:
-            parsed.append(new_message(message, row))
+            parsed.append(_with_content(convert(each, PublishMessage, row), contents[row], row))
         except PenstockError as error:
             parsed.append(error)
     return parsed
+
+
+def _parted(messages: Sequence[pb.NewMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Their values, and what they carry: that has another form here than the rules know."""
+    values = [values_of(message) for message in messages]
+    return values, [_content(each) for each in values]
+
+
+def _joined(messages: list[PublishMessage], contents: list[dict[str, Any]]) -> list[PublishMessage]:
+    for row, message in enumerate(messages):
+        _with_content(message, contents[row], row)
+    return messages
 
 
 def scheduled_message(message: pb.ScheduleMessage) -> ScheduleMessage:
@@ -151,13 +173,6 @@ def _with_content(message: C, content: dict[str, Any], row: int) -> C:
         # The way that bytes take through JSON; who minds the detour sends a frame.
         message.payload_b64 = b64encode(content["payload"]).decode()
     return message
-
-
-def _check_count(messages: Sequence[Any]) -> None:
-    if len(messages) > limits.BATCH_MESSAGES_MAX:
-        raise InvalidRequest(
-            f"messages: Expected `array` of length <= {limits.BATCH_MESSAGES_MAX}", details={"field": "messages"}
-        )
 
 
 # -- going out ----------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ _log = get_logger("penstock.http")
 class HttpApp:
     """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
 
-    def __init__(self, broker: Broker, clock: Clock):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
+        """`table` says what is served: our operations, or more than those."""
         self.metrics = Metrics()
+        self._table = table
         self._edge = Edge(broker, clock, self.metrics)
 
     def drain(self) -> None:
@@ -55,10 +57,10 @@ class HttpApp:
             check_host(request)
             self._check_room(request)
             if request.method == "OPTIONS":
-                allow = ", ".join(routes.allowed(request.path)).encode()
+                allow = ", ".join(self._table.allowed(request.path)).encode()
                 answer = Answer(204, b"", headers=((b"allow", allow),))
             else:
-                found = routes.find(request.method, request.path)
+                found = self._table.find(request.method, request.path)
                 operation = found.name
                 answer = await found.handler(self._edge, request)
         except ClientGone:

@@ -34,7 +34,7 @@ async def lease(edge: Edge, request: Request) -> Answer:
     if not reply.runs and asked.wait_ms:
         waiting = take(wait_ms=asked.wait_ms)
         try:
-            reply = await _unless_gone(request, waiting)
+            reply = await unless_gone(request, waiting)
         except PenstockError:
             # What was settled must be told: a client that repeats the acks would only hear that they are stale.
             if not results:
@@ -54,7 +54,7 @@ async def read(edge: Edge, request: Request) -> Answer:
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
         waiting = look(offset=str(reply.next_offset), wait_ms=query.wait_ms)
-        reply = await _unless_gone(request, waiting)
+        reply = await unless_gone(request, waiting)
     if request.wants_batch:
         meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
         return Answer(200, encode_delivery(meta, [run.batch.frame for run in reply.runs]), BATCH_TYPE)
@@ -70,7 +70,7 @@ async def peek(edge: Edge, request: Request) -> Answer:
     return Answer(200, b'{"messages":%b}' % read_messages(runs))
 
 
-async def _unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
     """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get."""
     work = asyncio.ensure_future(waiting)
     gone = asyncio.ensure_future(request.gone())

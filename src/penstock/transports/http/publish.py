@@ -12,6 +12,7 @@ from penstock.broker.types import ProducerSeq, PublishPart
 from penstock.errors import PenstockError
 from penstock.transports.http.answer import Answer, error_body
 from penstock.transports.http.edge import Edge
+from penstock.transports.http.events import is_event, publish_events
 from penstock.transports.http.render import (
     published_answer,
     published_item,
@@ -33,6 +34,8 @@ async def publish(edge: Edge, request: Request) -> Answer:
     started = edge.clock.monotonic()
     if request.content_type == BATCH_TYPE:
         answer = await _publish_frame(edge, request)
+    elif is_event(request):
+        answer = await publish_events(edge, request)
     else:
         if request.query:
             parse_query(NoQuery, request.query)
