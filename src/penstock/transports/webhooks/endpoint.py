@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-
 from penstock import limits
 from penstock.broker.webhooks import Registration
 from penstock.clock import Clock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
 from penstock.transports.webhooks.envelope import Message
