@@ -18,8 +18,7 @@ Functions instead of loops:
 With asyncio:
     _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _webhooks, _client
 Blocking:
-    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules,
-    _sync_webhooks, _sync
+    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
 """
 
 from penstock.client._calls import ProducerSeq

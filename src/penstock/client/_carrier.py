@@ -10,6 +10,7 @@ from penstock.client import _calls as calls
 from penstock.client._calls import Call
 from penstock.client._outbox import Transacted, judged, transacted
 from penstock.client._retry import Policy, Retry
+from penstock.client._tracing import Tracing
 from penstock.client._transport import Transport
 from penstock.errors import PenstockError, StaleReceipt
 
@@ -22,6 +23,8 @@ class Carrier:
     def __init__(self, transport: Transport, policy: Policy):
         self._transport = transport
         self._policy = policy
+        self.tracing: Tracing | None = None
+        """Whoever watches."""
 
     async def request(self, call: Call[T], retry: Retry | None = None) -> T:
         """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ from penstock.client import _calls as calls
 from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._frames import PLAIN, frames, make_options, milliseconds, row
+from penstock.client._frames import PLAIN, encode_headers, frames, make_options, milliseconds, row, with_headers
 from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch
 from penstock.client._numbers import new_producer
@@ -57,6 +57,9 @@ class Client(Declaring):
     `Unavailable` if the server cannot be reached.
     """
 
+    address: tuple[str, int] | None = None
+    """Host and port of the server; None if it is in this process."""
+
     def __init__(
         self,
         url: str = "http://127.0.0.1:7400",
@@ -72,6 +75,7 @@ class Client(Declaring):
         buffer_bytes: int = BUFFER_BYTES,
     ):
         settings = Settings(url, token, ssl, timeout, connect_timeout, connections)
+        self.address = settings.address
         milliseconds("linger", linger, LINGER_MS_MAX)
         self._assemble(open_transport(settings), retry_for, linger, Room(buffer_messages, buffer_bytes))
 
@@ -83,8 +87,9 @@ class Client(Declaring):
         self._room = room or Room(BUFFER_MESSAGES, BUFFER_BYTES)
         self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
-        self.webhooks = Webhooks(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
         self._queues: dict[str, Queue] = {}
@@ -255,7 +260,14 @@ class Queue:
                 key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
                 max_retries=max_retries, tenant=tenant,
             )  # fmt: skip
-        return await self._lane.publish(row(value, options))
+        made = row(value, options)
+        tracing = self._carrier.tracing
+        if tracing is None:
+            return await self._lane.publish(made)
+        with tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
+            placed = await self._lane.publish(with_headers(made, sending.headers))
+            sending.sent(placed.id, placed.partition)
+            return placed
 
     async def publish_many(
         self,
@@ -288,8 +300,15 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
-        return Published(await self._lane.publish_frames(chunks, sequence))
+        tracing = self._carrier.tracing
+        if tracing is None:
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return Published(await self._lane.publish_frames(chunks, sequence))
+        count = len(values) if isinstance(values, Sized) else None
+        with tracing.publishing(self.path, headers, count=count, size=None) as sending:
+            options = options._replace(headers=encode_headers(sending.headers))
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return Published(await self._lane.publish_frames(chunks, sequence))
 
     # -- consume ----------------------------------------------------------------------------------------------
 

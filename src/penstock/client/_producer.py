@@ -103,7 +103,7 @@ class Lane:
 
         If one fails, the frames before it are stored and the ones after it are not.
         """
-        many = _Many(sequence)
+        many = _Many(None if sequence is None else calls.ProducerSeq(*sequence))
         replies: list[PublishRunsReply] = []
         before: asyncio.Future[PublishRunsReply] | None = None
         for frame in frames:

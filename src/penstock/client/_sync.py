@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -21,7 +21,16 @@ from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._client import client_over as async_client_over
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
+from penstock.client._frames import (
+    Frame,
+    encode_headers,
+    frame_of_rows,
+    frames,
+    make_options,
+    milliseconds,
+    row,
+    with_headers,
+)
 from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
@@ -48,6 +57,9 @@ class Client(Declaring):
     Creating a client connects to nothing.
     """
 
+    address: tuple[str, int] | None = None
+    """Host and port of the server; None if it is in this process."""
+
     def __init__(
         self,
         url: str = "http://127.0.0.1:7400",
@@ -59,6 +71,7 @@ class Client(Declaring):
         retry_for: float = 30.0,
     ):
         settings = Settings(url, token, ssl, timeout, connect_timeout)
+        self.address = settings.address
         self._assemble(open_sync_transport(settings), partial(open_transport, settings), retry_for)
 
     def _assemble(
@@ -69,8 +82,9 @@ class Client(Declaring):
         self._retry_for = retry_for
         self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
-        self.webhooks = Webhooks(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lock = threading.Lock()
         self._sequencers: dict[QueuePath, Sequencer] = {}
@@ -144,6 +158,7 @@ class Client(Declaring):
             # Taking messages, renewing leases and sending acks is what the asyncio shell does best. Only the functions
             # run in threads.
             async with async_client_over(self._open_async_transport(), self._retry_for) as client:
+                client._carrier.tracing = self._carrier.tracing
                 return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
 
         return asyncio.run(main())
@@ -225,7 +240,14 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        return Published([self._send(frame_of_rows([row(value, options)]), None)])[0]
+        made = row(value, options)
+        tracing = self._carrier.tracing
+        if tracing is None:
+            return Published([self._send(frame_of_rows([made]), None)])[0]
+        with tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
+            placed = Published([self._send(frame_of_rows([with_headers(made, sending.headers)]), None)])[0]
+            sending.sent(placed.id, placed.partition)
+            return placed
 
     def publish_many(
         self,
@@ -254,8 +276,19 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
+        tracing = self._carrier.tracing
+        if tracing is None:
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return self._send_all(chunks, sequence)
+        count = len(values) if isinstance(values, Sized) else None
+        with tracing.publishing(self.path, headers, count=count, size=None) as sending:
+            options = options._replace(headers=encode_headers(sending.headers))
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return self._send_all(chunks, sequence)
+
+    def _send_all(self, chunks: Iterator[Frame], sequence: calls.ProducerSeq | None) -> Published:
         replies = []
-        for frame in frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants):
+        for frame in chunks:
             replies.append(self._send(frame, sequence))
             if sequence is not None:
                 sequence = sequence._replace(seq=sequence.seq + frame.rows)

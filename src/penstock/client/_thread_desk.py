@@ -10,6 +10,7 @@ from penstock.client._leases import Holder, Span
 from penstock.client._message import Desk, Message
 from penstock.client._outbox import Transacted
 from penstock.client._sync_message import Message as SyncMessage
+from penstock.client._tracing import Tracing
 from penstock.wire.delivery import Settled
 
 T = TypeVar("T")
@@ -18,9 +19,16 @@ T = TypeVar("T")
 class ThreadDesk:
     """The desk of a blocking message. Every method is called in a thread and done in the loop of the session."""
 
+    tracing: Tracing | None = None
+    """The worker has told whoever traces; the handler runs inside of that."""
+
     def __init__(self, desk: Desk, loop: asyncio.AbstractEventLoop):
         self._desk = desk
         self._loop = loop
+
+    @property
+    def group(self) -> str:
+        return self._desk.group
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

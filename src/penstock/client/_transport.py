@@ -54,6 +54,12 @@ class Settings(NamedTuple):
     connect_timeout_s: float
     connections: int = 64
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port. Raises InvalidRequest for a URL of no use."""
+        origin = Origin.parse(self.url)
+        return origin.host, origin.port
+
 
 def open_transport(settings: Settings) -> Transport:
     """The transport that the URL asks for. Connects to nothing yet. Raises InvalidRequest for a URL of no use."""

@@ -249,6 +249,7 @@ class _Hands:
     async def _failed(self, message: Message, error: Exception) -> None:
         """Say what is to become of the message. What cannot be said is left to the end of the lease."""
         retries, name = self._worker.terms.retries, self._worker.handler.name
+        message._failed_with(error)
         try:
             if isinstance(error, Reject):
                 log.warning("%s rejected %s: %s", name, message.id, error)

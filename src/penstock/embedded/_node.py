@@ -32,6 +32,7 @@ class EmbeddedNode:
                 self._node = await open_node(self._settings)
             except ConfigError as error:
                 raise InvalidRequest(str(error)) from None
+            self._node.courier.start()
             self._direct = Direct(self._node.app)
 
     async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
@@ -43,7 +44,7 @@ class EmbeddedNode:
         """Whoever still waits is answered, everything becomes durable, the directory is free."""
         node, self._node, self._direct = self._node, None, None
         if node is not None:
-            node.broker.stop_waiting()
+            node.courier.stop()
             await node.close()
 
 

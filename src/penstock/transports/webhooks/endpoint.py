@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import structlog
-
 from penstock import limits
 from penstock.broker.webhooks import Registration
 from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.logs import get_logger
 from penstock.transports.webhooks.breaker import Breaker
 from penstock.transports.webhooks.envelope import Message, envelope_of, messages_of
 from penstock.transports.webhooks.sender import Sender, Sent
@@ -44,7 +43,7 @@ TROUBLE_S_MAX = 60.0
 JITTER = 0.2
 _SUCCESS: Outcome = "delivered"
 
-_log = structlog.get_logger("penstock.webhooks")
+_log = get_logger("penstock.webhooks")
 
 
 class Endpoint:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import structlog
-
 from penstock.errors import PenstockError
+from penstock.logs import get_logger
 from penstock.transports.webhooks.envelope import Message
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-_log = structlog.get_logger("penstock.webhooks")
+_log = get_logger("penstock.webhooks")
 
 
 class _Verdict(NamedTuple):
