@@ -15,7 +15,9 @@ from penstock.wire.publishing import batch_of
 
 
 def is_event(request: Request) -> bool:
-    return request.content_type.startswith(cloudevents.FAMILY) or any(_is_attribute(name) for name, _ in request.headers)
+    return request.content_type.startswith(cloudevents.FAMILY) or any(
+        _is_attribute(name) for name, _ in request.headers
+    )
 
 
 def _is_attribute(name: bytes) -> bool:
