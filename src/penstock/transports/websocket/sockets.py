@@ -13,8 +13,8 @@ from penstock import limits
 from penstock.clock import Clock
 from penstock.errors import PenstockError, Unavailable
 from penstock.transports.http.answer import Answer
-from penstock.transports.metrics import Metrics
 from penstock.transports.http.request import Request
+from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.connection import Connection
 from penstock.transports.websocket.handshake import check_handshake
 from penstock.transports.websocket.tails import Tails
