@@ -13,7 +13,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from fuzz import dialects
+from fuzz import dialects, grpc_calls
 from fuzz.dialects import served
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
@@ -275,6 +275,7 @@ def dialect_request(data: bytes) -> None:
 
 
 TARGETS: dict[str, Target] = {
+    "grpc_call": Target(grpc_calls.grpc_call, grpc_calls.SEEDS),
     "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
     "delivery": Target(delivery, [encode_delivery(LeaseMeta([_RUN]), [FULL_FRAME])]),
     "journal_frame": Target(journal_frame, [_frame(_body(RECORDS)), _frame(b"")]),

@@ -72,6 +72,7 @@ class Metrics:
         """Asked at every scrape; whoever owns the sockets sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
         """By outcome; whoever delivers webhooks sets it."""
+        self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -134,6 +135,7 @@ class Metrics:
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
+        connections.add_metric(["grpc"], self.count_grpc_connections())
         yield connections
         webhooks = CounterMetricFamily(
             "penstock_webhook_attempts",
