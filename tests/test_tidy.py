@@ -40,13 +40,7 @@ SERVER_ONLY = [
 ]
 NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""
-LOADED_BY_NAME = {
-    "penstock.client",
-    "penstock.errors",
-    "penstock.sync",
-    "penstock.__main__",
-    "penstock.v1.broker_pb2_grpc",
-}
+LOADED_BY_NAME = {"penstock.client", "penstock.errors", "penstock.sync", "penstock.__main__"}
 """What users and `penstock/__init__.py` ask for; no import statement shows it."""
 FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lifecycle")
 """What is there to be checked with. Some test must do so."""

@@ -92,6 +92,39 @@ def test_both_doors_lead_to_the_same_queue(server, channel):
     assert 'penstock_connections{transport="grpc"} 1.0' in metrics
 
 
+def test_webhooks_through_both_doors(server, channel):
+    broker = BrokerStub(channel)
+    url = "https://example.com/hooks"
+    created = broker.CreateWebhook(
+        pb.CreateWebhookRequest(queue="orders", url=url, paused=True, retry_delays_ms=pb.RetryDelays())
+    )
+    assert created.secret and created.state == "paused" and list(created.retry_delays_ms) == []
+    shown = server.ask("GET", f"/v1/webhooks/{created.id}").json
+    assert (shown["url"], shown["retry_delays_ms"], shown["queue"]) == (url, [], created.queue)
+    named = pb.WebhookIdRequest(id=created.id)
+    got = broker.GetWebhook(named)
+    assert not got.HasField("secret")
+    assert {name: getattr(got, name) for name in ("group", "format", "timeout_ms", "concurrency", "secrets")} == {
+        name: shown[name] for name in ("group", "format", "timeout_ms", "concurrency", "secrets")
+    }
+    delays = pb.RetryDelays(ms=[5, 6])
+    changed = broker.ChangeWebhook(pb.ChangeWebhookRequest(id=created.id, concurrency=2, retry_delays_ms=delays))
+    assert (changed.concurrency, list(changed.retry_delays_ms), changed.url) == (2, [5, 6], url)
+    assert broker.RotateWebhook(pb.RotateWebhookRequest(id=created.id)).secret not in ("", created.secret)
+    assert [each.id for each in broker.ListWebhooks(pb.ListWebhooksRequest(queue="orders")).webhooks] == [created.id]
+    assert len(broker.WebhookAttempts(pb.WebhookAttemptsRequest(id=created.id)).attempts) == 0
+    assert broker.PauseWebhook(named).state == "paused"
+    for refused in ("http://example.com/", "https://127.0.0.1/"):
+        with pytest.raises(grpc.RpcError) as caught:
+            broker.CreateWebhook(pb.CreateWebhookRequest(queue="orders", url=refused))
+        answer = server.ask("POST", "/v1/webhooks", {"queue": "orders", "url": refused})
+        assert answer.json["error"]["message"] == caught.value.details()
+    assert broker.DeleteWebhook(named).deleted
+    with pytest.raises(grpc.RpcError) as caught:
+        broker.TestWebhook(named)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
 def test_gRPC_can_be_switched_off(tmp_path):
     with running(tmp_path / "data", "--grpc", "off") as server:
         assert server.grpc == "-"
