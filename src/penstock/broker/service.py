@@ -6,7 +6,6 @@ changed nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
+from penstock.broker.granted import granted
 from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
@@ -179,7 +179,7 @@ class Broker:
         )  # fmt: skip
         leased: list[commands.LeasedRun] = []
         try:
-            leased = await self._leased(command, wait_ms, acked)
+            leased = await granted(self._loop, command, wait_ms, acked)
         except PenstockError:
             # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
             # the lease is told to the next one, that settles nothing.
@@ -188,24 +188,6 @@ class Broker:
         results = claims.results(await acked) if acked is not None else []
         runs = [run for lease in leased for run in self._delivered(queue, lease)]
         return LeaseReply(runs, results, self._generation(number, group) if member else None)
-
-    async def _leased(
-        self, command: commands.Lease | commands.LeaseScope, wait_ms: int, acked: asyncio.Future[Any] | None
-    ) -> list[commands.LeasedRun]:
-        """What is granted, when it and what was acked before it are durable.
-
-        A caller that is cancelled in here leaves nothing behind: what it was granted, and never saw, is given back.
-        """
-        granted = self._loop.lease(command, wait_ms)
-        try:
-            leased: list[commands.LeasedRun] = await granted
-            if acked is not None:
-                await acked
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._loop.give_back(granted.result())
-            raise
-        return leased
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._loop.shard.queues.get(number)
@@ -228,7 +210,7 @@ class Broker:
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
-        leased = await self._leased(command, wait_ms, acked)
+        leased = await granted(self._loop, command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
