@@ -230,6 +230,22 @@ class ForgetOffsets(NamedTuple):
     client: str
 
 
+class SetHold(NamedTuple):
+    """Keep the journal from a frame on, and queues from offsets on, until the hold moves on or ends."""
+
+    name: str
+    frame: int
+    """Of the journal; 0: none."""
+    offsets: dict[int, dict[int, int]]
+    """Queue -> partition -> offset."""
+    max_bytes: int
+
+
+class EndHold(NamedTuple):
+    name: str
+    reason: Literal["removed", "max_bytes"]
+
+
 # -- schedules --------------------------------------------------------------------------------------------------
 
 
@@ -325,5 +341,5 @@ Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
     | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
     | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
-    | ForgetOffsets
+    | ForgetOffsets | SetHold | EndHold
 )  # fmt: skip

@@ -22,6 +22,8 @@ from penstock.wire.parse import parse_json, parse_query, parse_queue
 
 T = TypeVar("T")
 
+READ_MAX_DEFAULT = 100
+
 _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 
@@ -61,16 +63,20 @@ async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
     queue = parse_queue(query.queue)
     client_id = None if query.client_id is None else check_client_id(query.client_id)
+    in_bulk = request.wants_batch and query.until is not None and query.max is None
+    most = None if in_bulk else query.max or READ_MAX_DEFAULT
     reply = await edge.broker.read(
-        queue, partition=query.partition, offset=query.offset, max=query.max, client_id=client_id
-    )
+        queue, partition=query.partition, offset=query.offset, max=most, client_id=client_id, until=query.until,
+        max_bytes=query.max_bytes,
+    )  # fmt: skip
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
         offset = str(reply.next_offset)
         waiting = edge.broker.read(
-            queue, partition=query.partition, offset=offset, max=query.max, wait_ms=query.wait_ms
-        )
+            queue, partition=query.partition, offset=offset, max=most, wait_ms=query.wait_ms, until=query.until,
+            max_bytes=query.max_bytes,
+        )  # fmt: skip
         reply = await _unless_gone(request, waiting)
     if request.wants_batch:
         meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
