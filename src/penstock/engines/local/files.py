@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -236,3 +236,17 @@ class DiskWorker:
             future.set_result(result)
         else:
             future.set_exception(error)
+
+
+def portions(parts: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:
+    """The parts, in order, in portions of about this size; at least one."""
+    portion: list[Buffer] = []
+    held, given = 0, False
+    for part in parts:
+        portion.append(part)
+        held += len(part)
+        if held >= size:
+            yield portion
+            portion, held, given = [], 0, True
+    if portion or not given:
+        yield portion

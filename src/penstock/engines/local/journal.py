@@ -21,7 +21,7 @@ import google_crc32c
 
 from penstock import limits
 from penstock.batch import Buffer
-from penstock.engines.local.files import Files
+from penstock.engines.local.files import Files, portions
 from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.segment import Segment
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
@@ -457,7 +457,7 @@ class LocalJournal:
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
         """A slice at a time, beside the commits: none waits for a whole blob to be on the disk."""
         at = 0
-        for portion in _portions(parts, BLOB_SLICE_BYTES):
+        for portion in portions(parts, BLOB_SLICE_BYTES):
             self._check()
             await self._offload(partial(self._write_blob, name, at, portion), bulk=True)
             at += sum(map(len, portion))
@@ -590,20 +590,6 @@ class LocalJournal:
             self._files.close(handle)
         self._segments, self._blob_handles, self._hint = {}, {}, -1
         self._failed = self._failed or "the journal is closed"
-
-
-def _portions(parts: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:
-    """The parts, in order, in portions of about this size; at least one."""
-    portion: list[Buffer] = []
-    held, given = 0, False
-    for part in parts:
-        portion.append(part)
-        held += len(part)
-        if held >= size:
-            yield portion
-            portion, held, given = [], 0, True
-    if portion or not given:
-        yield portion
 
 
 def _cell(value: int) -> bytes:
