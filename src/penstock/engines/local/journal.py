@@ -205,11 +205,8 @@ class LocalJournal:
 
     def _scan(self, segment: Segment, place: Place | None = None) -> Iterator[tuple[int, Frame]]:
         """(position, frame) of a file, in order; raises BadFrame at the first that is not whole."""
-        at, index, chain = FILE_HEADER_BYTES, segment.first, b""
-        if place is not None:
-            _, at, index, chain = place
-        else:
-            chain = self._chain_before(segment)
+        begin = place or Place(segment.first, FILE_HEADER_BYTES, segment.first, self._chain_before(segment))
+        _, at, index, chain = begin
         chunk, chunk_at = memoryview(b""), at
         while at < segment.size:
             if at + HEADER.size > chunk_at + len(chunk):
