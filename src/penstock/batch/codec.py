@@ -125,6 +125,19 @@ class Batch:
         base = data - offsets[0]
         return view[base + offsets[row] : base + offsets[row + 1]].tobytes()
 
+    def raw(self, column: int) -> tuple[memoryview, memoryview]:
+        """(offsets, data) of a variable column as it lies in the frame, or of the payloads if `column` is 0.
+
+        Only differences of the offsets count: the data begins with what the first one points to.
+        """
+        view = memoryview(self.frame)
+        if not column:
+            return self._payload_offsets, view[self._payload_data :]
+        at = self._positions[column]
+        data = at + 4 * (self.count + 1)
+        offsets = view[at:data].cast("I")
+        return offsets, view[data : data + offsets[self.count] - offsets[0]]
+
     # -- payloads -----------------------------------------------------------------------------------------------------
 
     @property
