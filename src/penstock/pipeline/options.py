@@ -34,6 +34,10 @@ class Options:
             near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.85)
             if near and near[0] != name.lower():
                 raise PipelineError(f"unknown option {name!r}; did you mean {known[near[0]]!r}?")
+        # All of them now, on the driver: a task would be a bad place to learn of a typing error.
+        for option in vars(Options).values():
+            if isinstance(option, property) and option is not Options.queue:
+                option.fget(self)  # type: ignore[misc]
 
     @property
     def url(self) -> str:
