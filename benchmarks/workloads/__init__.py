@@ -14,6 +14,7 @@ from benchmarks.workloads.orders import fair_share, heap_2m, lanes_shares, order
 from benchmarks.workloads.publish import publish_b1_c64, publish_b100_200B
 from benchmarks.workloads.rebalance import rebalance_storm
 from benchmarks.workloads.run import Run
+from benchmarks.workloads.spark import spark_disturbance, spark_read_1m, spark_sink_500k
 
 __all__ = ["WORKLOADS", "Run", "Workload"]
 
@@ -23,6 +24,7 @@ WORKLOADS: dict[str, Workload] = {
     workload.__name__: workload
     for workload in (
         publish_b100_200B, lease_ack_b100_200B, bulk_b1000_200B, publish_b1_c64, cpu_b100, backlog_1m, delays_200k,
-        delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share,
+        delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share, spark_read_1m,
+        spark_sink_500k, spark_disturbance,
     )
 }  # fmt: skip

@@ -68,11 +68,14 @@ class _Runs:
 
 
 def _queue(found: _Runs, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(found.runs[0].queue, kind), found.total)
+    # Not `pa.repeat`: its first call in a process takes 0.4 s.
+    text = found.runs[0].queue.encode()
+    offsets = np.arange(0, len(text) * found.total + 1, len(text), dtype=np.int32)
+    return pa.Array.from_buffers(kind, found.total, [None, pa.py_buffer(offsets), pa.py_buffer(text * found.total)])
 
 
 def _partition(found: _Runs, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(found.runs[0].partition, kind), found.total)
+    return fixed(np.full(found.total, found.runs[0].partition, dtype=np.int32), kind)
 
 
 def _offset(found: _Runs, kind: pa.DataType) -> pa.Array:
@@ -107,7 +110,7 @@ def _priority(found: _Runs, kind: pa.DataType) -> pa.Array:
 
 def _headers(found: _Runs, kind: pa.DataType) -> pa.Array:
     if not any(batch.has(layout.HEADERS) for batch in found.batches):
-        return map_array([{}] * 0, kind, found.total)
+        return map_array([], kind, found.total)
     texts = [
         text or b"{}"
         for batch in found.batches
@@ -149,14 +152,18 @@ def fixed(values: Any, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+_NO_TEXTS = pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
+
+
 def map_array(values: list[dict[str, str]], kind: pa.MapType, total: int) -> pa.Array:
     """One map per value; empty maps, `total` of them, if there are no values."""
     offsets = np.zeros(total + 1, dtype=np.int32)
+    keys = items = _NO_TEXTS
     if values:
         np.cumsum([len(each) for each in values], out=offsets[1:])
-    keys = pa.array([key for each in values for key in each], pa.string())
-    items = pa.array([item for each in values for item in each.values()], pa.string())
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind)
+        keys = pa.array([key for each in values for key in each], pa.string())
+        items = pa.array([item for each in values for item in each.values()], pa.string())
+    return pa.MapArray.from_arrays(fixed(offsets, pa.int32()), keys, items, type=kind)
 
 
 def parsed(payloads: Sequence[bytes], kind: pa.DataType) -> pa.Array:

@@ -193,7 +193,7 @@ def _reason(entry: Entry) -> str | None:
 
 
 _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
-    "shard": lambda rows, kind: pa.repeat(pa.scalar(0, kind), rows.total),
+    "shard": lambda rows, kind: fixed(np.zeros(rows.total, dtype=np.int32), kind),
     "frame": lambda rows, kind: rows.each(kind, lambda entry: entry.record.frame),
     "record": lambda rows, kind: rows.each(kind, lambda entry: entry.record.number),
     "kind": lambda rows, kind: rows.each(kind, lambda entry: _KINDS.get(entry.fact.type, entry.fact.type)),
