@@ -128,9 +128,21 @@ async def leave_group(broker: Broker, asked: messages.LeaveRequest) -> dict[str,
 # -- the log ------------------------------------------------------------------------------------------------------
 
 
-def read(broker: Broker, asked: messages.ReadQuery) -> Callable[..., Coroutine[Any, Any, ReadReply]]:
-    """The read that is asked for, still to be told from which `offset`, how long to `wait_ms` and for whom."""
-    return partial(broker.read, parse_queue(asked.queue), partition=asked.partition, max=asked.max)
+def read(
+    broker: Broker, asked: messages.ReadQuery, *, everything: bool = False
+) -> Callable[..., Coroutine[Any, Any, ReadReply]]:
+    """The read that is asked for, still to be told from which `offset`, how long to `wait_ms` and for whom.
+
+    With `everything` as many messages as fit into its bytes.
+    """
+    return partial(
+        broker.read,
+        parse_queue(asked.queue),
+        partition=asked.partition,
+        max=None if everything else asked.max or messages.READ_MAX_DEFAULT,
+        until=asked.until,
+        bytes_max=asked.max_bytes,
+    )
 
 
 def reader_of(asked: messages.ReadQuery) -> str | None:
