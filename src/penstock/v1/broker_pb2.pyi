@@ -850,7 +850,7 @@ class SummaryRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SummaryReply(_message.Message):
-    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost")
+    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost", "held_bytes")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -861,6 +861,7 @@ class SummaryReply(_message.Message):
     WAITING_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_LOST_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     queues: int
     namespaces: int
     depth: int
@@ -871,7 +872,8 @@ class SummaryReply(_message.Message):
     waiting_consumers: int
     holds: int
     holds_lost: int
-    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ...) -> None: ...
+    held_bytes: int
+    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ..., held_bytes: _Optional[int] = ...) -> None: ...
 
 class GroupsRequest(_message.Message):
     __slots__ = ("queue",)
