@@ -19,6 +19,7 @@ from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
+from penstock.broker.feed import Feed
 from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
@@ -80,6 +81,7 @@ class Broker:
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
+        self.feed = Feed(host.loop)
         self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)

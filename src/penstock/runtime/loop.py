@@ -140,6 +140,8 @@ class ShardLoop:
         """Told after every commit how many seconds it took to make it durable."""
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        self.on_facts: Callable[[list[bytes]], None] | None = None
+        """Told the records of every commit, as the bytes that they are, when they are durable."""
         self._committer = asyncio.ensure_future(self._commit_forever())
         self.arm_timer()
 
@@ -432,6 +434,8 @@ class ShardLoop:
                 self._solitude.observe(may_block, len(self._pile), took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)
+            if self.on_facts is not None and parts:
+                self.on_facts(parts)
         finally:
             self._committing = False
             if self._pile:
