@@ -45,7 +45,7 @@ from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import DEFAULT, QueueConfig, parse_config
+from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
@@ -109,10 +109,8 @@ class Broker:
         *,
         create_as: dict[str, Any] | None = None,
     ) -> PublishReply:
-        """Store all parts or none. Queues that do not exist are created, unless the server was told not to.
-
-        They get the default settings, or those of `create_as`.
-        """
+        """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
+        unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
         self._check(parts, create_as)
         numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
@@ -135,7 +133,7 @@ class Broker:
 
     def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
         if path not in self._loop.shard.paths and self.auto_create:
-            return _created_as(create_as)
+            return parse_config(create_as or {})
         return self._queue(path).config
 
     def _queue_for_publish(self, path: QueuePath) -> int:
@@ -148,7 +146,7 @@ class Broker:
         if number is None:
             self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, _created_as(create_as)))
+            self._loop.submit(commands.ConfigureQueue(path, parse_config(create_as or {})))
             number = self._loop.shard.paths[path]
         return number
 
@@ -593,10 +591,6 @@ class Broker:
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
-
-
-def _created_as(values: dict[str, Any] | None) -> QueueConfig:
-    return DEFAULT if values is None else parse_config(values)
 
 
 def _stale(results: Sequence[Settled]) -> StaleReceipt:

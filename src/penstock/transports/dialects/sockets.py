@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
+import httptools
 import msgspec
 import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from penstock.errors import Forbidden, InvalidRequest
+from penstock.errors import Forbidden, InvalidRequest, NotFound
 from penstock.transports.http import HttpApp
+from penstock.transports.http.answer import error_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.one_write import OneWrite
@@ -93,13 +96,10 @@ class Sockets:
         self._open = 0
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begin = self._sessions.get(scope["path"])
-        request = Request("GET", scope["path"], b"", scope["headers"], b"")
+        begin = self._sessions[scope["path"]]
         assert (await receive())["type"] == "websocket.connect"
         try:
-            if begin is None:
-                raise Forbidden("there is no WebSocket here")
-            check_host(request)
+            check_host(Request("GET", scope["path"], b"", scope["headers"], b""))
         except (Forbidden, InvalidRequest):
             await send({"type": "websocket.close"})  # before it is accepted: the answer is 403
             return
@@ -153,14 +153,17 @@ class SocketProtocol(HttpProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """No timer of HTTP may meet the connection any more, and nothing may hold back the handshake."""
+        path = httptools.parse_url(self.url).path.decode("latin-1")
+        if path not in self.app.socket_paths:
+            self._write(error_answer(NotFound(f"there is no WebSocket at {path[:200]!r}")), "GET", close=True)
+            return
         self._stop_collecting()
         self._stop_timers()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        if isinstance(self.transport, OneWrite):
-            self.transport = self.transport.unwrap()
-        super().handle_websocket_upgrade()
+        self.transport = cast(OneWrite, self.transport).unwrap()
+        HttpToolsProtocol.handle_websocket_upgrade(self)
 
 
 WEBSOCKETS: dict[str, Any] = {
