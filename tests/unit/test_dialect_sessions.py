@@ -29,10 +29,7 @@ class Heard(Outlet):
         return [json.loads(text) for text in self._unsent]
 
     def read(self):
-        found = self.frames
-        self._unsent.clear()
-        self._room.set()
-        return found
+        return [json.loads(self.take()) for _ in range(len(self._unsent))]
 
 
 def story(told):
@@ -190,6 +187,21 @@ def test_whoever_stops_in_the_middle_of_a_lease_holds_nothing():
         await publishing
         await asyncio.sleep(0)
         assert len(await at.box.lease("orders", group="me")) == 1
+
+    story(told)
+
+
+def test_what_waits_for_a_client_is_bounded_in_bytes():
+    async def told(at):
+        subscription = await subscribed(at)
+        await at.box.publish("orders", *[b"x" * 700_000] * 4)
+        await until(lambda: len(at.heard.frames) == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(at.heard.frames) == 2, "the second began while there was room"
+        at.heard.read()
+        await until(lambda: len(at.heard.frames) == 2)
+        await subscription.ended(lost=False)
 
     story(told)
 

@@ -30,6 +30,8 @@ SOCKETS_MAX = 1_000
 FRAME_BYTES_MAX = 64 * 1024
 """Of what a client sends: subscriptions and acks."""
 UNSENT_FRAMES_MAX = 256
+UNSENT_CHARS_MAX = 1 << 20
+"""Of what waits to be sent to one client; a single frame may be longer."""
 PING_S = 30
 
 BUSY = 1013
@@ -55,9 +57,13 @@ class Outlet:
 
     def __init__(self) -> None:
         self._unsent: deque[str] = deque()
+        self._chars = 0
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._unsent)
 
     async def send(self, frame: Any) -> None:
         """Wait until there is room for it."""
@@ -67,9 +73,11 @@ class Outlet:
 
     def offer(self, frame: Any) -> bool:
         """False if the client is too far behind to be told."""
-        if len(self._unsent) >= UNSENT_FRAMES_MAX:
+        if len(self._unsent) >= UNSENT_FRAMES_MAX or self._chars >= UNSENT_CHARS_MAX:
             return False
-        self._unsent.append(_encoder.encode(frame).decode())
+        text = _encoder.encode(frame).decode()
+        self._unsent.append(text)
+        self._chars += len(text)
         self._changed.set()
         return True
 
@@ -77,11 +85,16 @@ class Outlet:
         """Forever."""
         while True:
             while self._unsent:
-                text = self._unsent.popleft()
-                self._room.set()
-                await send({"type": "websocket.send", "text": text})
+                await send({"type": "websocket.send", "text": self.take()})
             self._changed.clear()
             await self._changed.wait()
+
+    def take(self) -> str:
+        """The next frame. There must be one."""
+        text = self._unsent.popleft()
+        self._chars -= len(text)
+        self._room.set()
+        return text
 
 
 Begin: TypeAlias = Callable[[Edge, Outlet], Session]
