@@ -64,11 +64,12 @@ class Served:
         self._app = HttpApp(box.broker, box.clock, with_dialects(NAMES))
         self._edge = Edge(box.broker, box.clock, self._app.metrics)
 
-    def say(self, text: str) -> list[str]:
+    def say(self, text: str) -> list[bytes]:
         """What a subscriber who says this hears; it hangs up right after."""
 
-        async def told() -> list[str]:
-            outlet = Outlet()
+        async def told() -> list[bytes]:
+            outlet = Outlet(lambda _: None)
+            outlet.pause()
             subscription = Subscription(self._edge, outlet)
             await subscription.receive(text)
             heard = [outlet.take() for _ in range(len(outlet))]
