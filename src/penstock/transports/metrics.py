@@ -75,6 +75,7 @@ class Metrics:
         self.count_websockets: Callable[[], int] = lambda: 0
         self.others: list[Callable[[], Iterable[Metric]]] = []
         """What other edges of this node count."""
+        self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -138,6 +139,7 @@ class Metrics:
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
         connections.add_metric(["websocket"], self.count_websockets())
+        connections.add_metric(["grpc"], self.count_grpc_connections())
         yield connections
         webhooks = CounterMetricFamily(
             "penstock_webhook_attempts",
