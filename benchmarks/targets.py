@@ -89,4 +89,6 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("ws_latency", "consumer p99", "penstock-http"): at_most(20),
     ("ws_slow_reader", "memory each", "penstock-http"): at_most(1),
     ("ws_slow_reader", "evicted after", "penstock-http"): at_most(30),
+    ("longpoll_5k", "memory each", "penstock-http"): at_most(20),
+    ("longpoll_5k", "woken by one message", "penstock-http"): at_most(1),
 }
