@@ -41,7 +41,7 @@ def check_handshake(
         given[name.decode("latin-1")] = value.decode("latin-1")
     server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
     try:
-        accept, _, protocol = server.process_request(HandshakeRequest(PATH, given, request.method))
+        accept, _, protocol = server.process_request(HandshakeRequest(PATH, given))
     except InvalidHandshake as error:
         raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
     codec = CODECS[protocol or stream.JSON_PROTOCOL]
