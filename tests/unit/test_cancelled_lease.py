@@ -1,4 +1,4 @@
-"""Whoever is cancelled while leasing holds nothing: not what it was parked for, and not what it was granted just then."""
+"""Whoever is cancelled while leasing holds nothing: not what it waited for, and not what it was granted just then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDERS = parse_queue("orders")
 async def settled(box: InProcess, ready: int, leased: int = 0) -> None:
     """Returns when the queue is in this state."""
     async with asyncio.timeout(20):
-        while (box.broker.stats(ORDERS)["ready"], box.broker.stats(ORDERS)["leased"]) != (ready, leased):
+        while (box.broker.stats(ORDERS)["ready"], box.broker.stats(ORDERS)["leased"]) != (ready, leased):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
