@@ -36,6 +36,8 @@ SERVER_ONLY = [
     "opentelemetry",
     "aiohttp",
     "cryptography",
+    "grpc",
+    "google.protobuf",
 ]
 NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""

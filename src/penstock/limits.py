@@ -234,6 +234,35 @@ STREAM_BYTES_MAX = 16 * MIB
 STREAM_DRAIN_MS = 5_000
 """A consumer on a stream has this long to settle what it holds, once the server stops."""
 
+# -- WebSockets -------------------------------------------------------------------------------------------------
+
+WEBSOCKETS_MAX = 10_000
+"""Counted apart from CONNECTIONS_MAX, so that a crowd of readers does not lock out those who publish."""
+WEBSOCKET_TEXT_BYTES_MAX = 1 * MIB
+"""One message from a client that speaks JSON. What is larger goes as binary batches, where REQUEST_BYTES_MAX holds."""
+WEBSOCKET_PAGE_BYTES = 128 * KIB
+WEBSOCKET_PAGE_MESSAGES = 500
+"""What one frame delivers stops at these; a message that is larger on its own travels alone."""
+WEBSOCKET_OUTPUT_PAUSE_BYTES = 256 * KIB
+"""Unsent output of a connection above which it is delivered nothing more, and nothing more is read from it."""
+WEBSOCKET_OUTPUT_RESUME_BYTES = 64 * KIB
+WEBSOCKET_OUTPUT_BYTES_MAX = 1 * MIB
+"""What may be unsent by our own doing: the pause comes well before, and one page more fits."""
+WEBSOCKET_ANSWERS_BYTES_MAX = 16 * MIB
+"""What may be unsent because it was asked for. A client that asks on and on and reads nothing is cut off at once."""
+WEBSOCKET_KERNEL_BYTES = 128 * KIB
+"""Unsent bytes that the kernel takes off our hands before it says wait."""
+WEBSOCKET_SLOW_MS = 20_000
+WEBSOCKET_CLOSE_MS = 5_000
+"""A connection whose output stays above the pause for the first is closed, and cut off after the second."""
+WEBSOCKET_PING_MS = 30_000
+"""Between pings. Who has not been heard for two of them is gone."""
+WEBSOCKET_REQUESTS_MAX = 64
+"""Requests of one connection under way; the next are read when one of them is answered."""
+WEBSOCKET_SUBSCRIPTIONS_MAX = 256
+WEBSOCKET_DRAIN_MS = 5_000
+"""At shutdown, to settle what was delivered. Connections that hold nothing are closed at once."""
+
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
 assert WEBHOOKS_MAX < WAITERS_MAX
 assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
@@ -250,3 +279,6 @@ assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX
 assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 16 * KIB < GRPC_REPLY_BYTES_MAX, "one message always fits"
 assert BATCH_BYTES_MAX < STREAM_BYTES_MAX <= PENDING_BYTES_MAX
 assert CALLS_PER_CONNECTION_MAX <= CALLS_MAX
+assert LEASE_REPLY_BYTES_MAX * 4 // 3 < WEBSOCKET_ANSWERS_BYTES_MAX
+assert WEBSOCKET_OUTPUT_PAUSE_BYTES + 4 * WEBSOCKET_PAGE_BYTES < WEBSOCKET_OUTPUT_BYTES_MAX
+assert WEBSOCKET_SLOW_MS + WEBSOCKET_CLOSE_MS <= WRITE_STALL_MS

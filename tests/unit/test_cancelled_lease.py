@@ -1,4 +1,4 @@
-"""Whoever is cancelled while leasing holds nothing: not what it waited for, and not what it was granted just then."""
+"""Whoever is cancelled while leasing holds nothing, neither what it waited for nor what it was granted just then."""
 
 from __future__ import annotations
 

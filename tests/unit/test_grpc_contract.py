@@ -15,7 +15,7 @@ from penstock.transports.grpc.methods import SERVICE, operation_of
 from penstock.transports.http.routes import OPERATIONS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
-from penstock.wire import looks, messages, readers, replies, schedules
+from penstock.wire import looks, messages, readers, replies, schedules, webhooks
 
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
@@ -113,6 +113,15 @@ SHAPES = [
     (pb.ScheduleReply, schedules.ScheduleReply, set(), set()),
     (pb.ScheduleError, schedules.ScheduleError, set(), set()),
     (pb.DestroyedReply, replies.DestroyedReply, set(), set()),
+    (pb.CreateWebhookRequest, webhooks.WebhookRequest, set(), set()),
+    (pb.ChangeWebhookRequest, webhooks.WebhookChanges, {"id"}, set()),
+    (pb.RotateWebhookRequest, webhooks.RotateRequest, set(), set()),
+    (pb.WebhookAttempt, webhooks.Attempt, set(), set()),
+    (pb.DeliveryStatus, webhooks.DeliveryStatus, set(), set()),
+    (pb.WebhookReply, webhooks.WebhookReply, set(), set()),
+    (pb.TestWebhookReply, webhooks.TestReply, set(), set()),
+    (pb.ListWebhooksRequest, webhooks.WebhooksQuery, set(), set()),
+    (pb.WebhookAttemptsRequest, webhooks.AttemptsQuery, set(), set()),
     (pb.Error, replies.ErrorBody, {"retry_after_ms"}, set()),
 ]
 

@@ -59,6 +59,19 @@ def exposition(here):
     return here.metrics.exposition(here.broker)[0].decode()
 
 
+def test_connections_are_counted():
+    async def story(here):
+        await here.publish("orders", b"1")
+        assert 'penstock_connections{transport="grpc"} 1.0' in exposition(here)
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(here.target, options=own) as other:
+            await other.channel_ready()
+            assert 'penstock_connections{transport="grpc"} 2.0' in exposition(here)
+        await here.until(lambda: 'penstock_connections{transport="grpc"} 1.0' in exposition(here))
+
+    run(story)
+
+
 # -- the server -----------------------------------------------------------------------------------------------------
 
 

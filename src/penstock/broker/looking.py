@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-from penstock import limits
 from penstock.broker.readers import Readers
 from penstock.broker.types import DeliveredRun, ReadReply
 from penstock.core.ranges import RangeSet
@@ -19,7 +18,7 @@ class Looking:
         self._readers = readers
 
     async def read(
-        self, found: Queue, partition: int, offset: str, max: int, wait_ms: int, client_id: str | None
+        self, found: Queue, partition: int, offset: str, max: int, wait_ms: int, client_id: str | None, bytes_max: int
     ) -> ReadReply:
         """See `Broker.read`."""
         if not 0 <= partition < len(found.partitions):
@@ -36,9 +35,7 @@ class Looking:
         skipped = part.start - first if first < part.start else 0
         first += skipped
         end = self._readers.stored_end(found, partition)
-        stop, _ = self._loop.log.fit(
-            found.number, partition, first, min(end, first + max), limits.LEASE_REPLY_BYTES_MAX
-        )
+        stop, _ = self._loop.log.fit(found.number, partition, first, min(end, first + max), bytes_max)
         runs = self._runs(found, partition, first, stop, part.gone)
         return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
 

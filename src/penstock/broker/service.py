@@ -6,7 +6,6 @@ changed nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,8 @@ from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.explain import Explanations
+from penstock.broker.feed import Feed
+from penstock.broker.granted import granted
 from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
@@ -44,7 +45,7 @@ from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import DEFAULT, QueueConfig, parse_config
+from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
@@ -65,12 +66,7 @@ class Broker:
     """What users can do, independent of how they connect."""
 
     def __init__(
-        self,
-        host: ShardHost,
-        entropy: Callable[[int], int],
-        *,
-        auto_create: bool = True,
-        vault: Vault | None = None,
+        self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True, vault: Vault | None = None
     ):
         """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
@@ -85,6 +81,7 @@ class Broker:
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
+        self.feed = Feed(host.loop)
         self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
@@ -112,10 +109,8 @@ class Broker:
         *,
         create_as: dict[str, Any] | None = None,
     ) -> PublishReply:
-        """Store all parts or none. Queues that do not exist are created, unless the server was told not to.
-
-        They get the default settings, or those of `create_as`.
-        """
+        """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
+        unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
         self._check(parts, create_as)
         numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
@@ -138,7 +133,7 @@ class Broker:
 
     def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
         if path not in self._loop.shard.paths and self.auto_create:
-            return _created_as(create_as)
+            return parse_config(create_as or {})
         return self._queue(path).config
 
     def _queue_for_publish(self, path: QueuePath) -> int:
@@ -151,7 +146,7 @@ class Broker:
         if number is None:
             self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, _created_as(create_as)))
+            self._loop.submit(commands.ConfigureQueue(path, parse_config(create_as or {})))
             number = self._loop.shard.paths[path]
         return number
 
@@ -169,6 +164,7 @@ class Broker:
         member: str = "",
         generation: int = 0,
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
 
@@ -178,11 +174,12 @@ class Broker:
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.Lease(
-            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation
+            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation,
+            bytes_max,
         )  # fmt: skip
         leased: list[commands.LeasedRun] = []
         try:
-            leased = await self._leased(command, wait_ms, acked)
+            leased = await granted(self._loop, command, wait_ms, acked)
         except PenstockError:
             # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
             # the lease is told to the next one, that settles nothing.
@@ -191,24 +188,6 @@ class Broker:
         results = claims.results(await acked) if acked is not None else []
         runs = [run for lease in leased for run in self._delivered(queue, lease)]
         return LeaseReply(runs, results, self._generation(number, group) if member else None)
-
-    async def _leased(
-        self, command: commands.Lease | commands.LeaseScope, wait_ms: int, acked: asyncio.Future[Any] | None
-    ) -> list[commands.LeasedRun]:
-        """What is granted, when it and what was acked before it are durable.
-
-        A caller that is cancelled in here leaves nothing behind: what it was granted, and never saw, is given back.
-        """
-        granted = self._loop.lease(command, wait_ms)
-        try:
-            leased: list[commands.LeasedRun] = await granted
-            if acked is not None:
-                await acked
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._loop.give_back(granted.result())
-            raise
-        return leased
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._loop.shard.queues.get(number)
@@ -225,12 +204,13 @@ class Broker:
         lease_ms: int | None = None,
         consumer: str = "",
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
-        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
-        leased = await self._leased(command, wait_ms, acked)
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
+        leased = await granted(self._loop, command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
@@ -363,12 +343,20 @@ class Broker:
         max: int = 100,
         wait_ms: int = 0,
         client_id: str | None = None,
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
         Reading under a `client_id` counts as a use of what is kept under it.
         """
-        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id)
+        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id, bytes_max)
+
+    def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
+        """From now on `changed` is told which partition has grown, after each commit; None: the queue is gone.
+
+        Only that, not by how much, and not from inside of anything. Returns what ends it.
+        """
+        return self._loop.watchers.watch(self._queue(queue).number, changed)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""
@@ -585,10 +573,6 @@ class Broker:
         if number is None:
             raise _not_found(path)
         return self._loop.shard.queues[number]
-
-
-def _created_as(values: dict[str, Any] | None) -> QueueConfig:
-    return DEFAULT if values is None else parse_config(values)
 
 
 def _stale(results: Sequence[Settled]) -> StaleReceipt:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock import limits
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
 from penstock.core.records import ScheduleSpec, WebhookSpec
@@ -82,6 +83,8 @@ class Lease(NamedTuple):
     member: str = ""
     generation: int = 0
     """The generation of the group that the member goes by."""
+    bytes_max: int = limits.LEASE_REPLY_BYTES_MAX
+    """Collecting stops at this size; one message is always given, whatever its size."""
 
 
 class LeaseScope(NamedTuple):
@@ -93,6 +96,7 @@ class LeaseScope(NamedTuple):
     nonce: int
     lease_ms: int | None = None
     consumer: str = ""
+    bytes_max: int = limits.LEASE_REPLY_BYTES_MAX
 
 
 class LeasedRun(msgspec.Struct, frozen=True):

@@ -63,6 +63,7 @@ def serve(
     webhook_allow: Annotated[str | None, _flag("webhook_allow", metavar="NETWORKS")] = None,
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
+    websocket_origins: Annotated[str | None, _flag("websocket_origins", metavar="ORIGINS")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
 ) -> None:

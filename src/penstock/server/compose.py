@@ -17,11 +17,12 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
-from penstock.transports.dialects import with_dialects
+from penstock.transports.dialects import open_app
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.sender import Sender
+from penstock.transports.websocket import WebSockets
 
 _log = get_logger("penstock.server")
 
@@ -76,7 +77,8 @@ async def open_node(settings: Settings) -> Node:
     vault = Vault(lambda: key_of(settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    app = HttpApp(broker, clock, with_dialects(settings.dialect))
+    app = open_app(settings.dialect, broker, clock)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookCourier(broker, guard, Sender(guard), clock)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
+    websocket_origins: Annotated[
+        str,
+        Meta(
+            description="Origins of web pages that may open a WebSocket, besides the broker's own, comma-separated: "
+            "http://localhost:8000, say; null for pages of local files."
+        ),
+    ] = ""
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25
@@ -93,6 +101,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.grpc == "off":
             return None
         return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
+
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        return parse_origins(self.websocket_origins)
 
 
 class Key(NamedTuple):
@@ -135,6 +147,7 @@ def load_settings(
         parse_networks(settings.webhook_allow)
     except ValueError as error:
         raise ConfigError(f"webhook_allow: {error}") from None
+    parse_origins(settings.websocket_origins)
     return settings
 
 
@@ -148,6 +161,15 @@ def parse_address(name: str, text: str) -> Address:
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigError(f"{name}: {text!r} is not HOST:PORT (an IPv6 host in brackets, a port from 0 to 65535)")
     return Address(host, int(port))
+
+
+def parse_origins(text: str) -> frozenset[str]:
+    """As browsers write them: scheme, host, and port unless it is the scheme's own."""
+    origins = [origin.strip().lower() for origin in text.split(",") if origin.strip()]
+    for origin in origins:
+        if origin != "null" and not re.fullmatch(r"https?://[^/\s*@]+", origin):
+            raise ConfigError(f"websocket_origins: {origin!r} is not an origin like http://localhost:8000, nor null")
+    return frozenset(origins)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

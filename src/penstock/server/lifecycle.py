@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ import uvloop
 from penstock import limits
 from penstock.server.compose import Node, open_node
 from penstock.server.config import Address, ConfigError, Settings
+from penstock.transports.dialects.sockets import WEBSOCKETS, SocketApp, SocketProtocol
 from penstock.transports.grpc import GrpcServer
 from penstock.transports.http.protocol import HttpProtocol
 
@@ -40,6 +42,9 @@ def run(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Unavailable if it cannot even start."""
     # Whatever this process creates is nobody else's to read.
     os.umask(0o077)
+    # A connection is a file, and as many as may be open are many more than shells allow by default.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # What was imported stays, and what requests leave behind dies by its reference count: cycles are rare here.
     # Looking for them seldom saves a twentieth of the CPU.
     gc.freeze()
@@ -60,6 +65,8 @@ async def _serve(settings: Settings) -> int:
             await grpc.stop(0)
         raise
     node.courier.deny_own(*listener.getsockname()[:2])
+    if grpc is not None and settings.grpc_address is not None:
+        node.courier.deny_own(settings.grpc_address.host.replace("localhost", "127.0.0.1"), grpc.port)
     node.courier.start()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -131,11 +138,13 @@ class _Server(uvicorn.Server):
     """Uvicorn inside our own process: signals are ours, and we want to know when it accepts."""
 
     def __init__(self, node: Node, settings: Settings):
+        sockets = isinstance(node.app, SocketApp)
         super().__init__(
             uvicorn.Config(
                 node.app,
-                http=HttpProtocol,
-                ws="none",
+                http=SocketProtocol if sockets else HttpProtocol,
+                # Any, without dialects: what becomes a WebSocket is handed over by HttpProtocol itself.
+                **(WEBSOCKETS if sockets else {"ws": asyncio.Protocol}),
                 lifespan="off",
                 interface="asgi3",
                 access_log=False,
@@ -148,7 +157,8 @@ class _Server(uvicorn.Server):
             )
         )
         self.accepting = asyncio.Event()
-        node.app.metrics.count_connections = lambda: len(self.server_state.connections)
+        metrics = node.app.metrics
+        metrics.count_connections = lambda: len(self.server_state.connections) - metrics.count_websockets()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

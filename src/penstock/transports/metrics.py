@@ -69,9 +69,13 @@ class Metrics:
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
-        """Asked at every scrape; whoever owns the sockets sets it."""
+        """Connections that speak HTTP. Asked at every scrape; whoever owns the sockets sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
         """By outcome; whoever delivers webhooks sets it."""
+        self.count_websockets: Callable[[], int] = lambda: 0
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """What other edges of this node count."""
+        self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -134,6 +138,8 @@ class Metrics:
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
+        connections.add_metric(["websocket"], self.count_websockets())
+        connections.add_metric(["grpc"], self.count_grpc_connections())
         yield connections
         webhooks = CounterMetricFamily(
             "penstock_webhook_attempts",
@@ -143,6 +149,8 @@ class Metrics:
         for outcome, count in sorted(self.webhook_attempts().items()):
             webhooks.add_metric([outcome], count)
         yield webhooks
+        for families in self.others:
+            yield from families()
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import limits
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply, Touched
 from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
-from penstock.wire import messages
+from penstock.wire import messages, webhooks
 from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery, OffsetsReply
@@ -271,3 +271,43 @@ async def delete_schedule(broker: Broker, name: str) -> ScheduleRemovedReply:
 
 async def pause_schedule(broker: Broker, name: str, *, paused: bool) -> ScheduleReply:
     return await broker.schedules.pause(check_schedule(name), paused=paused)
+
+
+# -- webhooks -----------------------------------------------------------------------------------------------------
+
+
+async def list_webhooks(broker: Broker, asked: webhooks.WebhooksQuery) -> webhooks.WebhooksReply:
+    return broker.webhooks.list(queue=asked.queue, page=asked.page, limit=asked.limit)
+
+
+async def create_webhook(broker: Broker, asked: webhooks.WebhookRequest) -> webhooks.WebhookReply:
+    return await broker.webhooks.create(asked)
+
+
+async def get_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks.WebhookReply:
+    return broker.webhooks.get(asked.id)
+
+
+async def delete_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks.WebhookRemovedReply:
+    await broker.webhooks.remove(asked.id)
+    return webhooks.WebhookRemovedReply(asked.id, True)
+
+
+async def pause_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks.WebhookReply:
+    return await broker.webhooks.pause(asked.id)
+
+
+async def resume_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks.WebhookReply:
+    return await broker.webhooks.resume(asked.id)
+
+
+async def rotate_webhook(broker: Broker, asked: webhooks.RotateRequest) -> webhooks.WebhookReply:
+    return await broker.webhooks.rotate(asked.id, asked.overlap_ms)
+
+
+async def test_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks.TestReply:
+    return await broker.webhooks.test(asked.id)
+
+
+async def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> webhooks.AttemptsReply:
+    return broker.webhooks.attempts(asked.id, asked.limit)

@@ -1455,3 +1455,199 @@ class DeleteScheduleReply(_message.Message):
     name: str
     deleted: bool
     def __init__(self, name: _Optional[str] = ..., deleted: bool = ...) -> None: ...
+
+class ListWebhooksRequest(_message.Message):
+    __slots__ = ("queue", "page", "limit")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    page: int
+    limit: int
+    def __init__(self, queue: _Optional[str] = ..., page: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListWebhooksReply(_message.Message):
+    __slots__ = ("webhooks", "total", "page", "limit")
+    WEBHOOKS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    webhooks: _containers.RepeatedCompositeFieldContainer[WebhookReply]
+    total: int
+    page: int
+    limit: int
+    def __init__(self, webhooks: _Optional[_Iterable[_Union[WebhookReply, _Mapping]]] = ..., total: _Optional[int] = ..., page: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class RetryDelays(_message.Message):
+    __slots__ = ("ms",)
+    MS_FIELD_NUMBER: _ClassVar[int]
+    ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CreateWebhookRequest(_message.Message):
+    __slots__ = ("queue", "url", "group", "format", "retry_delays_ms", "timeout_ms", "concurrency", "description", "paused")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    url: str
+    group: str
+    format: str
+    retry_delays_ms: RetryDelays
+    timeout_ms: int
+    concurrency: int
+    description: str
+    paused: bool
+    def __init__(self, queue: _Optional[str] = ..., url: _Optional[str] = ..., group: _Optional[str] = ..., format: _Optional[str] = ..., retry_delays_ms: _Optional[_Union[RetryDelays, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., concurrency: _Optional[int] = ..., description: _Optional[str] = ..., paused: bool = ...) -> None: ...
+
+class WebhookIdRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ChangeWebhookRequest(_message.Message):
+    __slots__ = ("id", "url", "format", "retry_delays_ms", "timeout_ms", "concurrency", "description")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    url: str
+    format: str
+    retry_delays_ms: RetryDelays
+    timeout_ms: int
+    concurrency: int
+    description: str
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., format: _Optional[str] = ..., retry_delays_ms: _Optional[_Union[RetryDelays, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., concurrency: _Optional[int] = ..., description: _Optional[str] = ...) -> None: ...
+
+class RotateWebhookRequest(_message.Message):
+    __slots__ = ("id", "overlap_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    overlap_ms: int
+    def __init__(self, id: _Optional[str] = ..., overlap_ms: _Optional[int] = ...) -> None: ...
+
+class WebhookAttempt(_message.Message):
+    __slots__ = ("at_ms", "message_id", "attempt", "outcome", "status", "error", "duration_ms", "retry_at_ms")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    message_id: str
+    attempt: int
+    outcome: str
+    status: int
+    error: str
+    duration_ms: int
+    retry_at_ms: int
+    def __init__(self, at_ms: _Optional[int] = ..., message_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., status: _Optional[int] = ..., error: _Optional[str] = ..., duration_ms: _Optional[int] = ..., retry_at_ms: _Optional[int] = ...) -> None: ...
+
+class DeliveryStatus(_message.Message):
+    __slots__ = ("in_flight", "delivered", "failed", "circuit", "next_at_ms", "last", "trouble")
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    CIRCUIT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    in_flight: int
+    delivered: int
+    failed: int
+    circuit: str
+    next_at_ms: int
+    last: WebhookAttempt
+    trouble: str
+    def __init__(self, in_flight: _Optional[int] = ..., delivered: _Optional[int] = ..., failed: _Optional[int] = ..., circuit: _Optional[str] = ..., next_at_ms: _Optional[int] = ..., last: _Optional[_Union[WebhookAttempt, _Mapping]] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class WebhookReply(_message.Message):
+    __slots__ = ("id", "queue", "group", "url", "format", "retry_delays_ms", "timeout_ms", "concurrency", "description", "state", "reason", "secrets", "created_at_ms", "changed_at_ms", "delivery", "secret")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    group: str
+    url: str
+    format: str
+    retry_delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    timeout_ms: int
+    concurrency: int
+    description: str
+    state: str
+    reason: str
+    secrets: int
+    created_at_ms: int
+    changed_at_ms: int
+    delivery: DeliveryStatus
+    secret: str
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., group: _Optional[str] = ..., url: _Optional[str] = ..., format: _Optional[str] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., timeout_ms: _Optional[int] = ..., concurrency: _Optional[int] = ..., description: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., secrets: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., changed_at_ms: _Optional[int] = ..., delivery: _Optional[_Union[DeliveryStatus, _Mapping]] = ..., secret: _Optional[str] = ...) -> None: ...
+
+class DeleteWebhookReply(_message.Message):
+    __slots__ = ("id", "deleted")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    deleted: bool
+    def __init__(self, id: _Optional[str] = ..., deleted: bool = ...) -> None: ...
+
+class TestWebhookReply(_message.Message):
+    __slots__ = ("id", "message_id", "outcome", "status", "error", "duration_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    message_id: str
+    outcome: str
+    status: int
+    error: str
+    duration_ms: int
+    def __init__(self, id: _Optional[str] = ..., message_id: _Optional[str] = ..., outcome: _Optional[str] = ..., status: _Optional[int] = ..., error: _Optional[str] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+
+class WebhookAttemptsRequest(_message.Message):
+    __slots__ = ("id", "limit")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    limit: int
+    def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class WebhookAttemptsReply(_message.Message):
+    __slots__ = ("id", "attempts")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    attempts: _containers.RepeatedCompositeFieldContainer[WebhookAttempt]
+    def __init__(self, id: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[WebhookAttempt, _Mapping]]] = ...) -> None: ...

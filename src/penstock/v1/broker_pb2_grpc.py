@@ -254,6 +254,56 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.ScheduleNameRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.ScheduleReply.FromString,
                 _registered_method=True)
+        self.ListWebhooks = channel.unary_unary(
+                '/penstock.v1.Broker/ListWebhooks',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.ListWebhooksRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.ListWebhooksReply.FromString,
+                _registered_method=True)
+        self.CreateWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/CreateWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.CreateWebhookRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.GetWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/GetWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.ChangeWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/ChangeWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.ChangeWebhookRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.DeleteWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/DeleteWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.DeleteWebhookReply.FromString,
+                _registered_method=True)
+        self.PauseWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/PauseWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.ResumeWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/ResumeWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.RotateWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/RotateWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.RotateWebhookRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+                _registered_method=True)
+        self.TestWebhook = channel.unary_unary(
+                '/penstock.v1.Broker/TestWebhook',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.TestWebhookReply.FromString,
+                _registered_method=True)
+        self.WebhookAttempts = channel.unary_unary(
+                '/penstock.v1.Broker/WebhookAttempts',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.FromString,
+                _registered_method=True)
 
 
 class BrokerServicer(object):
@@ -534,6 +584,67 @@ class BrokerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWebhooks(self, request, context):
+        """-- webhooks
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WebhookAttempts(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -756,6 +867,56 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.ResumeSchedule,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.ScheduleNameRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.ScheduleReply.SerializeToString,
+            ),
+            'ListWebhooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWebhooks,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.ListWebhooksRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.ListWebhooksReply.SerializeToString,
+            ),
+            'CreateWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.CreateWebhookRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'GetWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'ChangeWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.ChangeWebhookRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'DeleteWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.DeleteWebhookReply.SerializeToString,
+            ),
+            'PauseWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'ResumeWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'RotateWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.RotateWebhookRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookReply.SerializeToString,
+            ),
+            'TestWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestWebhook,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.TestWebhookReply.SerializeToString,
+            ),
+            'WebhookAttempts': grpc.unary_unary_rpc_method_handler(
+                    servicer.WebhookAttempts,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1946,6 +2107,276 @@ class Broker(object):
             '/penstock.v1.Broker/ResumeSchedule',
             penstock_dot_v1_dot_broker__pb2.ScheduleNameRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.ScheduleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/ListWebhooks',
+            penstock_dot_v1_dot_broker__pb2.ListWebhooksRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.ListWebhooksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/CreateWebhook',
+            penstock_dot_v1_dot_broker__pb2.CreateWebhookRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/GetWebhook',
+            penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/ChangeWebhook',
+            penstock_dot_v1_dot_broker__pb2.ChangeWebhookRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/DeleteWebhook',
+            penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.DeleteWebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/PauseWebhook',
+            penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/ResumeWebhook',
+            penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/RotateWebhook',
+            penstock_dot_v1_dot_broker__pb2.RotateWebhookRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/TestWebhook',
+            penstock_dot_v1_dot_broker__pb2.WebhookIdRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.TestWebhookReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WebhookAttempts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/WebhookAttempts',
+            penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.FromString,
             options,
             channel_credentials,
             insecure,

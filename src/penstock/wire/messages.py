@@ -60,6 +60,17 @@ WaitMs: TypeAlias = Annotated[
 ]
 
 
+ReadOffset: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+        description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
+        "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
+        examples=["0", "earliest", "at:1760000000000"],
+    ),
+]
+
+
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     """Base of everything a client sends."""
 
@@ -346,15 +357,7 @@ PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
 class ReadQuery(Request):
     queue: QueueName
     partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
-    offset: Annotated[
-        str,
-        Meta(
-            pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
-            description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
-            "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
-            examples=["0", "earliest", "at:1760000000000"],
-        ),
-    ] = "earliest"
+    offset: ReadOffset = "earliest"
     max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
     wait_ms: WaitMs = 0
     client_id: ClientId | None = None

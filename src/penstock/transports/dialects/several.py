@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker.service import Broker
@@ -26,41 +26,50 @@ async def lease_any(
         return broker.lease(queue, group=group, max=most, wait_ms=wait_ms, consumer=consumer)
 
     runs: list[DeliveredRun] = []
-    # A fair share of each first, so that a busy queue does not hide the others; then whatever there is.
-    for most in (-(-max // len(queues)), max):
-        for queue in queues:
-            room = min(most, max - _count(runs))
-            if room > 0:
-                runs += (await take(queue, room)).runs
-    if runs or not wait_ms:
-        return runs
-    for reply in await _first_of([take(queue, max, wait_ms) for queue in queues]):
-        runs += reply.runs
+    try:
+        # A fair share of each first, so that a busy queue does not hide the others; then whatever there is.
+        for most in (-(-max // len(queues)), max):
+            for queue in queues:
+                room = min(most, max - _count(runs))
+                if room > 0:
+                    runs += (await take(queue, room)).runs
+        if not runs and wait_ms:
+            waiting = [take(queue, max, wait_ms) for queue in queues]
+            await _first_of(waiting, lambda reply: runs.extend(reply.runs))
+    except BaseException:
+        # Whoever asked is gone, or is told an error instead: what was granted is nobody's.
+        await _give_back(broker, runs)
+        raise
     kept, surplus = _cut(runs, max)
-    if surplus:
-        await broker.release(surplus)
+    await _give_back(broker, surplus)
     return kept
+
+
+async def _give_back(broker: Broker, runs: Sequence[DeliveredRun]) -> None:
+    receipts = [f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in runs if run.receipt is not None]
+    if receipts:
+        await broker.release(receipts)
 
 
 def _count(runs: Sequence[DeliveredRun]) -> int:
     return sum(run.count for run in runs)
 
 
-def _cut(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], list[str]]:
-    """Whole runs, as far as they fit; and the receipts of the others. Two queues may have woken at once."""
+def _cut(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], list[DeliveredRun]]:
+    """Whole runs, as far as they fit; and the others. Two queues may have woken at once."""
     kept: list[DeliveredRun] = []
-    surplus: list[str] = []
+    surplus: list[DeliveredRun] = []
     for run in runs:
         # What was settled by being delivered cannot be given back.
-        if _count(kept) + run.count <= max or run.receipt is None:
-            kept.append(run)
-        else:
-            surplus.append(f"{run.receipt}{run.offset}-{run.offset + run.count - 1}")
+        (kept if _count(kept) + run.count <= max or run.receipt is None else surplus).append(run)
     return kept, surplus
 
 
-async def _first_of(waiting: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """What the first of them has, and others that are ready at the same moment; the rest are given up."""
+async def _first_of(waiting: Sequence[Coroutine[Any, Any, T]], take: Callable[[T], object]) -> None:
+    """Take what the first of them has, and others that are ready at the same moment; the rest are given up.
+
+    Also if whoever waits is cancelled: what came in that moment is taken first.
+    """
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -68,12 +77,11 @@ async def _first_of(waiting: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-    found = [result for result in results if not isinstance(result, BaseException)]
-    if not found:
-        raise next(
-            each for each in results if isinstance(each, Exception) and not isinstance(each, asyncio.CancelledError)
-        )
-    return found
+        for result in results:
+            if not isinstance(result, BaseException):
+                take(result)
+    if all(isinstance(result, BaseException) for result in results):
+        raise next(each for each in results if isinstance(each, Exception))
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -98,7 +106,8 @@ async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *,
 
     found = _merged([await look(*place) for place in places], max)
     if not found.messages and wait_ms:
-        await _first_of([look(*place, wait_ms) for place in places])
+        woken: list[ReadReply] = []
+        await _first_of([look(*place, wait_ms) for place in places], woken.append)
         found = _merged([await look(*place) for place in places], max)
     return found
 

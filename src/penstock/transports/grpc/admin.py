@@ -1,4 +1,4 @@
-"""Calls whose request or reply is more than its fields: queues, dead letters, schedules."""
+"""Calls whose request or reply is more than its fields: queues, dead letters, schedules, webhooks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from penstock.wire.messages import (
 )
 from penstock.wire.parse import parse_queue
 from penstock.wire.schedules import ScheduleReply, ScheduleRequest, SchedulesQuery
+from penstock.wire.webhooks import WebhookChanges, WebhookRequest
 
 # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -143,3 +144,32 @@ def _shown(schedule: ScheduleReply) -> pb.ScheduleReply:
     else:
         reply.message.json = bytes(cast(msgspec.Raw, shown.payload)).decode()
     return reply
+
+
+# -- webhooks -----------------------------------------------------------------------------------------------------
+
+
+async def create_webhook(
+    edge: Edge,
+    request: pb.CreateWebhookRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.WebhookReply:
+    spec = convert(_with_delays(values_of(request)), WebhookRequest)
+    return filled(pb.WebhookReply(), await translate.create_webhook(edge.broker, spec))
+
+
+async def change_webhook(
+    edge: Edge,
+    request: pb.ChangeWebhookRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.WebhookReply:
+    values = _with_delays(values_of(request))
+    id = values.pop("id")
+    return filled(pb.WebhookReply(), await edge.broker.webhooks.change(id, convert(values, WebhookChanges)))
+
+
+def _with_delays(values: dict[str, Any]) -> dict[str, Any]:
+    """The delays are a message of their own, so that none can be told from no word about them."""
+    if "retry_delays_ms" in values:
+        values["retry_delays_ms"] = values["retry_delays_ms"].get("ms", [])
+    return values

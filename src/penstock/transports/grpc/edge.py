@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
+from penstock.errors import PenstockError
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+
+
+async def _unless_refused(work: Coroutine[Any, Any, Any]) -> None:
+    """What is given back is given back if the broker takes it. If it is too busy, or closed, leases run out."""
+    with suppress(PenstockError):
+        await work
 
 
 class Edge:
@@ -28,7 +36,7 @@ class Edge:
 
     def afterwards(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do this whatever becomes of the call that wanted it: a call that is cancelled cannot wait for anything."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(_unless_refused(work))
         self._afterwards.add(task)
         task.add_done_callback(self._afterwards.discard)
 

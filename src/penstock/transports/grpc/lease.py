@@ -35,7 +35,7 @@ async def lease(edge: Edge, request: pb.LeaseRequest, context: Context) -> bytes
     runs, *more = list(replies(reply.runs)) or [[]]
     if more:
         # As if they had not been delivered: whoever asks next gets them.
-        await edge.broker.release(receipts_of(run for each in more for run in each))
+        edge.afterwards(edge.broker.release(receipts_of(run for each in more for run in each)))
     edge.metrics.delivered(runs, edge.clock.now_ms())
     rest = pb.LeaseReply(results=settled(reply.results), generation=reply.generation)
     return encoded(runs, frames=frames) + rest.SerializeToString()

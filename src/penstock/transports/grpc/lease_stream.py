@@ -120,9 +120,7 @@ class LeaseStream:
             await asyncio.wait(self._settling)
         receipts = self._held.receipts()
         if receipts:
-            # Too busy, or closed: then the leases run out.
-            with suppress(PenstockError):
-                await self._edge.broker.release(receipts)
+            await self._edge.broker.release(receipts)
 
     async def _let_finish(self, reading: asyncio.Future[None]) -> None:
         """The server stops: the client is told, and has a moment to settle what it holds and to close."""

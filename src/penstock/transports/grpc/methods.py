@@ -17,7 +17,7 @@ from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
 from penstock.transports.grpc.shapes import asked, filled
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire import messages
+from penstock.wire import messages, webhooks
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
 
 if TYPE_CHECKING:
@@ -84,6 +84,16 @@ UNARY: dict[str, Method] = {
     "DeleteSchedule": Method(admin.delete_schedule),
     "PauseSchedule": Method(admin.pause_schedule),
     "ResumeSchedule": Method(admin.resume_schedule),
+    "ListWebhooks": Method(_plain(translate.list_webhooks, webhooks.WebhooksQuery, pb.ListWebhooksReply)),
+    "CreateWebhook": Method(admin.create_webhook, limits.WEBHOOK_BYTES_MAX),
+    "GetWebhook": Method(_plain(translate.get_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
+    "ChangeWebhook": Method(admin.change_webhook, limits.WEBHOOK_BYTES_MAX),
+    "DeleteWebhook": Method(_plain(translate.delete_webhook, webhooks.WebhookNamed, pb.DeleteWebhookReply)),
+    "PauseWebhook": Method(_plain(translate.pause_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
+    "ResumeWebhook": Method(_plain(translate.resume_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
+    "RotateWebhook": Method(_plain(translate.rotate_webhook, webhooks.RotateRequest, pb.WebhookReply)),
+    "TestWebhook": Method(_plain(translate.test_webhook, webhooks.WebhookNamed, pb.TestWebhookReply)),
+    "WebhookAttempts": Method(_plain(translate.webhook_attempts, webhooks.AttemptsQuery, pb.WebhookAttemptsReply)),
 }
 REPLIES: dict[str, Replies] = {"ReadStream": read.read_stream}
 STREAMS: dict[str, Stream] = {"PublishStream": publish_stream, "LeaseStream": lease_stream}

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from penstock import limits
 from penstock.clock import Clock
 from penstock.transports.grpc.calls import Calls
+from penstock.transports.grpc.connections import Connections
 from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.methods import SERVICE, handlers
 from penstock.transports.metrics import Metrics
@@ -43,6 +44,8 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_concurrent_streams", limits.CALLS_PER_CONNECTION_MAX),
     # A few bytes that unfold into gigabytes are not taken: messages come as they are, or not at all.
     ("grpc.compression_enabled_algorithms_bitset", 1),
+    # Counts connections for our metrics.
+    ("grpc.enable_channelz", 1),
     ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_WAIT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -61,11 +64,13 @@ class GrpcServer:
             self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(str(error)) from None
+        self._connections = Connections()
         self._health: Any = None
         self._edge: Edge | None = None
         self._calls: Calls | None = None
 
     async def start(self, broker: Broker, clock: Clock, metrics: Metrics) -> None:
+        metrics.count_grpc_connections = self._connections.count
         self._edge = Edge(broker, clock, metrics)
         self._calls = Calls(self._edge)
         self._health = health_aio.HealthServicer()

@@ -1,4 +1,4 @@
-"""`POST /v1/publish`: JSON messages, all or each on its own, or a ready-made batch frame."""
+"""`POST /v1/publish`: JSON messages, all or each on its own, a ready-made batch frame, or CloudEvents."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock import limits
+from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -15,7 +16,6 @@ from penstock.wire.webhooks import (
     RotateRequest,
     WebhookChanges,
     WebhookNamed,
-    WebhookRemovedReply,
     WebhookRequest,
     WebhooksQuery,
 )
@@ -29,17 +29,15 @@ _rotate_decoder = msgspec.json.Decoder(RotateRequest)
 
 
 async def list_webhooks(edge: Edge, request: Request) -> Answer:
-    query = parse_query(WebhooksQuery, request.query)
-    return json_answer(edge.broker.webhooks.list(queue=query.queue, page=query.page, limit=query.limit))
+    return json_answer(await translate.list_webhooks(edge.broker, parse_query(WebhooksQuery, request.query)))
 
 
 async def create_webhook(edge: Edge, request: Request) -> Answer:
-    asked = await _body(request, _request_decoder)
-    return json_answer(await edge.broker.webhooks.create(asked), 201)
+    return json_answer(await translate.create_webhook(edge.broker, await _body(request, _request_decoder)), 201)
 
 
 async def get_webhook(edge: Edge, request: Request) -> Answer:
-    return json_answer(edge.broker.webhooks.get(_id_in_path(request)))
+    return json_answer(await translate.get_webhook(edge.broker, WebhookNamed(_id_in_path(request))))
 
 
 async def change_webhook(edge: Edge, request: Request) -> Answer:
@@ -48,31 +46,27 @@ async def change_webhook(edge: Edge, request: Request) -> Answer:
 
 
 async def delete_webhook(edge: Edge, request: Request) -> Answer:
-    id = _id_in_path(request)
-    await edge.broker.webhooks.remove(id)
-    return json_answer(WebhookRemovedReply(id, True))
+    return json_answer(await translate.delete_webhook(edge.broker, WebhookNamed(_id_in_path(request))))
 
 
 async def pause_webhook(edge: Edge, request: Request) -> Answer:
-    return json_answer(await edge.broker.webhooks.pause((await _body(request, _named_decoder)).id))
+    return json_answer(await translate.pause_webhook(edge.broker, await _body(request, _named_decoder)))
 
 
 async def resume_webhook(edge: Edge, request: Request) -> Answer:
-    return json_answer(await edge.broker.webhooks.resume((await _body(request, _named_decoder)).id))
+    return json_answer(await translate.resume_webhook(edge.broker, await _body(request, _named_decoder)))
 
 
 async def rotate_webhook(edge: Edge, request: Request) -> Answer:
-    asked = await _body(request, _rotate_decoder)
-    return json_answer(await edge.broker.webhooks.rotate(asked.id, asked.overlap_ms))
+    return json_answer(await translate.rotate_webhook(edge.broker, await _body(request, _rotate_decoder)))
 
 
 async def test_webhook(edge: Edge, request: Request) -> Answer:
-    return json_answer(await edge.broker.webhooks.test((await _body(request, _named_decoder)).id))
+    return json_answer(await translate.test_webhook(edge.broker, await _body(request, _named_decoder)))
 
 
 async def webhook_attempts(edge: Edge, request: Request) -> Answer:
-    query = parse_query(AttemptsQuery, request.query)
-    return json_answer(edge.broker.webhooks.attempts(query.id, query.limit))
+    return json_answer(await translate.webhook_attempts(edge.broker, parse_query(AttemptsQuery, request.query)))
 
 
 async def _body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
