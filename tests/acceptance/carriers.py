@@ -26,7 +26,7 @@ class Remote:
 
     @classmethod
     def of(cls, scheme: str, server: Server) -> Remote:
-        return cls({"http": server.url, "grpc": f"grpc://{server.grpc}"}[scheme])
+        return cls({"http": server.url, "ws": f"ws://127.0.0.1:{server.port}", "grpc": f"grpc://{server.grpc}"}[scheme])
 
     def client(self, **options: Any) -> penstock.Client:
         return penstock.Client(self.url, **options)
@@ -48,7 +48,7 @@ class Embedded:
         return penstock.sync.open(self._data_dir, **options)
 
 
-SCHEMES = ("http", "grpc")
+SCHEMES = ("http", "ws", "grpc")
 CARRIERS = (*SCHEMES, "embedded")
 
 

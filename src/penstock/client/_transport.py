@@ -21,9 +21,10 @@ from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.client._grpc import GrpcTransport
+    from penstock.client._websocket import WebSocketTransport
 
 HTTP = "http"
-_PORTS = {"grpc": 7401}
+_PORTS = {"ws": 80, "grpc": 7401}
 """The other schemes, and where they are served unless the URL says otherwise."""
 
 
@@ -74,7 +75,7 @@ class Settings(NamedTuple):
             if scheme in (known, f"{known}s"):
                 return known
         raise InvalidRequest(
-            f"{self.url!r} is not a server address: it must look like http://host:port or grpc://host:port",
+            f"{self.url!r} is not a server address: it must look like http://host:port, ws://host:port or grpc://host:port",
             details={"field": "url"},
         )
 
@@ -83,9 +84,9 @@ class Settings(NamedTuple):
         """Raises InvalidRequest for a URL of no use."""
         scheme = self.scheme
         origin = Origin.parse(self.url) if scheme == HTTP else Origin.parse(self.url, scheme, _PORTS[scheme])
-        if scheme != HTTP and (origin.prefix or self.ssl is not None):
+        if scheme == "grpc" and (origin.prefix or self.ssl is not None):
             raise InvalidRequest(
-                f"{scheme}:// takes neither a path nor an ssl context; TLS is checked by the system's rules",
+                "grpc:// takes neither a path nor an ssl context; TLS is checked by the system's rules",
                 details={"field": "url"},
             )
         return origin
@@ -104,6 +105,12 @@ def open_transport(settings: Settings) -> Transport:
         return kind(
             origin, token=settings.token, connect_timeout_s=settings.connect_timeout_s, timeout_s=settings.timeout_s
         )
+    if settings.scheme == "ws":
+        web: type[WebSocketTransport] = _part("_websocket", "ws").WebSocketTransport
+        return web(
+            origin, token=settings.token, tls=settings.ssl, connect_timeout_s=settings.connect_timeout_s,
+            timeout_s=settings.timeout_s,
+        )  # fmt: skip
     return Pool(
         origin, token=settings.token, tls=settings.ssl, connect_timeout_s=settings.connect_timeout_s,
         timeout_s=settings.timeout_s, connections_max=settings.connections,
