@@ -24,7 +24,7 @@ check: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit tests/golden tests/test_tidy.py
+	$(BIN)/pytest -q -n 2 -m "not slow and not spark" tests/unit tests/golden tests/test_tidy.py
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -59,11 +59,11 @@ $(SERVER_READY): $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(DEV_READY): $(SERVER_READY)
-	$(BIN)/python -m pip install --quiet --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[server,spark]" --group dev
 	touch $@
 
 $(BENCH_READY): $(SERVER_READY)
-	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[server,spark]" --group bench
 	touch $@
 
 clean:

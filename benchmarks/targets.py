@@ -89,4 +89,9 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("ws_latency", "consumer p99", "penstock-http"): at_most(20),
     ("ws_slow_reader", "memory each", "penstock-http"): at_most(1),
     ("ws_slow_reader", "evicted after", "penstock-http"): at_most(30),
+    # A log is a table: not much slower to read than files made for it, and nobody who publishes has to stand back.
+    ("spark_read_1m", "read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
+    ("spark_read_1m", "payload read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
+    ("spark_sink_500k", "write", "penstock-spark"): at_least(50_000),
+    ("spark_disturbance", "publish during a read ratio", "penstock-spark"): at_least(0.7),
 }

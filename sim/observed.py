@@ -111,6 +111,12 @@ class ObservedJournal:
     async def trim(self, upto: int) -> None:
         await self._inner.trim(upto)
 
+    async def read_frames(self, after: int, bytes_max: int) -> list[Frame]:
+        return await self._inner.read_frames(after, bytes_max)
+
+    def bytes_since(self, index: int) -> int:
+        return self._inner.bytes_since(index)
+
     async def index_before(self, at_ms: int) -> int:
         return await self._inner.index_before(at_ms)
 

@@ -46,6 +46,13 @@ LEASE_REPLY_BYTES_MAX = 8 * MIB
 """A lease stops collecting at this size, so that `max` counts messages and never megabytes."""
 RECEIPTS_MAX = 10_000
 READ_MESSAGES_MAX = 10_000
+READ_SLICE_BYTES = 256 * KIB
+"""Of a bulk read, done between two turns of everybody else."""
+EVENTS_MAX = 10_000
+EVENTS_BYTES_MAX = 4 * MIB
+"""One bulk answer of events; a single record may be larger."""
+EVENT_READS_MAX = 16
+"""Readers of events that may be in line; one reads the journal at a time."""
 PEEK_MESSAGES_MAX = 1_000
 PAGE_LIMIT_MAX = 500
 HISTORY_EVENTS_MAX = 1_000
@@ -95,6 +102,12 @@ costs memory for its messages' places, and a hundred thousand of them are a fail
 READERS_PER_QUEUE_MAX = 10_000
 """Names under which positions in one queue are kept."""
 READER_FORGOTTEN_MS = 30 * 86_400_000
+HOLDS_MAX = 32
+"""Names under which archives hold back retention."""
+HOLD_BYTES_DEFAULT = 10 * 1024 * MIB
+"""What a hold may span before it is let go, unless it says otherwise."""
+FORMER_QUEUES_KEPT = 1_000
+"""Deleted queues whose names are known to those who read the journal later."""
 SCOPES_KEPT = 256
 """Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64

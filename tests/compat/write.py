@@ -56,6 +56,7 @@ from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+from penstock.wire.holds import HoldRequest
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
 from tests.compat.look import NODE, content, dump_of, state_of
 
@@ -291,6 +292,23 @@ async def tell_of_webhooks(root: Path) -> None:
     await host.loop.submit(RotateWebhook("01HOOKA", b"sealed a third time", 3_600_000))
     await host.loop.submit(SwitchWebhook("01HOOKA", "paused"))
     await host.loop.submit(RemoveWebhook("01HOOKC"))
+
+
+async def tell_of_holds(root: Path) -> None:
+    """The same, and then an archive holds back the journal and a queue, around a snapshot; another spans too much."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(5)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.set_hold("lake", HoldRequest(events=2, queues={KEPT: {"1": 2}}), {KEPT: KEPT})
+    await broker.set_hold("small", HoldRequest(events=1, max_bytes=1), {})
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    leased = await broker.lease(WORK, max=1, consumer="worker-9")
+    await broker.extend(receipts(leased), lease_ms=9_000)
+    await broker.set_hold("lake", HoldRequest(events=3, queues={KEPT: {"1": 3}}), {KEPT: KEPT})
+    await broker.remove_hold("small")
     await host.close(final_snapshot=False)
     await engine.close()
 
@@ -298,6 +316,7 @@ async def tell_of_webhooks(root: Path) -> None:
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
     "-webhooks": tell_of_webhooks,
+    "-holds": tell_of_holds,
 }  # fmt: skip
 """What the name of the journal's directory ends with -> what is in it."""
 

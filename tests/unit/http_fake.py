@@ -124,7 +124,9 @@ class FakeBroker:
         self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
         return 1, [Touched("x", "rescheduled")]
 
-    async def read(self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None) -> ReadReply:
+    async def read(
+        self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None, until=None, max_bytes=0
+    ) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
         runs = self._runs(queue, max, None)
         count = sum(run.count for run in runs)

@@ -54,7 +54,7 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.Leased(1, 2, 3, 4, 5, 2**64 - 1, 30_000, [0, 10, 1, 12, 1, 3]),
         records.Leased(1, 2, 3, 4, 5, 0, 30_000, [0, 1, 1], "worker-7", True),
     ],
-    records.Extended: [records.Extended(1, 5, RANGES, 60_000)],
+    records.Extended: [records.Extended(1, 5, RANGES, 60_000), records.Extended(1, 5, RANGES, 60_000, 2, 3, 4)],
     records.Acked: [records.Acked(1, 2, 3, 4, 5, RANGES)],
     records.Retried: [
         records.Retried(1, 2, 3, 4, 5, RANGES, 99, "nack", "it broke: ☠"),
@@ -85,6 +85,11 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],
     records.Trimmed: [records.Trimmed(1, 2, 3, 4)],
     records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],
+    records.HoldSet: [
+        records.HoldSet(1, "lake", 2**33, 7, [2, 0, 5]),
+        records.HoldSet(1, "lake", 2**33),
+    ],
+    records.HoldEnded: [records.HoldEnded(1, "lake", "max_bytes")],
     records.ScheduleSet: [records.ScheduleSet(1, "nightly", SPEC, 2), records.ScheduleSet(1, "nightly", SPEC)],
     records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
     records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],

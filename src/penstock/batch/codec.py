@@ -142,6 +142,14 @@ class Batch:
         at += 4 * self._first
         return view[at : at + 4 * (self.count + 1)].cast("I"), base
 
+    def raw(self, column: int) -> tuple[memoryview, memoryview]:
+        """(offsets, data) of a variable column as it lies in the frame, or of the payloads if `column` is 0.
+
+        Only differences of the offsets count: the data begins with what the first one points to.
+        """
+        offsets, base = self._var(column) if column else (self._payload_offsets, self._payload_base)
+        return offsets, memoryview(self._bytes)[base + offsets[0] : base + offsets[self.count]]
+
     # -- payloads -----------------------------------------------------------------------------------------------------
 
     @property

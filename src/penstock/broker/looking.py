@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import islice
 
+from penstock import limits
 from penstock.broker.readers import Readers
 from penstock.broker.types import DeliveredRun, ReadReply
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest
 from penstock.runtime.loop import ShardLoop
+from penstock.wire.holds import ExtentReply, PartitionExtent
 
 
 class Looking:
@@ -18,8 +21,9 @@ class Looking:
         self._readers = readers
 
     async def read(
-        self, found: Queue, partition: int, offset: str, max: int, wait_ms: int, client_id: str | None, bytes_max: int
-    ) -> ReadReply:
+        self, found: Queue, partition: int, offset: str, max: int | None, wait_ms: int, client_id: str | None,
+        until: int | None, bytes_max: int,
+    ) -> ReadReply:  # fmt: skip
         """See `Broker.read`."""
         if not 0 <= partition < len(found.partitions):
             raise InvalidRequest(
@@ -29,15 +33,40 @@ class Looking:
         if client_id is not None:
             await self._readers.get(found, client_id)
         first = self._readers.position(found, partition, offset, client_id)
-        if wait_ms and first >= self._readers.stored_end(found, partition):
+        if wait_ms and first >= self._readers.stored_end(found, partition) and (until is None or first < until):
             await self._loop.grown(found.number, partition, wait_ms)
         part = found.partitions[partition]
         skipped = part.start - first if first < part.start else 0
         first += skipped
         end = self._readers.stored_end(found, partition)
-        stop, _ = self._loop.log.fit(found.number, partition, first, min(end, first + max), bytes_max)
-        runs = self._runs(found, partition, first, stop, part.gone)
-        return ReadReply(runs, stop if stop > first else first, end, part.start, skipped)
+        most = end if max is None else min(end, first + max)
+        stop, _ = self._loop.log.fit(
+            found.number, partition, first, most if until is None else min(most, until), bytes_max
+        )
+        runs: list[DeliveredRun] = []
+        at = first
+        while at < stop:
+            # A large answer is put together between the turns of everybody else.
+            upto, _ = self._loop.log.fit(found.number, partition, at, stop, limits.READ_SLICE_BYTES)
+            runs += self._runs(found, partition, at, upto, part.gone)
+            at = upto
+            if at < stop:
+                await asyncio.sleep(0)
+                if self._loop.shard.queues.get(found.number) is not found or found.partitions[partition] is not part:
+                    # Deleted or emptied meanwhile: what was collected is what there was.
+                    break
+        return ReadReply(runs, at, end, part.start, skipped)
+
+    def extent(self, found: Queue, at: str) -> ExtentReply:
+        """See `Broker.extent`."""
+        extents = []
+        for number, part in enumerate(found.partitions):
+            end = self._readers.stored_end(found, number)
+            offset = min(max(self._readers.position(found, number, at, None), part.start), end)
+            index = self._loop.log.indexes.get((found.number, number))
+            stored = 0 if index is None else sum(index.lengths[index.at(offset) :])
+            extents.append(PartitionExtent(number, part.start, end, offset, stored))
+        return ExtentReply(found.path, extents)
 
     def peek(self, found: Queue, max: int, group: str) -> list[DeliveredRun]:
         group_number = found.groups.get(group)

@@ -17,9 +17,11 @@ from penstock.broker.alarms import Alarms
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
+from penstock.broker.events import Bulk, Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
 from penstock.broker.granted import granted
+from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
@@ -54,6 +56,8 @@ from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
+from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
+from penstock.wire.holds import ExtentReply, HoldRemovedReply, HoldReply, HoldRequest, HoldsReply
 from penstock.wire.readers import OffsetsReply
 
 STALE_SHOWN = 100
@@ -92,6 +96,8 @@ class Broker:
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
+        self._events = Events(host.loop)
+        self._holds = Holds(host.loop, self._queue)
 
     def hurry(self) -> None:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
@@ -340,16 +346,19 @@ class Broker:
         *,
         partition: int = 0,
         offset: str = "earliest",
-        max: int = 100,
+        max: int | None = 100,
         wait_ms: int = 0,
         client_id: str | None = None,
+        until: int | None = None,
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
-        Reading under a `client_id` counts as a use of what is kept under it.
+        Reading under a `client_id` counts as a use of what is kept under it. With `until` nothing from that offset on
+        is told, and nobody waits for it.
         """
-        return await self._looking.read(self._queue(queue), partition, offset, max, wait_ms, client_id, bytes_max)
+        found = self._queue(queue)
+        return await self._looking.read(found, partition, offset, max, wait_ms, client_id, until, bytes_max)
 
     def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
         """From now on `changed` is told which partition has grown, after each commit; None: the queue is gone.
@@ -357,6 +366,36 @@ class Broker:
         Only that, not by how much, and not from inside of anything. Returns what ends it.
         """
         return self._loop.watchers.watch(self._queue(queue).number, changed)
+
+    def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
+        """From where to where the log of each partition goes, and where in it `at` is."""
+        return self._looking.extent(self._queue(queue), at)
+
+    # -- what happened ------------------------------------------------------------------------------------------------
+
+    async def events(self, query: EventsQuery, queue: QueuePath | None = None) -> EventsReply:
+        """What became true, record by record, as far back as the journal goes."""
+        return await self._events.read(query, None if queue is None else self._queue(queue).number)
+
+    async def events_in_bulk(self, query: EventsQuery, queue: QueuePath | None = None) -> Bulk:
+        return await self._events.read_bulk(query, None if queue is None else self._queue(queue).number)
+
+    async def event_ranges(self, query: EventRangesQuery) -> EventRangesReply:
+        """Where to cut the journal so that several can read it at once."""
+        return await self._events.ranges(query)
+
+    async def set_hold(self, name: str, asked: HoldRequest, paths: dict[str, str]) -> HoldReply:
+        """From these places on nothing is let go, until the hold moves on; `paths` are those of the queues in it."""
+        return await self._holds.set(name, asked, paths)
+
+    def hold(self, name: str) -> HoldReply:
+        return self._holds.get(name)
+
+    def holds(self) -> HoldsReply:
+        return self._holds.all()
+
+    async def remove_hold(self, name: str) -> HoldRemovedReply:
+        return await self._holds.remove(name)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""

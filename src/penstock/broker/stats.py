@@ -9,6 +9,7 @@ from penstock.broker.members import describe, owner_of
 from penstock.broker.types import QueueRow
 from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
+from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.loop import ShardLoop
 
 
@@ -131,6 +132,9 @@ class Stats:
             "dead": sum(len(part.dead) for queue in queues for part in queue.partitions),
             "dead_letter_alarms": self._alarms.active(),
             "waiting_consumers": self._loop.waiting,
+            "holds": len(shard.holds),
+            "holds_lost": sum(hold.lost_at > 0 for hold in shard.holds.values()),
+            "held_bytes": sum(spanned_bytes(self._loop, hold) for hold in shard.holds.values() if not hold.lost_at),
         }
 
     def _oldest_age_ms(self, queue: Queue) -> int | None:

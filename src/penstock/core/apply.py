@@ -15,7 +15,7 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import readers, rebalancing, records, redriven, schedules, webhooks, windows
+from penstock.core import holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
 from penstock.core.bits import OffsetBits
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
@@ -23,7 +23,7 @@ from penstock.core.dispatch import open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
-from penstock.core.state import Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.state import FormerQueue, Held, Lease, Partition, Progress, Queue, Retry, Shard, forget
 
 
 def apply(shard: Shard, record: Record) -> None:
@@ -62,6 +62,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         _move_start(queue, partition)
     if queue.config.partitions > len(queue.partitions):
         _grow(queue)
+        holds.follow_queue(shard, queue)
     if before.indexed or queue.config.indexed:
         _change_order(shard, queue)
     if before.window_ms or record.config.window_ms:
@@ -92,6 +93,10 @@ def _change_order(shard: Shard, queue: Queue) -> None:
 def _queue_deleted(shard: Shard, record: records.QueueDeleted) -> None:
     queue = shard.queues.pop(record.queue)
     del shard.paths[queue.path]
+    holds.forget_queue(shard, record.queue)
+    shard.former_queues[record.queue] = FormerQueue(queue.path, queue.group_names)
+    while len(shard.former_queues) > limits.FORMER_QUEUES_KEPT:
+        del shard.former_queues[next(iter(shard.former_queues))]
     for lease in [lease for lease in shard.leases.values() if lease.queue == record.queue]:
         del shard.leases[lease.id]
 
@@ -105,6 +110,7 @@ def _queue_purged(shard: Shard, record: records.QueuePurged) -> None:
         queue.partitions[number] = fresh = Partition(queue.config)
         fresh.start = fresh.end = end
         fresh.progress = {group: Progress(end) for group in old.progress}
+    holds.follow_queue(shard, queue)
     rebuild_queue(shard, queue)
 
 
@@ -443,9 +449,11 @@ def _drop_traits(partition: Partition, below: int) -> None:
 
 
 def _move_start(queue: Queue, partition: Partition) -> None:
-    """Where nothing is kept for later readers, the log begins where the slowest group is."""
+    """Where nothing is kept for later readers, the log begins where the slowest group is; or the slowest archive."""
     if queue.config.retention.mode == "until_acked" and partition.progress:
         start = min([progress.floor for progress in partition.progress.values()])
+        if partition.held_from is not None:
+            start = min(start, partition.held_from)
         if start > partition.start:
             if partition.max_retries:
                 forget(partition.max_retries, partition.start, start)
@@ -453,6 +461,13 @@ def _move_start(queue: Queue, partition: Partition) -> None:
             partition.gone.remove_below(start)
             _drop_traits(partition, start)
             partition.timeless.remove_below(start)
+
+
+def _hold_changed(shard: Shard, record: records.HoldSet | records.HoldEnded) -> None:
+    (holds.apply_set if type(record) is records.HoldSet else holds.apply_ended)(shard, record)  # type: ignore[arg-type]
+    for queue in shard.queues.values():
+        for partition in queue.partitions:
+            _move_start(queue, partition)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -477,6 +492,8 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Cancelled: _ended,
     records.Rescheduled: _rescheduled,
     records.OffsetsKept: readers.apply_kept,
+    records.HoldSet: _hold_changed,
+    records.HoldEnded: _hold_changed,
     records.ScheduleSet: schedules.apply_set,
     records.SchedulePaused: schedules.apply_paused,
     records.ScheduleRemoved: schedules.apply_removed,

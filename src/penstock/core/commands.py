@@ -243,6 +243,22 @@ class ForgetOffsets(NamedTuple):
     client: str
 
 
+class SetHold(NamedTuple):
+    """Keep the journal from a frame on, and queues from offsets on, until the hold moves on or ends."""
+
+    name: str
+    frame: int
+    """Of the journal; 0: none."""
+    offsets: dict[int, dict[int, int]]
+    """Queue -> partition -> offset."""
+    max_bytes: int
+
+
+class EndHold(NamedTuple):
+    name: str
+    reason: Literal["removed", "max_bytes"]
+
+
 # -- schedules --------------------------------------------------------------------------------------------------
 
 
@@ -368,4 +384,5 @@ Command: TypeAlias = (
     | Release | Extend | Join | Heartbeat | Leave | BeginGroup | Cancel | Reschedule | StartRedrive | RedriveLetters
     | EndRedrive | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
     | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
+    | SetHold | EndHold
 )  # fmt: skip

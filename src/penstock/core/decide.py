@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, queues, readers, rebalancing, redriving, schedules, settling, waiting, webhooks
+from penstock.core import (
+    commands,
+    holds,
+    queues,
+    readers,
+    rebalancing,
+    redriving,
+    schedules,
+    settling,
+    waiting,
+    webhooks,
+)  # fmt: skip
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -53,6 +64,8 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Tick: waiting.tick,
     commands.KeepOffsets: readers.keep,
     commands.ForgetOffsets: readers.forget,
+    commands.SetHold: holds.set_hold,
+    commands.EndHold: holds.end,
     commands.SetSchedule: schedules.set_schedule,
     commands.PauseSchedule: schedules.pause,
     commands.RemoveSchedule: schedules.remove,

@@ -47,6 +47,8 @@ def purge(shard: Shard, command: commands.PurgeQueue, now_ms: int) -> Decision:
 def trim(shard: Shard, command: commands.TrimPartition, now_ms: int) -> Decision:
     partition = queue_of(shard, command.queue).partitions[command.partition]
     start = min(command.start, partition.end)
+    if partition.held_from is not None:
+        start = min(start, partition.held_from)
     if start <= partition.start:
         return Decision([], partition.start)
     return Decision([records.Trimmed(now_ms, command.queue, command.partition, start)], start)

@@ -140,6 +140,10 @@ class Extended(Fact, frozen=True, tag="extended"):
     lease: int
     ranges: list[int]
     lease_ms: int
+    queue: int = 0
+    """Whose lease it is; 0 in journals that were written before this was told."""
+    partition: int = 0
+    group: int = 0
 
 
 class Acked(Fact, frozen=True, tag="acked"):
@@ -362,6 +366,25 @@ class WebhookRemoved(Fact, frozen=True, tag="webhook_removed"):
     id: str
 
 
+class HoldSet(Fact, frozen=True, tag="hold"):
+    """Somebody outside still has to copy what is here: from these places on nothing is let go. Replaces the hold of
+    the same name."""
+
+    name: str
+    max_bytes: int
+    index: int = 0
+    """Frames of the journal from this one on are kept; 0: the hold is not about the journal."""
+    offsets: list[int] = []
+    """Flat triples: queue, partition, offset. Partitions of a named queue that are not named are held as a whole."""
+
+
+class HoldEnded(Fact, frozen=True, tag="hold_ended"):
+    """Taken back by its owner, or let go because it spanned more than it may."""
+
+    name: str
+    reason: Literal["removed", "max_bytes"]
+
+
 class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
@@ -376,6 +399,7 @@ Record: TypeAlias = (
     | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
+    | HoldSet | HoldEnded
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
@@ -383,5 +407,5 @@ KINDS: tuple[type[Fact], ...] = (
     Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
     Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
-    MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved,
+    MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,
 )  # fmt: skip

@@ -146,7 +146,9 @@ def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
             ranges: list[int] = []
             for part in parts:
                 _append_range(ranges, part.first, part.stop)
-            made.append(records.Extended(now_ms, lease.id, ranges, command.lease_ms))
+            made.append(
+                records.Extended(now_ms, lease.id, ranges, command.lease_ms, lease.queue, lease.partition, lease.group)
+            )
         replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "extended", deadline) for part in parts]))
     return Decision(made, replies)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.core import holds
 from penstock.core.agenda import Agenda, Chunk, Read, unread
 from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
@@ -29,7 +30,9 @@ from penstock.core.rebuild import rebuild
 from penstock.core.records import Transacted, TransactedRun
 from penstock.core.slices import Later, Rows, encoded_whole, plain
 from penstock.core.state import (
+    FormerQueue,
     Held,
+    Hold,
     KeptOffsets,
     Lease,
     Partition,
@@ -79,6 +82,10 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "leases": _rows([_dump_lease(lease) for _, lease in sorted(shard.leases.items())]),
         "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
         "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
+        "holds": [_dump_hold(hold) for _, hold in sorted(shard.holds.items())],
+        "former_queues": [
+            (number, former.path, sorted(former.groups.items())) for number, former in shard.former_queues.items()
+        ],
         # Absent where there are none, so that a state from before there were any is still written as it was.
         **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
     }
@@ -113,8 +120,19 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
         shard.webhooks[webhook.id] = webhook
     for at, key, runs in values.get("transactions", ()):
         shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
+    for name, max_bytes, index, offsets, set_at, lost_at in values.get("holds", ()):
+        by_queue = {queue: dict(partitions) for queue, partitions in offsets}
+        shard.holds[name] = Hold(name, max_bytes, index, by_queue, set_at, lost_at)
+    for number, path, groups in values.get("former_queues", ()):
+        shard.former_queues[number] = FormerQueue(path, dict(groups))
+    holds.follow(shard)
     rebuild(shard)
     return shard
+
+
+def _dump_hold(hold: Hold) -> tuple[Any, ...]:
+    offsets = [(queue, sorted(partitions.items())) for queue, partitions in sorted(hold.offsets.items())]
+    return hold.name, hold.max_bytes, hold.index, offsets, hold.set_at, hold.lost_at
 
 
 def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class Partition:
     """One ordered part of a queue."""
 
     __slots__ = (
-        "armed", "dead", "end", "expiries", "gone", "max_retries", "moved", "overdue", "progress",
+        "armed", "dead", "end", "expiries", "gone", "held_from", "max_retries", "moved", "overdue", "progress",
         "schedule", "scheduled", "start", "timeless", "traits", "window",
     )  # fmt: skip
 
@@ -267,6 +267,8 @@ class Partition:
         Without those that lie before `start`, which nothing ends but being finished."""
         self.window: Window | None = None
         # Soft.
+        self.held_from: int | None = None
+        """Some hold wants everything from here on, finished or not; see `holds.py`."""
         self.overdue: list[tuple[int, int]] = []
         """Ranges past their time to live, to be expired at the next tick."""
         self.armed = NEVER_MS
@@ -312,6 +314,8 @@ class Partition:
         alive: list[tuple[int, int]] = []
         if keeps or not self.progress:
             alive += self.gone.gaps(max(first, self.start), min(stop, self.end))
+        elif self.held_from is not None:
+            alive += self.gone.gaps(max(first, self.start, self.held_from), min(stop, self.end))
         for progress in self.progress.values():
             # What ended for everybody is done in every group.
             alive += progress.done.gaps(max(first, progress.floor), min(stop, self.end))
@@ -332,6 +336,27 @@ class KeptOffsets(msgspec.Struct):
 
     offsets: dict[int, int]
     used_at: int
+
+
+class Hold(msgspec.Struct):
+    """What an archive still has to copy; see `holds.py`. Hard, all of it."""
+
+    name: str
+    max_bytes: int
+    index: int
+    """Of the first journal frame that is kept for it; 0: none."""
+    offsets: dict[int, dict[int, int]]
+    """Queue -> partition -> the first offset that is kept for it."""
+    set_at: int
+    lost_at: int = 0
+    """When it was let go because it spanned too much; 0: it holds."""
+
+
+class FormerQueue(msgspec.Struct, array_like=True):
+    """What a deleted queue was called, for those who read about it later. Hard, all of it."""
+
+    path: str
+    groups: dict[int, str]
 
 
 class Queue:
@@ -449,9 +474,9 @@ class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "alarms", "deadlines", "due_schedules", "last_id", "leases", "next_lease", "next_queue",
-        "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues", "replaying", "schedules",
-        "term", "timers", "transactions", "webhook_groups", "webhooks",
+        "advanced_ms", "alarms", "deadlines", "due_schedules", "former_queues", "holds", "last_id", "leases",
+        "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues",
+        "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -466,6 +491,9 @@ class Shard:
         self.next_lease = 1
         self.last_id = 0
         self.schedules: dict[str, Schedule] = {}
+        self.holds: dict[str, Hold] = {}
+        self.former_queues: dict[int, FormerQueue] = {}
+        """The latest ones that were deleted, oldest first."""
         self.transactions: dict[bytes, Transacted] = {}
         """By the digest of the request, oldest first: what can be answered again."""
         self.webhooks: dict[str, Webhook] = {}

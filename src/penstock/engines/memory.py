@@ -49,6 +49,19 @@ class MemoryJournal:
             if index > after:
                 yield index, frame
 
+    async def read_frames(self, after: int, bytes_max: int) -> list[Frame]:
+        found: list[Frame] = []
+        first = self._store.first
+        for data in self._store.frames[max(0, after + 1 - first) :]:
+            found.append(read_frame(memoryview(data), 0))
+            bytes_max -= len(data)
+            if bytes_max <= 0:
+                break
+        return found
+
+    def bytes_since(self, index: int) -> int:
+        return sum(map(len, self._store.frames[max(0, index - self._store.first) :]))
+
     async def index_before(self, at_ms: int) -> int:
         frames = self._store.frames
         older = bisect_left(frames, at_ms, key=lambda data: read_frame(memoryview(data), 0).at_ms)

@@ -75,6 +75,16 @@ class ShardJournal(Protocol):
         What is trimmed while this runs is still delivered; what is appended meanwhile may be.
         """
 
+    async def read_frames(self, after: int, bytes_max: int) -> list[Frame]:
+        """The frames that follow `after`, about `bytes_max` of them and at least one if there is one. Empty at the end.
+
+        Like `replay`, in pieces, and without holding up the thread of the caller. Of what was trimmed nothing is told:
+        the first frame then has a higher index than `after + 1`.
+        """
+
+    def bytes_since(self, index: int) -> int:
+        """About how much is stored from this frame on."""
+
     async def index_before(self, at_ms: int) -> int:
         """An index up to which every frame is older than this, as far as frames know their time: where a search may
         begin. Need not be the highest."""

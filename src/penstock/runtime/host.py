@@ -68,6 +68,7 @@ async def open_shard(
         recovered.marks,
         recovered.next_segment,
         recovered.agenda_blobs,
+        recovered.sealed,
         every_bytes=segment_bytes,
         kept=segments_kept,
         far_entries=far_entries,

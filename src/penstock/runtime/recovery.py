@@ -39,6 +39,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     next_segment: int
     agenda_blobs: set[int]
     """Those it names."""
+    sealed: int = 0
+    """Up to this frame the journal may be left behind."""
 
 
 class Recovered(NamedTuple):
@@ -49,6 +51,8 @@ class Recovered(NamedTuple):
     next_segment: int
     agenda_blobs: set[int]
     """Those that the snapshot names; the state may no longer."""
+    sealed: int
+    """Up to this frame the journal may be left behind."""
     replayed: int
     """Frames applied on top of the snapshot."""
 
@@ -85,7 +89,7 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
         for position, partition in enumerate(queue.partitions):
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
-    return Recovered(shard, log, writer, start.marks, start.next_segment, start.agenda_blobs, replayed)
+    return Recovered(shard, log, writer, start.marks, start.next_segment, start.agenda_blobs, start.sealed, replayed)
 
 
 def load_snapshot(name: str, data: bytes) -> Snapshot:
@@ -103,8 +107,9 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
                 pieces[queue, partition].load_prints(prints)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         return Snapshot(
-            values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard)
-        )
+            values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard),
+            values.get("sealed", 0),
+        )  # fmt: skip
     except Exception as error:  # its checksum is right, so somebody else wrote it: nothing about it can be relied on
         raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 

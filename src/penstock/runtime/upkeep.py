@@ -8,6 +8,7 @@ Nothing here is on the way of a message. One round runs when the journal has gro
 3. *Far entries*: what is due in an hour or later is written to blobs and need not be in memory (`far.py`).
 4. *Snapshot*: the state, and where everything lies, after one exact journal frame.
 5. *Trimming*: only now, with all of that durable, are journal files, old segments and the old snapshot removed.
+   Journal files that an archive has not read yet stay (`core/holds.py`).
 
 A crash between any two steps costs nothing but the work: the newest snapshot names what counts. Nothing here holds up
 the event loop: what has to be walked over is walked over in steps, and everybody else has their turn in between.
@@ -22,7 +23,8 @@ from typing import Any
 
 from penstock import limits
 from penstock.core import snapshot
-from penstock.core.commands import PruneLetters, TrimPartition
+from penstock.core.commands import EndHold, PruneLetters, TrimPartition
+from penstock.core.holds import journal_held_from
 from penstock.core.ranges import RangeSet
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
@@ -32,6 +34,7 @@ from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, SegmentDescrip
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
+from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, key_prints, segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
@@ -55,6 +58,7 @@ class Upkeep:
         marks: list[Mark],
         next_segment: int,
         agenda_blobs: set[int],
+        sealed: int,
         *,
         every_bytes: int,
         kept: int,
@@ -69,6 +73,8 @@ class Upkeep:
         self._next_segment = next_segment
         self._named_agendas = agenda_blobs
         """Blobs of agenda entries that the newest snapshot names."""
+        self._sealed = sealed
+        """Up to this frame nothing in the journal is needed to find a message or to start again."""
         self._pace = pace
         self._far = FarEntries(loop.journal, self._take_number, far_entries, pace)
         self._every_bytes = every_bytes
@@ -96,6 +102,7 @@ class Upkeep:
                     await self._due.wait()
             except TimeoutError:
                 await self._retain()
+                await self._trim_what_was_held()
                 continue
             self._due.clear()
             self._loop.take_committed_bytes()
@@ -118,12 +125,13 @@ class Upkeep:
             await self._seal(bound)
         await self._drop_unwanted()
         await self._far.tidy(self._loop.shard)
-        await self._snapshot()
+        await self._snapshot(self._sealed if bound is None else bound.index)
         if self._loop.log is not log:
             return  # the shard was read again: its messages are where they were, the snapshot may say otherwise
         if bound is not None:
-            await self._loop.journal.trim(bound.index)
+            self._sealed = bound.index
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
+        await self._trim()
         await self._remove_leftovers()
         self.rounds += 1
         self._on_round()
@@ -134,7 +142,7 @@ class Upkeep:
         if final_snapshot and self._changed and self._loop.failed is None:
             log = self._loop.log
             try:
-                await self._snapshot()
+                await self._snapshot(self._sealed)
                 if self._loop.log is log:
                     await self._remove_leftovers()
             except (OutOfSpace, DiskFull):
@@ -142,7 +150,30 @@ class Upkeep:
 
     # -- retention ----------------------------------------------------------------------------------------------------
 
+    async def _trim(self) -> None:
+        """Leave behind what was sealed, but for what an archive still wants to read."""
+        held_from = journal_held_from(self._loop.shard)
+        await self._loop.journal.trim(self._sealed if held_from is None else min(self._sealed, held_from - 1))
+
+    async def _trim_what_was_held(self) -> None:
+        """An archive may have moved on since the last round, and the next one may be long in coming."""
+        if self._sealed and self._loop.shard.holds:
+            with contextlib.suppress(EngineError):  # the loop meets the same failure and reports it
+                await self._trim()
+
+    async def _bound_holds(self) -> None:
+        """Let go of holds that span more than they may."""
+        for hold in list(self._loop.shard.holds.values()):
+            if not hold.lost_at and spanned_bytes(self._loop, hold) > hold.max_bytes:
+                self._on_trouble(
+                    f"hold {hold.name!r} spans more than its {hold.max_bytes} bytes and is let go; what it has not "
+                    "copied yet may be lost to it"
+                )
+                with contextlib.suppress(PenstockError):
+                    await self._loop.submit(EndHold(hold.name, "max_bytes"))
+
     async def _retain(self) -> None:
+        await self._bound_holds()
         await self._prune()
         loop = self._loop
         for queue, number, partition in self._partitions():
@@ -296,7 +327,7 @@ class Upkeep:
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
-    async def _snapshot(self) -> None:
+    async def _snapshot(self, sealed: int) -> None:
         """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
         loop = self._loop
         values: dict[str, Any] = {"state": snapshot.capture(loop.shard)}
@@ -312,6 +343,7 @@ class Upkeep:
                 keys=[(*place, pieces.dump_prints()) for place, pieces in sorted(loop.log.indexes.items())],
                 marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
+                sealed=sealed,
             )
 
         await loop.cut(complete)

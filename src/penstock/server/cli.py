@@ -20,7 +20,7 @@ from penstock.server.dlq import dlq
 from penstock.server.message_cli import consume, publish, tail
 from penstock.server.queue_cli import explain, groups, history, queues, stats
 from penstock.server.schedule_cli import schedule
-from penstock.server.terminal import EXIT_REFUSED, errors_in_one_line
+from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
 from penstock.server.webhook_cli import webhooks
 from penstock.server.worker_cli import worker
 
@@ -121,6 +121,30 @@ def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data
     with errors_in_one_line():
         damaged = dump(str(path), typer.echo)
     raise typer.Exit(EXIT_REFUSED if damaged else 0)
+
+
+@app.command()
+def doctor(
+    data_dir: Annotated[str | None, _flag("data_dir", "-d", metavar="DIR")] = None,
+    listen: Annotated[str | None, _flag("listen", metavar="HOST:PORT")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Check this machine: Python, ports, disk, clock; and for the pipeline Java and Spark.
+
+    Says what to do about whatever is not right. Exits with 1 if a broker could not run here.
+    """
+    from penstock.server.doctor import examine
+
+    with errors_in_one_line():
+        settings = load_settings({"data_dir": data_dir, "listen": listen}, os.environ, config)
+        findings = list(examine(settings))
+        if output is Output.json:
+            show({"findings": [finding._asdict() for finding in findings]}, output)
+        for finding in findings if output is Output.table else ():
+            hint = f"  ({finding.hint})" if finding.hint else ""
+            typer.echo(f"{finding.verdict:8} {finding.name:10} {finding.found}{hint}")
+    raise typer.Exit(EXIT_REFUSED if any(finding.verdict == "failed" for finding in findings) else 0)
 
 
 @app.command()

@@ -242,6 +242,33 @@ async def a_search_begins_before_its_time(open_engine: OpenEngine) -> None:
     await stop(engine, owner)
 
 
+async def a_journal_is_read_piece_by_piece(open_engine: OpenEngine) -> None:
+    """By several readers at once, at the end of what is being written, and where something was trimmed."""
+    engine = open_engine()
+    owner = await opened(engine)
+    journal = owner.journal
+    written = [frame for _, frame in await owner.append_some(40, size=500)]
+    assert journal.bytes_since(1) >= sum(map(len, written)) > journal.bytes_since(40) >= len(written[-1])
+    for size in (1, 1200, 10**6):
+        slow: list[int] = []
+        fast: list[int] = []
+        while len(fast) < len(written):
+            fast += [frame.index for frame in await journal.read_frames(len(fast), size)]
+            if len(fast) % 2:
+                slow += [frame.index for frame in await journal.read_frames(len(slow), 1)]
+        assert fast == list(range(1, 41)) and slow == fast[: len(slow)]
+    assert [frame.body for frame in await journal.read_frames(38, 10**6)] == [
+        frame[HEADER.size :] for frame in written[38:]
+    ]
+    assert await journal.read_frames(40, 10**6) == []
+    await owner.append_some(1)
+    assert [frame.index for frame in await journal.read_frames(40, 1)] == [41]
+    await journal.trim(20)
+    first = (await journal.read_frames(0, 1))[0].index
+    assert first == await journal.first_kept()
+    await stop(engine, owner)
+
+
 async def blobs_are_kept_whole(open_engine: OpenEngine) -> None:
     engine = open_engine()
     owner = await opened(engine)
@@ -300,6 +327,7 @@ CHECKS: list[Check] = [
     trimming_drops_only_what_is_not_needed,
     a_replay_is_not_disturbed,
     a_search_begins_before_its_time,
+    a_journal_is_read_piece_by_piece,
     blobs_are_kept_whole,
     a_closed_journal_takes_nothing,
     a_node_has_an_id,

@@ -97,8 +97,11 @@ def encode_delivery(meta: LeaseMeta | ReadMeta, frames: Sequence[Buffer]) -> byt
     return b"".join((header, text, *frames))
 
 
-def decode_delivery(body: Buffer, kind: type[M]) -> tuple[M, list[Batch]]:
-    """The meta and one batch per run; raises BadBatch for anything that is not a delivery."""
+def decode_delivery(body: Buffer, kind: type[M], *, known: bool = False) -> tuple[M, list[Batch]]:
+    """The meta and one batch per run; raises BadBatch for anything that is not a delivery.
+
+    `known` believes a server that is ours that the frames are well formed, as it has checked them before.
+    """
     view = memoryview(body)
     if len(view) < layout.DELIVERY_HEADER.size:
         raise BadBatch("a delivery starts with a header of 8 bytes")
@@ -114,7 +117,7 @@ def decode_delivery(body: Buffer, kind: type[M]) -> tuple[M, list[Batch]]:
     for run in meta.runs:
         if run.length < 0 or at + run.length > len(view):
             raise BadBatch("the delivery ends inside a frame")
-        batches.append(Batch.open(view[at : at + run.length]))
+        batches.append(Batch.open(view[at : at + run.length], known=known))
         if batches[-1].count != run.count:
             raise BadBatch("a run and its frame disagree on the number of messages")
         at += run.length

@@ -354,17 +354,46 @@ Page: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
 PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
 
 
+READ_MAX_DEFAULT = 100
+
+
 class ReadQuery(Request):
     queue: QueueName
     partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
     offset: ReadOffset = "earliest"
-    max: Annotated[int, Meta(ge=1, le=limits.READ_MESSAGES_MAX)] = 100
+    max: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=limits.READ_MESSAGES_MAX,
+                description="100 if left out; with `until` and a binary answer, as many as fit.",
+            ),
+        ]
+        | None
+    ) = None
     wait_ms: WaitMs = 0
     client_id: ClientId | None = None
+    until: Annotated[int, Meta(ge=0, le=2**53, description="Stop before this offset.")] | None = None
+    max_bytes: Annotated[
+        int,
+        Meta(ge=1, le=limits.LEASE_REPLY_BYTES_MAX, description="About how much to answer with; one message at least."),
+    ] = limits.LEASE_REPLY_BYTES_MAX
 
     def __post_init__(self) -> None:
         if self.offset == "kept" and self.client_id is None:
             raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
+
+
+class ExtentQuery(Request):
+    queue: QueueName
+    at: Annotated[
+        str,
+        Meta(
+            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
+            description="A place to look for in every partition, as `offset` of `/v1/read`.",
+        ),
+    ] = "earliest"
 
 
 class PeekQuery(Request):

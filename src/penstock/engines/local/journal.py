@@ -22,6 +22,7 @@ from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.blobs import BlobFiles
 from penstock.engines.local.files import FULL, Files, portions
+from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.segment import Segment
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
@@ -65,6 +66,7 @@ class LocalJournal:
         self._sync_task: asyncio.Task[None] | None = None
         self._blobs = BlobFiles(files, f"{root}/blobs")
         self._hint = -1
+        self._pieces = PieceReader(self._pin, self._unpin, self._scan)
         self._pinning = threading.Lock()
         """Files are trimmed by the disk's thread and read by the loop's."""
         self._short_of_space = False
@@ -199,9 +201,10 @@ class LocalJournal:
         self._files.sync(segment.handle)
         self.tail = Tail(index, chain)
 
-    def _scan(self, segment: Segment) -> Iterator[tuple[int, Frame]]:
+    def _scan(self, segment: Segment, place: Place | None = None) -> Iterator[tuple[int, Frame]]:
         """(position, frame) of a file, in order; raises BadFrame at the first that is not whole."""
-        at, index, chain = FILE_HEADER_BYTES, segment.first, self._chain_before(segment)
+        begin = place or Place(segment.first, FILE_HEADER_BYTES, segment.first, self._chain_before(segment))
+        _, at, index, chain = begin
         chunk, chunk_at = memoryview(b""), at
         while at < segment.size:
             if at + HEADER.size > chunk_at + len(chunk):
@@ -372,6 +375,22 @@ class LocalJournal:
                 raise Damaged(f"{segment.path}, offset {at}: behind frame {index}: {error}") from None
             if following is not None and index != following - 1:
                 raise Damaged(f"{segment.path} ends with frame {index}, the next file begins with {following}")
+
+    async def read_frames(self, after: int, bytes_max: int) -> list[Frame]:
+        self._check()
+        try:
+            return await self._files.offload_bulk(partial(self._pieces.read, after, bytes_max))
+        except OSError as error:
+            raise Damaged(f"{self._root}/journal cannot be read behind frame {after}: {error}") from error
+
+    def bytes_since(self, index: int) -> int:
+        firsts = sorted(self._segments)
+        following = [*firsts[1:], None]
+        return sum(
+            self._segments[first].size
+            for first, behind in zip(firsts, following, strict=True)
+            if behind is None or behind > index
+        )
 
     def _pin(self, after: int) -> list[Segment]:
         """The files that hold what comes after this index. They stay open until they are unpinned, trimmed or not."""

@@ -20,6 +20,7 @@ from penstock.wire.parse import parse_json, parse_query
 
 T = TypeVar("T")
 
+
 _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 
@@ -48,7 +49,8 @@ async def lease(edge: Edge, request: Request) -> Answer:
 
 async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
-    look = translate.read(edge.broker, query)
+    in_bulk = request.wants_batch and query.until is not None and query.max is None
+    look = translate.read(edge.broker, query, everything=in_bulk)
     reply = await look(offset=query.offset, client_id=translate.reader_of(query))
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:

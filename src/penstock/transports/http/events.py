@@ -1,50 +1,62 @@
-"""CloudEvents on `POST /v1/publish?queue=…`. The content type tells the mode, and headers that begin with `ce-`."""
+"""`/v1/events` and what keeps them there: the records of the journal, holds, and how far the log of a queue goes."""
 
 from __future__ import annotations
 
-from penstock.broker.types import PublishPart
-from penstock.errors import UnsupportedMediaType
-from penstock.transports.http.answer import Answer
+import msgspec
+
+from penstock import limits
+from penstock.transports import translate
+from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.render import published_answer, published_items
 from penstock.transports.http.request import Request
-from penstock.wire import cloudevents
-from penstock.wire.messages import PublishEventQuery
-from penstock.wire.parse import parse_query, parse_queue
-from penstock.wire.publishing import batch_of
+from penstock.wire.events import EVENTS_TYPE, EventRangesQuery, EventsQuery, encode_events
+from penstock.wire.holds import HoldRequest
+from penstock.wire.messages import ExtentQuery, NoQuery
+from penstock.wire.parse import parse_json, parse_query, parse_queue
+
+HOLDS_PREFIX = "/v1/holds/"
+
+_TYPE = EVENTS_TYPE.encode()
+_hold_decoder = msgspec.json.Decoder(HoldRequest)
 
 
-def is_event(request: Request) -> bool:
-    return request.content_type.startswith(cloudevents.FAMILY) or any(
-        _is_attribute(name) for name, _ in request.headers
-    )
+async def events(edge: Edge, request: Request) -> Answer:
+    query = parse_query(EventsQuery, request.query)
+    queue = None if query.queue is None else parse_queue(query.queue)
+    if _TYPE in request.accept:
+        bulk = await edge.broker.events_in_bulk(query, queue)
+        return Answer(200, encode_events(bulk.meta, bulk.records), _TYPE)
+    return json_answer(await translate.events(edge.broker, query))
 
 
-def _is_attribute(name: bytes) -> bool:
-    return name.startswith(b"ce-")
+async def event_ranges(edge: Edge, request: Request) -> Answer:
+    return json_answer(await translate.event_ranges(edge.broker, parse_query(EventRangesQuery, request.query)))
 
 
-async def publish_events(edge: Edge, request: Request) -> Answer:
-    """One event or a batch of them, all or none. Answered like any publish."""
-    query = parse_query(PublishEventQuery, request.query)
-    part_queue = parse_queue(query.queue)
-    kind = request.content_type.decode("latin-1")
-    if kind == cloudevents.BATCH_TYPE:
-        events = cloudevents.from_json_batch(await request.body())
-    elif kind == cloudevents.STRUCTURED_TYPE:
-        events = [cloudevents.from_json(await request.body())]
-    elif request.content_type.startswith(cloudevents.FAMILY):
-        raise UnsupportedMediaType(
-            f"events as {kind[:100]!r} are not taken here; send {cloudevents.STRUCTURED_TYPE}, "
-            f"{cloudevents.BATCH_TYPE}, or the attributes as headers that begin with ce-",
-            details={"field": "content-type"},
-        )
-    else:
-        attributes = [(name, value) for name, value in request.headers if _is_attribute(name)]
-        # With its parameters, which are part of the data's type.
-        full_type = next((value.decode("latin-1") for name, value in request.headers if name == b"content-type"), "")
-        events = [cloudevents.from_headers(attributes, full_type, await request.body())]
-    batch = batch_of([cloudevents.as_message(event, dedup=query.dedup) for event in events])
-    reply = await edge.broker.publish([PublishPart(part_queue, batch)])
-    edge.metrics.published(reply.runs)
-    return Answer(201, published_answer(published_items(reply.runs, [None], len(events)), reply.durable))
+async def extent(edge: Edge, request: Request) -> Answer:
+    return json_answer(await translate.extent(edge.broker, parse_query(ExtentQuery, request.query)))
+
+
+async def list_holds(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    return json_answer(await translate.list_holds(edge.broker))
+
+
+async def get_hold(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    return json_answer(await translate.get_hold(edge.broker, _name(request)))
+
+
+async def put_hold(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_hold_decoder, await request.json_body(limits.REQUEST_BYTES_MAX))
+    return json_answer(await translate.put_hold(edge.broker, _name(request), asked))
+
+
+async def delete_hold(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    return json_answer(await translate.delete_hold(edge.broker, _name(request)))
+
+
+def _name(request: Request) -> str:
+    return request.path.removeprefix(HOLDS_PREFIX)

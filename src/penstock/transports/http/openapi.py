@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import cloudevents, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import cloudevents, events, holds, looks, messages, readers, replies, schedules, webhooks
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -41,6 +41,7 @@ class Described(NamedTuple):
     refusals: tuple[int, ...] = ()
     takes_batch: bool = False
     gives_batch: bool = False
+    gives_events: bool = False
     text: bool = False
 
 
@@ -265,6 +266,35 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, webhooks.AttemptsReply),),
         refusals=(404,),
     ),
+    "extent": Described(
+        "From where to where the log of each partition goes.",
+        query=messages.ExtentQuery,
+        answers=((200, holds.ExtentReply),),
+        refusals=(404,),
+    ),
+    "events": Described(
+        "What happened to messages: the records of the journal, without payloads.",
+        query=events.EventsQuery,
+        answers=((200, events.EventsReply),),
+        refusals=(404,),
+        gives_events=True,
+    ),
+    "event_ranges": Described(
+        "Where to cut the journal so that several can read its events at once.",
+        query=events.EventRangesQuery,
+        answers=((200, events.EventRangesReply),),
+    ),
+    "list_holds": Described("What archives hold back retention.", answers=((200, holds.HoldsReply),)),
+    "get_hold": Described(
+        "Where a hold is, and how much it spans.", answers=((200, holds.HoldReply),), refusals=(404,)
+    ),
+    "put_hold": Described(
+        "Let nothing go that an archive has not copied yet; or move on.",
+        holds.HoldRequest,
+        answers=((200, holds.HoldReply),),
+        refusals=_DATA,
+    ),
+    "delete_hold": Described("Hold nothing any more.", answers=((200, holds.HoldRemovedReply),), refusals=_DATA),
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
     "summary": Described("How the whole server is doing."),
     "groups": Described(
@@ -366,6 +396,8 @@ def _operation(name: str, path: str, described: Described, references: dict[type
         given: dict[str, Any] = {_JSON: {"schema": schema}}
         if described.gives_batch:
             given[_BATCH] = {"schema": _BINARY_SCHEMA}
+        if described.gives_events:
+            given[events.EVENTS_TYPE] = {"schema": _BINARY_SCHEMA}
         if described.text:
             given = {"text/plain": {"schema": {"type": "string"}}}
         responses[str(status)] = {"description": described.summary, "content": given}

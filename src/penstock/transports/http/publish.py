@@ -11,8 +11,8 @@ from penstock.batch.check import check_client_frame
 from penstock.broker.types import ProducerSeq, PublishPart
 from penstock.errors import PenstockError
 from penstock.transports.http.answer import Answer, error_body
+from penstock.transports.http.cloudevents import is_event, publish_events
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.events import is_event, publish_events
 from penstock.transports.http.render import (
     published_answer,
     published_item,

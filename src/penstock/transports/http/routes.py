@@ -10,6 +10,7 @@ from penstock.transports.http import (
     admin,
     consume,
     deadletters,
+    events,
     looks,
     members,
     publish,
@@ -87,6 +88,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("rotate_webhook", "POST", "/v1/webhooks/rotate", webhooks.rotate_webhook),
     Operation("test_webhook", "POST", "/v1/webhooks/test", webhooks.test_webhook),
     Operation("webhook_attempts", "GET", "/v1/webhooks/attempts", webhooks.webhook_attempts),
+    Operation("extent", "GET", "/v1/extent", events.extent),
+    Operation("events", "GET", "/v1/events", events.events),
+    Operation("event_ranges", "GET", "/v1/events/ranges", events.event_ranges),
+    Operation("list_holds", "GET", "/v1/holds", events.list_holds),
+    Operation("get_hold", "GET", "/v1/holds/{name}", events.get_hold),
+    Operation("put_hold", "PUT", "/v1/holds/{name}", events.put_hold),
+    Operation("delete_hold", "DELETE", "/v1/holds/{name}", events.delete_hold),
     Operation("stats", "GET", "/v1/stats", admin.stats),
     Operation("summary", "GET", "/v1/stats/summary", admin.summary),
     Operation("groups", "GET", "/v1/groups", admin.groups),
@@ -125,6 +133,7 @@ _QUEUE = _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}")
 _QUEUE_OR_PURGE = _QUEUE | _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}" + admin.PURGE_SUFFIX)
 
 _WEBHOOK = _BY_PATH.pop(webhooks.WEBHOOKS_PREFIX + "{id}")
+_HOLD = _BY_PATH.pop(events.HOLDS_PREFIX + "{name}")
 _SCHEDULE = {
     suffix: _BY_PATH.pop(schedules.SCHEDULES_PREFIX + "{name}" + suffix)
     for suffix in (schedules.PAUSE_SUFFIX, schedules.RESUME_SUFFIX, "")
@@ -139,6 +148,8 @@ def _methods_of(path: str) -> dict[str, Operation]:
         return next(methods for suffix, methods in _SCHEDULE.items() if path.endswith(suffix))
     if path.startswith(webhooks.WEBHOOKS_PREFIX):
         return _WEBHOOK
+    if path.startswith(events.HOLDS_PREFIX):
+        return _HOLD
     if path.startswith(admin.QUEUES_PREFIX):
         return _QUEUE_OR_PURGE if path.endswith(admin.PURGE_SUFFIX) else _QUEUE
     raise NotFound(f"there is nothing at {path[:200]!r}; /openapi.json lists what is here")

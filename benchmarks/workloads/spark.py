@@ -1,0 +1,163 @@
+"""Spark beside the broker: reading a log as a table, writing one, and what that does to those who publish meanwhile.
+
+The peer of a read is Spark itself, on the same rows as Parquet files. Everything runs on `local[2]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.payload import payloads
+from benchmarks.peers.penstock_sdk import PenstockSdk
+from benchmarks.report import Row, figure
+from benchmarks.rounds import take_turns
+from benchmarks.stats import Spread, ratio
+from benchmarks.workloads.run import Run, data_directory, failures
+from penstock.pipeline.session import spark_session
+
+WHO = "penstock-spark"
+PEER = "parquet-spark"
+BATCH = 1_000
+PUBLISH_BATCH = 100
+WHOLE = (
+    "sum(length(payload))", "max(id)", "max(offset)", "max(queue)", "count(key)", "sum(priority)", "max(size(headers))",
+    "max(published_at)",
+)  # fmt: skip
+"""Looks at every column, so that nothing is skipped."""
+PAYLOAD = ("sum(length(payload))",)
+
+
+async def spark_read_1m(run: Run) -> list[Row]:
+    """Batch read of 1,000,000 messages of 200 B, against Spark reading the same rows as Parquet."""
+    name, count = "spark_read_1m", 100_000 if run.quick else 1_000_000
+    if not run.wants(WHO):
+        return []
+    async with AsyncExitStack() as stack:
+        root = stack.enter_context(data_directory())
+        peer, spark = await _started(stack, run, root)
+        await _fill(peer, "log", count)
+        parquet = str(root / "parquet")
+        await asyncio.to_thread(lambda: _log(spark, peer).write.parquet(parquet))
+        rows: list[Row] = []
+        for what, columns in (("read", WHOLE), ("payload read", PAYLOAD)):
+            schema = "payload binary" if columns is PAYLOAD else None
+
+            def ours(columns: tuple[str, ...] = columns, schema: str | None = schema) -> Any:
+                return _log(spark, peer, schema).selectExpr("count(*)", *columns).first()
+
+            def theirs(columns: tuple[str, ...] = columns) -> Any:
+                return spark.read.parquet(parquet).selectExpr("count(*)", *columns).first()
+
+            turns = {who: _timed(each, count) for who, each in ((WHO, ours), (PEER, theirs))}
+            rates, errors = await take_turns(turns, run.pace.rounds)
+            rows += failures(name, errors)
+            rows += [figure(name, what, who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+            if not errors:
+                rows.append(figure(name, f"{what} ratio", f"{WHO} / {PEER}", "x", ratio(rates[WHO], rates[PEER])))
+    return rows
+
+
+async def spark_sink_500k(run: Run) -> list[Row]:
+    """500,000 rows of 200 B written to a queue by a batch job; durable, staged and committed."""
+    name, count = "spark_sink_500k", 50_000 if run.quick else 500_000
+    if not run.wants(WHO):
+        return []
+    async with AsyncExitStack() as stack:
+        root = stack.enter_context(data_directory())
+        peer, spark = await _started(stack, run, root)
+        numbers = iter(range(1_000_000))
+
+        def write() -> None:
+            rows = spark.range(0, count, numPartitions=2).selectExpr("cast(rpad(id, 200, 'x') as binary) as payload")
+            target = rows.write.format("penstock").options(url=peer.server.url, queue=f"sink-{next(numbers)}")
+            target.mode("append").save()
+
+        rates, errors = await take_turns({WHO: _timed(write, count)}, run.pace.rounds)
+    rows = [figure(name, "write", who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+    return [*rows, *failures(name, errors)]
+
+
+async def spark_disturbance(run: Run) -> list[Row]:
+    """Publishing in batches of 100 while Spark reads a log at full speed, against publishing alone, in turns."""
+    name, count = "spark_disturbance", 100_000 if run.quick else 1_000_000
+    if not run.wants(WHO):
+        return []
+    async with AsyncExitStack() as stack:
+        root = stack.enter_context(data_directory())
+        peer, spark = await _started(stack, run, root)
+        await _fill(peer, "log", count)
+        await peer.create("live")
+
+        async def alone() -> float:
+            return await _publish_for(peer, run.pace.seconds * 3)
+
+        async def beside() -> float:
+            stop = asyncio.Event()
+            reading = asyncio.create_task(_read_until(spark, peer, stop))
+            try:
+                await asyncio.sleep(0.5)
+                return await _publish_for(peer, run.pace.seconds * 3)
+            finally:
+                stop.set()
+                await reading
+
+        rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
+    rows = failures(name, errors)
+    if not errors:
+        rows.append(figure(name, "publish alone", WHO, "msg/s", Spread.of(rates["alone"])))
+        rows.append(figure(name, "publish during a read", WHO, "msg/s", Spread.of(rates["beside"])))
+        rows.append(figure(name, "publish during a read ratio", WHO, "x", ratio(rates["beside"], rates["alone"])))
+    return rows
+
+
+async def _started(stack: AsyncExitStack, run: Run, root: Path) -> tuple[PenstockSdk, Any]:
+    peer = PenstockSdk(batches=True)
+    (root / "broker").mkdir()
+    stack.push_async_callback(peer.stop)
+    await peer.start(root / "broker")
+    run.versions |= peer.versions()
+    spark = await asyncio.to_thread(spark_session, "benchmarks", master="local[2]", spark_sql_shuffle_partitions="2")
+    spark.sparkContext.setLogLevel("OFF")
+    run.versions["pyspark"] = spark.version
+    stack.push_async_callback(asyncio.to_thread, spark.stop)
+    return peer, spark
+
+
+async def _fill(peer: PenstockSdk, queue: str, count: int) -> None:
+    await peer.create(queue)
+    contents = payloads(BATCH)
+    for _ in range(count // BATCH):
+        await peer.publish(queue, contents)
+
+
+def _log(spark: Any, peer: PenstockSdk, schema: str | None = None) -> Any:
+    reader = spark.read.format("penstock").options(url=peer.server.url, queue="log")
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def _timed(work: Callable[[], Any], count: int) -> Callable[[], Any]:
+    async def turn() -> float:
+        began = time.perf_counter()
+        await asyncio.to_thread(work)
+        return count / (time.perf_counter() - began)
+
+    return turn
+
+
+async def _publish_for(peer: PenstockSdk, seconds: float) -> float:
+    contents = payloads(PUBLISH_BATCH)
+    began, sent = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        await peer.publish("live", contents)
+        sent += PUBLISH_BATCH
+    return sent / (time.perf_counter() - began)
+
+
+async def _read_until(spark: Any, peer: PenstockSdk, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        await asyncio.to_thread(lambda: _log(spark, peer).selectExpr(*WHOLE).first())

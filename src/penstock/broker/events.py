@@ -1,0 +1,213 @@
+"""Events for those who ask: in bulk for programs, and told one by one for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from penstock.batch import layout
+from penstock.core import records
+from penstock.core.ranges import pairs
+from penstock.core.state import FormerQueue, Queue
+from penstock.errors import InvalidRequest
+from penstock.ids import ulid_text
+from penstock.journal.codec import PublishedMeta, decode_meta
+from penstock.runtime.events import EventLog, Told
+from penstock.runtime.loop import ShardLoop
+from penstock.wire.events import (
+    RECORD,
+    WHOLE_FRAME,
+    Event,
+    EventRange,
+    EventRangesQuery,
+    EventRangesReply,
+    EventsMeta,
+    EventsQuery,
+    EventsReply,
+    Missing,
+    Names,
+    Position,
+)
+
+LOOKED_MAX = 100_000
+"""Records that one call looks at, found or not; the answer then says where to go on."""
+
+
+class Bulk(NamedTuple):
+    meta: EventsMeta
+    records: list[bytes | memoryview]
+
+
+class Events:
+    def __init__(self, loop: ShardLoop):
+        self._loop = loop
+        self._log = EventLog(loop)
+
+    async def read(self, query: EventsQuery, queue: int | None) -> EventsReply:
+        """Event by event. All events of a record are in one answer."""
+        found: list[Event] = []
+        after, missing, start = await self._begin(query.after)
+        at = after
+        async with aclosing(self._log.told(*after, query.until)) as told:
+            looked = 0
+            async for one in told:
+                looked += 1
+                if queue is None or one.queue == queue:
+                    if len(found) >= query.max:
+                        break
+                    found += self._events(one)
+                at = Position(one.frame, one.number)
+                if looked == LOOKED_MAX:
+                    break
+            else:
+                at = self._caught_up(at, query.until)
+        return EventsReply(0, found, str(at), start, self._loop.durable_index, missing)
+
+    async def read_bulk(self, query: EventsQuery, queue: int | None) -> Bulk:
+        """Records as they are stored, without their messages."""
+        parts: list[bytes | memoryview] = []
+        room = query.max_bytes
+        numbers: set[int] = set()
+        after, missing, start = await self._begin(query.after)
+        at = after
+        async with aclosing(self._log.told(*after, query.until)) as told:
+            looked = 0
+            async for one in told:
+                looked += 1
+                if queue is None or one.queue == queue:
+                    if room <= 0:
+                        break
+                    meta, about = one.record
+                    parts += (RECORD.pack(one.frame, one.number, len(meta), len(about)), meta, about)
+                    room -= RECORD.size + len(meta) + len(about)
+                    numbers.add(one.queue)
+                at = Position(one.frame, one.number)
+                if looked == LOOKED_MAX:
+                    break
+            else:
+                at = self._caught_up(at, query.until)
+        names = {str(number): self._names(number) for number in sorted(numbers) if number}
+        return Bulk(EventsMeta(0, str(at), start, self._loop.durable_index, missing, names), parts)
+
+    async def ranges(self, query: EventRangesQuery) -> EventRangesReply:
+        """Where to cut what is asked for, so that each part tells of about as much."""
+        after, missing, start = await self._begin(query.after)
+        ranges: list[EventRange] = []
+        rows = size = 0
+        open_range: EventRange | None = None
+        at = after.frame
+        async with aclosing(self._log.weighed(after.frame, query.until)) as weighed:
+            async for frame in weighed:
+                full = (query.max is not None and rows + frame.rows > query.max) or (
+                    query.max_bytes is not None and size + frame.bytes > query.max_bytes
+                )
+                if full and rows:
+                    break
+                rows, size = rows + frame.rows, size + frame.bytes
+                if open_range is None or open_range.rows + frame.rows > query.each:
+                    open_range = EventRange(at, frame.frame, 0, 0)
+                    ranges.append(open_range)
+                open_range.until = at = frame.frame
+                open_range.rows += frame.rows
+                open_range.bytes += frame.bytes
+        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing)
+
+    async def _begin(self, text: str) -> tuple[Position, Missing | None, int]:
+        """Where to begin, what of that is gone, and where the journal begins."""
+        start, end = await self._log.ends()
+        if text == "earliest":
+            return Position(start), None, start
+        if text == "latest":
+            return Position(end), None, start
+        if text.startswith("at:"):
+            return Position(max(start, await self._log.frame_at(int(text[3:])))), None, start
+        after = Position.parse(text)
+        if after.frame > end:
+            raise InvalidRequest(
+                f"after: the journal ends with frame {end}; there is no frame {after.frame} yet",
+                details={"field": "after", "end": end},
+            )
+        first = after.frame + (after.number == WHOLE_FRAME)
+        if first <= start:
+            return Position(start), Missing(first, start, start - first + 1), start
+        return after, None, start
+
+    def _caught_up(self, at: Position, until: int | None) -> Position:
+        """Nothing more is to be told up to there: what is about no message need not be looked at again."""
+        last = self._loop.durable_index if until is None else min(until, self._loop.durable_index)
+        return max(at, Position(last)) if last >= at.frame else at
+
+    # -- names ------------------------------------------------------------------------------------------------
+
+    def _names(self, number: int) -> Names:
+        known = self._known(number)
+        if known is None:
+            return Names(f"#{number}", {})
+        groups = known.group_names if isinstance(known, Queue) else known.groups
+        return Names(known.path, {str(group): name for group, name in groups.items()})
+
+    def _known(self, number: int) -> Queue | FormerQueue | None:
+        return self._loop.shard.queues.get(number) or self._loop.shard.former_queues.get(number)
+
+    # -- one by one -------------------------------------------------------------------------------------------
+
+    def _events(self, told: Told) -> Iterator[Event]:
+        record: Any = decode_meta(told.record.meta)
+        names = self._names(told.queue) if told.queue else None
+        group = getattr(record, "group", None) if hasattr(record, "group") else None
+        event = Event(
+            str(Position(told.frame, told.number)),
+            _KINDS.get(type(record), record.__struct_config__.tag),
+            record.at,
+            queue=names.queue if names is not None else UNSET,
+            queue_id=told.queue or UNSET,
+            partition=getattr(record, "partition", UNSET),
+            group=UNSET if group is None or names is None else names.groups.get(str(group), f"#{group}"),
+            consumer=getattr(record, "consumer", "") or UNSET,
+            lease=getattr(record, "lease", UNSET),
+            reason=getattr(record, "reason", UNSET),
+            error=getattr(record, "error", "") or UNSET,
+            due_at_ms=getattr(record, "due", UNSET),
+        )
+        if type(record) is PublishedMeta:
+            event.offset, event.count = record.offset, int(layout.HEADER.unpack_from(told.record.about)[3])
+            event.id = ulid_text(int.from_bytes(record.id, "big"))
+            yield event
+        elif type(record) is records.Leased:
+            if record.settled:
+                event.reason = "at_most_once"
+            else:
+                event.deadline_at_ms = record.at + record.lease_ms
+            runs = record.runs
+            for first, count, attempt in zip(runs[::3], runs[1::3], runs[2::3], strict=True):
+                yield _replaced(event, offset=first, count=count, attempt=attempt)
+        elif type(record) is records.QueuePurged:
+            for partition, end in enumerate(record.ends):
+                yield _replaced(event, partition=partition, until_offset=end)
+        elif type(record) is records.Trimmed:
+            yield _replaced(event, until_offset=record.start)
+        elif hasattr(record, "ranges"):
+            if type(record) is records.Extended:
+                event.deadline_at_ms = record.at + record.lease_ms
+            for first, stop in pairs(record.ranges):
+                yield _replaced(event, offset=first, count=stop - first)
+        else:
+            if type(record) is records.GroupCreated:
+                event.group = record.name
+            yield event
+
+
+_KINDS: dict[type, str] = {
+    records.QueueConfigured: "queue_configured",
+    records.GroupCreated: "group_created",
+    records.QueuePurged: "purged",
+}
+"""What an event is called, where it is not what its record is called."""
+
+
+def _replaced(event: Event, **values: Any) -> Event:
+    return replace(event, **values)

@@ -1,0 +1,232 @@
+"""Bounded reads: what is there now, cut into ranges, each read by a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.client import _bulk as bulk
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.happenings import rows_of
+from penstock.pipeline.offsets import Range, between, split
+from penstock.pipeline.options import Options, PipelineError
+from penstock.pipeline.ranges import JournalRange, LogRange, gone_frames, gone_offsets, read_log, resolve
+from penstock.pipeline.rows import dead_letters, queues
+from penstock.pipeline.schema import VALUE
+from penstock.wire.holds import ExtentReply
+
+ROWS_PER_BATCH = 5_000
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Exactly as Spark will compare it."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class MessagesReader(DataSourceReader):
+    """The log of a queue between two positions."""
+
+    def __init__(self, options: Options, schema: StructType):
+        self._broker = Broker.of(options)
+        self._options = options
+        self._schema = schema
+        self._queue = options.queue
+        self._wanted: set[int] | None = None
+        """Partitions that the filters leave; None: all."""
+        self._low, self._high = 0, 2**62
+        """Offsets that the filters leave."""
+        self._since_ms, self._before_ms = 0, 2**62
+
+    def partitions(self) -> list[InputPartition]:
+        extent = self._broker.ask(bulk.extent(self._queue))
+        start = resolve(self._broker, self._queue, extent, self._options.starting_offset)
+        end = resolve(self._broker, self._queue, extent, self._options.ending_offset)
+        ends = {each.partition: min(end.get(each.partition, 0), each.end_offset) for each in extent.partitions}
+        ranges = between(start, ends)
+        lost = gone_offsets(self._queue, extent, ranges)
+        if lost is not None and self._options.fail_on_data_loss:
+            raise PipelineError(lost)
+        starts = {each.partition: each.start_offset for each in extent.partitions}
+        ranges = [Range(p, max(first, starts[p]), stop) for p, first, stop in ranges]
+        ranges = self._filtered(ranges, extent)
+        cut = split(
+            [each for each in ranges if len(each)],
+            at_most=self._options.max_records_per_partition,
+            at_least=self._options.min_partitions,
+        )
+        return [LogRange(*each) for each in cut]
+
+    def _filtered(self, ranges: list[Range], extent: ExtentReply) -> list[Range]:
+        since: dict[int, int] = {}
+        before: dict[int, int] = {}
+        if self._since_ms:
+            since = resolve(self._broker, self._queue, extent, f"at:{self._since_ms}")
+        if self._before_ms < 2**62:
+            before = resolve(self._broker, self._queue, extent, f"at:{self._before_ms}")
+        return [
+            Range(p, max(first, self._low, since.get(p, 0)), min(stop, self._high, before.get(p, stop)))
+            for p, first, stop in ranges
+            if self._wanted is None or p in self._wanted
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, LogRange):
+            schema = arrow_schema(self._schema)
+            yield from read_log(self._broker, self._queue, partition, schema, self._options.fail_on_data_loss)
+
+
+class FilteringMessagesReader(MessagesReader):
+    """The same, where the user has asked for filters to be pushed down.
+
+    A reader that has `pushFilters` fails in sessions that do not allow it, so it is a class of its own.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """What concerns partitions and offsets is done here, exactly. Times only make the ranges smaller."""
+        for each in filters:
+            if not self._takes(each):
+                yield each
+
+    def _takes(self, each: Filter) -> bool:
+        name, value = getattr(each, "attribute", ()), getattr(each, "value", None)
+        if name == ("partition",) and isinstance(each, EqualTo | In):
+            named: set[Any] = {value} if isinstance(each, EqualTo) else set(value or ())
+            self._wanted = named if self._wanted is None else self._wanted & named
+            return True
+        if name == ("offset",) and isinstance(value, int):
+            return self._takes_offset(each, value)
+        if name == ("published_at",) and isinstance(value, datetime):
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            ms = int(moment.timestamp() * 1000)
+            if isinstance(each, GreaterThan | GreaterThanOrEqual):
+                self._since_ms = max(self._since_ms, ms)
+            elif isinstance(each, LessThan | LessThanOrEqual):
+                self._before_ms = min(self._before_ms, ms + 1)
+        return False
+
+    def _takes_offset(self, each: Filter, value: int) -> bool:
+        if isinstance(each, EqualTo):
+            self._low, self._high = max(self._low, value), min(self._high, value + 1)
+        elif isinstance(each, GreaterThan | GreaterThanOrEqual):
+            self._low = max(self._low, value + isinstance(each, GreaterThan))
+        elif isinstance(each, LessThan | LessThanOrEqual):
+            self._high = min(self._high, value + isinstance(each, LessThanOrEqual))
+        else:
+            return False
+        return True
+
+
+class EventsReader(DataSourceReader):
+    """The records of the journal between two positions."""
+
+    def __init__(self, options: Options, schema: StructType):
+        self._broker = Broker.of(options)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        after = journal_position(self._broker, self._options.starting_offset)
+        until = journal_position(self._broker, self._options.ending_offset)
+        return list(journal_ranges(self._broker, self._options, after, until))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, JournalRange):
+            yield from read_journal(self._broker, partition, arrow_schema(self._schema), self._options)
+
+
+def journal_position(broker: Broker, given: str | dict[int, int]) -> int:
+    """The last frame before this position."""
+    if isinstance(given, dict):
+        return given.get(0, 0)
+    reply = broker.ask(bulk.event_ranges(given, until=0, each=1))
+    return reply.next if given != "latest" else reply.end
+
+
+def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> Iterator[JournalRange]:
+    """Cut so that tasks have about the same to do."""
+    if after >= until:
+        return
+    each = options.max_records_per_partition
+    reply = broker.ask(bulk.event_ranges(after, until=until, each=each))
+    if options.min_partitions is not None:
+        rows = sum(one.rows for one in reply.ranges)
+        if rows // options.min_partitions < each:
+            each = max(1, rows // options.min_partitions)
+            reply = broker.ask(bulk.event_ranges(after, until=until, each=each))
+    lost = gone_frames(reply.missing)
+    if lost is not None and options.fail_on_data_loss:
+        raise PipelineError(lost)
+    for one in reply.ranges:
+        yield JournalRange(one.after, one.until)
+
+
+def read_journal(broker: Broker, part: JournalRange, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+    after = str(part.after)
+    while True:
+        meta, records = broker.ask_patiently(bulk.events(after, until=part.until, max_bytes=bulk_bytes()))
+        lost = gone_frames(meta.missing)
+        if lost is not None and options.fail_on_data_loss:
+            raise PipelineError(lost)
+        rows = rows_of(records, meta.names, schema)
+        if rows is not None:
+            yield rows
+        if meta.next in (after, str(part.until)):
+            return
+        after = meta.next
+
+
+def bulk_bytes() -> int:
+    """Of records in one answer. They grow when they are taken apart: a range of 24 bytes may be ten thousand rows."""
+    return 64 * 1024
+
+
+class Everything(InputPartition):
+    """A table that is small enough for one task."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class RowsReader(DataSourceReader):
+    """`queues` and `dead_letters`: read by one task, row by row."""
+
+    def __init__(self, options: Options, schema: StructType):
+        self._broker = Broker.of(options)
+        self._options = options
+        self._schema = schema
+        self._table = options.table
+        self._queue = options.queue_or_none if self._table == "queues" else options.queue
+
+    def partitions(self) -> list[InputPartition]:
+        if self._queue is not None:
+            self._broker.ask(bulk.extent(self._queue))  # it must be there
+        return [Everything()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        schema = arrow_schema(self._schema)
+        rows: Iterator[dict[str, Any]]
+        if self._queue is not None and self._table == "dead_letters":
+            value = schema.field(VALUE).type if VALUE in schema.names else None
+            rows = dead_letters(self._broker, self._queue, value)
+        else:
+            rows = queues(self._broker, self._queue or "")
+        while some := list(islice(rows, ROWS_PER_BATCH)):
+            arrays = [pa.array([row[field.name] for row in some], field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

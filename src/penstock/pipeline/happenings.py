@@ -1,0 +1,217 @@
+"""Records of the journal as Arrow: one row per message that a record tells of.
+
+A record is decoded once and makes one entry for each of its ranges; entries become rows by repeating them, in Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.batch import layout
+from penstock.pipeline.columns import fixed
+from penstock.pipeline.ulids import ulid_column
+from penstock.wire.events import BulkRecord, Names
+
+
+class Fact(msgspec.Struct, gc=False):
+    """The fields that any kind of record may have (docs/formats/journal.md). What is not there keeps its default."""
+
+    type: str
+    at: int
+    queue: int = 0
+    partition: int | None = None
+    group: int | None = None
+    offset: int = 0
+    id: bytes = b""
+    producer: str = ""
+    lease: int | None = None
+    lease_ms: int = 0
+    settled: bool = False
+    consumer: str = ""
+    runs: list[int] = []
+    ranges: list[int] = []
+    due: int | None = None
+    reason: str | None = None
+    error: str = ""
+    redrive: str = ""
+    ends: list[int] = []
+    start: int | None = None
+    name: str = ""
+
+
+_decode = msgspec.msgpack.Decoder(Fact).decode
+_KINDS = {"queue": "queue_configured", "group": "group_created", "queue_purged": "purged"}
+"""What an event is called, where it is not what its record is called; as `/v1/events` calls it."""
+
+
+class Entry(NamedTuple):
+    """A range of messages to which the same thing happened; `first` is None if it is about a queue."""
+
+    record: BulkRecord
+    fact: Fact
+    partition: int | None
+    first: int | None
+    rows: int
+    attempt: int | None = None
+    until: int | None = None
+
+
+def rows_of(records: Iterable[BulkRecord], names: Mapping[str, Names], schema: pa.Schema) -> pa.RecordBatch | None:
+    """A row for every message of every record; None if there is nothing to tell."""
+    entries = [entry for record in records for entry in _entries(record)]
+    if not entries:
+        return None
+    table = _Rows(entries, names)
+    return pa.RecordBatch.from_arrays([_COLUMNS[field.name](table, field.type) for field in schema], schema=schema)
+
+
+def _entries(record: BulkRecord) -> Iterable[Entry]:
+    fact = _decode(record.meta)
+    if record.about:
+        count = int(layout.HEADER.unpack_from(record.about)[3])
+        return [Entry(record, fact, fact.partition, fact.offset, count)]
+    if fact.runs:
+        runs = fact.runs
+        return [
+            Entry(record, fact, fact.partition, first, count, attempt)
+            for first, count, attempt in zip(runs[::3], runs[1::3], runs[2::3], strict=True)
+        ]
+    if fact.ranges:
+        partition = fact.partition
+        if partition is None and fact.queue:
+            partition = 0  # the default of a field that is left out
+        return [
+            Entry(record, fact, partition, first, stop - first)
+            for first, stop in zip(fact.ranges[::2], fact.ranges[1::2], strict=True)
+        ]
+    if fact.type == "queue_purged":
+        return [Entry(record, fact, number, None, 1, None, end) for number, end in enumerate(fact.ends)]
+    return [Entry(record, fact, fact.partition, None, 1, None, fact.start)]
+
+
+class _Rows:
+    def __init__(self, entries: list[Entry], names: Mapping[str, Names]):
+        self.entries = entries
+        self.names = names
+        self.counts = np.array([entry.rows for entry in entries], dtype=np.int64)
+        self.total = int(self.counts.sum())
+        self.place = np.repeat(np.arange(len(entries)), self.counts)
+        """Which entry a row is of."""
+        self.within = np.arange(self.total) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+
+    def each(self, kind: pa.DataType, value: Callable[[Entry], Any]) -> pa.Array:
+        """The same value for all rows of an entry."""
+        values = pa.array([value(entry) for entry in self.entries], kind)
+        return values if self.total == len(self.entries) else values.take(pa.array(self.place))
+
+    def moments(self, kind: pa.DataType, value: Callable[[Entry], int | None]) -> pa.Array:
+        """The same for times in milliseconds."""
+        given = self.each(pa.int64(), value)
+        scaled = pc.multiply(given, 1000)
+        return scaled.cast(pa.timestamp("us")).cast(kind) if scaled.type != kind else scaled
+
+    def path(self, entry: Entry) -> str | None:
+        known = self.names.get(str(entry.fact.queue))
+        return None if known is None else known.queue
+
+    def group(self, entry: Entry) -> str | None:
+        if entry.fact.type == "group":
+            return entry.fact.name
+        group = entry.fact.group
+        if group is None and entry.fact.type == "extended" and entry.fact.queue:
+            group = 0
+        known = self.names.get(str(entry.fact.queue))
+        return None if group is None or known is None else known.groups.get(str(group), f"#{group}")
+
+
+def _offset(rows: _Rows, kind: pa.DataType) -> pa.Array:
+    firsts = np.array([-1 if entry.first is None else entry.first for entry in rows.entries], dtype=np.int64)
+    starts = firsts[rows.place]
+    known = starts >= 0
+    values = fixed(starts + rows.within, kind)
+    return values if known.all() else pc.if_else(pa.array(known), values, pa.scalar(None, kind))
+
+
+def _id(rows: _Rows, kind: pa.DataType) -> pa.Array:
+    published = [number for number, entry in enumerate(rows.entries) if entry.record.about]
+    if not published:
+        return pa.nulls(rows.total, kind)
+    firsts = [int.from_bytes(rows.entries[number].fact.id, "big") for number in published]
+    ids = ulid_column(firsts, rows.counts[published])
+    if len(ids) == rows.total:
+        return ids
+    is_published = np.zeros(len(rows.entries), dtype=bool)
+    is_published[published] = True
+    return _scattered(ids, is_published[rows.place])
+
+
+def _due_at(rows: _Rows, kind: pa.DataType) -> pa.Array:
+    """Of retries and the like one time for all; of a publish whatever each message asked for, if that is later."""
+    parts = []
+    for entry in rows.entries:
+        if entry.record.about:
+            parts.append(_asked_for(entry))
+        else:
+            parts.append(np.full(entry.rows, -1 if entry.fact.due is None else entry.fact.due, dtype=np.int64))
+    due = np.concatenate(parts)
+    known = due >= 0
+    values = fixed(due * 1000, kind)
+    return values if known.all() else pc.if_else(pa.array(known), values, pa.scalar(None, kind))
+
+
+def _asked_for(entry: Entry) -> Any:
+    columns = layout.HEADER.unpack_from(entry.record.about)[4]
+    due = np.full(entry.rows, -1, dtype=np.int64)
+    at = layout.HEADER.size
+    for column, base in ((layout.DELAY_MS, entry.fact.at), (layout.DELIVER_AT_MS, 0)):
+        if columns & column:
+            values = np.frombuffer(entry.record.about, dtype=np.int64, count=entry.rows, offset=at)
+            due = np.maximum(due, values + base)
+            at += 8 * entry.rows
+    return np.where(due > entry.fact.at, due, -1)
+
+
+def _scattered(values: pa.Array, where: Any) -> pa.Array:
+    """The values at the rows where `where` holds, in order; null elsewhere."""
+    index = np.cumsum(where) - 1
+    return values.take(pa.array(index, mask=~where))
+
+
+def _deadline(entry: Entry) -> int | None:
+    fact = entry.fact
+    return fact.at + fact.lease_ms if fact.lease_ms and not fact.settled else None
+
+
+def _reason(entry: Entry) -> str | None:
+    return "at_most_once" if entry.fact.settled else entry.fact.reason
+
+
+_COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
+    "shard": lambda rows, kind: fixed(np.zeros(rows.total, dtype=np.int32), kind),
+    "frame": lambda rows, kind: rows.each(kind, lambda entry: entry.record.frame),
+    "record": lambda rows, kind: rows.each(kind, lambda entry: entry.record.number),
+    "kind": lambda rows, kind: rows.each(kind, lambda entry: _KINDS.get(entry.fact.type, entry.fact.type)),
+    "at": lambda rows, kind: rows.moments(kind, lambda entry: entry.fact.at),
+    "queue": lambda rows, kind: rows.each(kind, rows.path),
+    "queue_id": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.queue or None),
+    "partition": lambda rows, kind: rows.each(kind, lambda entry: entry.partition),
+    "offset": _offset,
+    "id": _id,
+    "group": lambda rows, kind: rows.each(kind, rows.group),
+    "consumer": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.consumer or None),
+    "lease": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.lease),
+    "attempt": lambda rows, kind: rows.each(kind, lambda entry: entry.attempt),
+    "reason": lambda rows, kind: rows.each(kind, _reason),
+    "error": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.error or None),
+    "due_at": _due_at,
+    "deadline_at": lambda rows, kind: rows.moments(kind, _deadline),
+    "until_offset": lambda rows, kind: rows.each(kind, lambda entry: entry.until),
+    "producer": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.producer or None),
+    "redrive": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.redrive or None),
+}

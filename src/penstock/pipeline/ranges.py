@@ -1,0 +1,115 @@
+"""What a task reads, how positions are found, and what is said when something of it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from penstock import limits
+from penstock.batch import Batch
+from penstock.client import _bulk as bulk
+from penstock.ids import QueuePath
+from penstock.pipeline.columns import messages
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.offsets import Range
+from penstock.pipeline.options import PipelineError
+from penstock.wire.delivery import ReadMeta
+from penstock.wire.events import Missing
+from penstock.wire.holds import ExtentReply
+
+READ_BYTES = 4 * limits.MIB
+"""One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
+_IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
+
+
+class LogRange(InputPartition):
+    """Offsets of a partition."""
+
+    def __init__(self, partition: int, first: int, stop: int):
+        super().__init__((partition, first, stop))
+        self.partition = partition
+        self.first = first
+        self.stop = stop
+
+
+class JournalRange(InputPartition):
+    """Frames of the journal: those behind `after`, up to `until`."""
+
+    def __init__(self, after: int, until: int):
+        super().__init__((after, until))
+        self.after = after
+        self.until = until
+
+
+def resolve(broker: Broker, queue: QueuePath, extent: ExtentReply, given: str | dict[int, int]) -> dict[int, int]:
+    """The offset in every partition that a position means. Partitions that are not named are read from the start."""
+    if isinstance(given, dict):
+        unknown = sorted(set(given) - {each.partition for each in extent.partitions})
+        if unknown:
+            raise PipelineError(
+                f"queue {queue} has partitions 0 to {len(extent.partitions) - 1}, not {', '.join(map(str, unknown))}"
+            )
+        return {each.partition: given.get(each.partition, each.start_offset) for each in extent.partitions}
+    if given == "earliest":
+        return {each.partition: each.start_offset for each in extent.partitions}
+    if given == "latest":
+        return {each.partition: each.end_offset for each in extent.partitions}
+    return {each.partition: each.offset for each in broker.ask(bulk.extent(queue, given)).partitions}
+
+
+def gone_offsets(queue: QueuePath, extent: ExtentReply, ranges: Sequence[Range]) -> str | None:
+    """An exact account of what of these ranges retention has removed, or None."""
+    starts = {each.partition: each.start_offset for each in extent.partitions}
+    lost = [
+        (partition, first, min(stop, starts[partition]))
+        for partition, first, stop in ranges
+        if first < starts.get(partition, 0)
+    ]
+    if not lost:
+        return None
+    parts = [f"partition {p}: offsets {first} to {stop - 1} ({stop - first} messages)" for p, first, stop in lost]
+    return f"queue {queue} no longer has all that was asked for: {'; '.join(parts)}. To read what is left, {_IGNORE}"
+
+
+def gone_frames(missing: Missing | None) -> str | None:
+    if missing is None:
+        return None
+    return (
+        f"the journal no longer has all that was asked for: frames {missing.first} to {missing.last} "
+        f"({missing.frames} frames) are gone. A hold keeps them (docs/events.md); to read what is left, {_IGNORE}"
+    )
+
+
+def read_log(
+    broker: Broker, queue: QueuePath, part: LogRange, schema: pa.Schema, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way."""
+    first = part.first
+    if first >= part.stop:
+        return
+    with ThreadPoolExecutor(1) as ahead:
+
+        def ask(offset: int) -> Future[tuple[ReadMeta, list[Batch]]]:
+            call = bulk.read_range(queue, part.partition, offset, part.stop, max_bytes=READ_BYTES)
+            return ahead.submit(broker.ask_patiently, call)
+
+        coming = ask(first)
+        while True:
+            meta, batches = coming.result()
+            if meta.skipped and fail_on_data_loss:
+                stop = min(part.stop, first + meta.skipped)
+                raise PipelineError(
+                    f"queue {queue} no longer has all that was asked for: partition {part.partition}: offsets {first} "
+                    f"to {stop - 1} ({stop - first} messages). To read what is left, {_IGNORE}"
+                )
+            ended = meta.next_offset >= part.stop or meta.next_offset <= first
+            if not ended:
+                first = meta.next_offset
+                coming = ask(first)
+            if batches:
+                yield messages(meta.runs, batches, schema)
+            if ended:
+                return

@@ -1,0 +1,111 @@
+"""Small tables, row by row: the queues as they are now, and dead letters."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from penstock.client import _calls as calls
+from penstock.client._http1 import Response
+from penstock.ids import QueuePath
+from penstock.pipeline.columns import parsed
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.schema import VALUE
+
+PAGE = 500
+
+
+def queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
+    page = 1
+    while True:
+        listed = broker.ask_patiently(calls.list_queues(prefix=prefix, page=page, limit=PAGE))
+        for entry in listed["queues"]:
+            stats = broker.ask_patiently(calls.stats(QueuePath(entry["queue"])))
+            yield {
+                "queue": entry["queue"],
+                "partitions": entry["config"]["partitions"],
+                **{name: stats[name] for name in _STATS},
+                "published": stats["totals"]["published"],
+                "acked": stats["totals"]["acked"],
+                "groups": [group["group"] for group in stats["groups"]],
+                "config": msgspec.json.encode(entry["config"]).decode(),
+            }
+        if page * PAGE >= listed["total"]:
+            return
+        page += 1
+
+
+_STATS = ("depth", "ready", "scheduled", "leased", "waiting_for_retry", "dead", "oldest_age_ms")
+
+
+class _Letter(msgspec.Struct):
+    id: str
+    queue: str
+    partition: int
+    offset: int
+    priority: int
+    headers: dict[str, str]
+    attempt: int
+    published_at_ms: int
+    group: str
+    reason: str
+    error: str
+    consumer: str
+    first_at_ms: int
+    last_at_ms: int
+    dead_at_ms: int
+    redriven: int
+    key: str | None = None
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    payload_b64: str | None = None
+
+
+class _Letters(msgspec.Struct):
+    messages: list[_Letter]
+    next: str | None
+
+
+_decode = msgspec.json.Decoder(_Letters).decode
+
+
+def dead_letters(broker: Broker, queue: QueuePath, value_type: Any = None) -> Iterator[dict[str, Any]]:
+    """All of a queue, oldest first; `value_type` is the Arrow type of the parsed payload, if it is wanted."""
+    after: str | None = None
+    while True:
+        page = broker.ask_patiently(_page(queue, after))
+        for letter in page.messages:
+            row = _row(letter)
+            if value_type is not None:
+                row[VALUE] = parsed([row["payload"]], value_type)[0].as_py()
+            yield row
+        after = page.next
+        if after is None:
+            return
+
+
+def _page(queue: QueuePath, after: str | None) -> calls.Call[_Letters]:
+    plain = calls.dead_letters(queue, filter=None, group=None, page=1, limit=PAGE, after=after)
+
+    def read(response: Response) -> _Letters:
+        return _decode(response.body)
+
+    return calls.Call(plain.method, plain.target, read)
+
+
+def _row(letter: _Letter) -> dict[str, Any]:
+    row = {name: getattr(letter, name) for name in _PLAIN}
+    row["payload"] = bytes(letter.payload) if letter.payload_b64 is None else b64decode(letter.payload_b64)
+    for name in ("published_at", "first_at", "last_at", "dead_at"):
+        row[name] = datetime.fromtimestamp(getattr(letter, f"{name}_ms") / 1000, UTC)
+    row["headers"] = list(letter.headers.items())
+    return row
+
+
+_PLAIN = (
+    "id", "queue", "partition", "offset", "key", "priority", "attempt", "group", "reason", "error", "consumer",
+    "redriven",
+)  # fmt: skip

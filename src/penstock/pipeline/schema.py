@@ -1,0 +1,92 @@
+"""The tables of the data source, column by column, and how Arrow writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MESSAGES = {
+    "queue": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "id": "string",
+    "key": "string",
+    "priority": "bigint",
+    "headers": "map<string,string>",
+    "payload": "binary",
+    "published_at": "timestamp",
+}
+EVENTS = {
+    "shard": "int",
+    "frame": "bigint",
+    "record": "int",
+    "kind": "string",
+    "at": "timestamp",
+    "queue": "string",
+    "queue_id": "bigint",
+    "partition": "int",
+    "offset": "bigint",
+    "id": "string",
+    "group": "string",
+    "consumer": "string",
+    "lease": "bigint",
+    "attempt": "int",
+    "reason": "string",
+    "error": "string",
+    "due_at": "timestamp",
+    "deadline_at": "timestamp",
+    "until_offset": "bigint",
+    "producer": "string",
+    "redrive": "string",
+}
+QUEUES = {
+    "queue": "string",
+    "partitions": "int",
+    "depth": "bigint",
+    "ready": "bigint",
+    "scheduled": "bigint",
+    "leased": "bigint",
+    "waiting_for_retry": "bigint",
+    "dead": "bigint",
+    "oldest_age_ms": "bigint",
+    "published": "bigint",
+    "acked": "bigint",
+    "groups": "array<string>",
+    "config": "string",
+}
+DEAD_LETTERS = {
+    **MESSAGES,
+    "group": "string",
+    "attempt": "int",
+    "reason": "string",
+    "error": "string",
+    "consumer": "string",
+    "first_at": "timestamp",
+    "last_at": "timestamp",
+    "dead_at": "timestamp",
+    "redriven": "int",
+}
+TABLES = {"messages": MESSAGES, "events": EVENTS, "queues": QUEUES, "dead_letters": DEAD_LETTERS}
+VALUE = "value"
+"""The column of the parsed payload, where a schema for it was given."""
+
+
+def ddl(table: str, payload_schema: str | None) -> str:
+    """The columns in Spark's language."""
+    columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items()]
+    if payload_schema is not None:
+        columns.append(f"`{VALUE}` struct<{payload_schema}>")
+    return ", ".join(columns)
+
+
+def mismatch(table: str, schema: Any, *, has_value: bool) -> str | None:
+    """What is wrong with the columns that a user asks for (a StructType), or None."""
+    columns = TABLES[table]
+    for field in schema.fields:
+        kind = columns.get(field.name)
+        if field.name == VALUE and has_value:
+            continue
+        if kind is None:
+            return f"table {table!r} has no column {field.name!r}; it has {', '.join(columns)}"
+        if field.dataType.simpleString() != kind:
+            return f"column {field.name!r} of table {table!r} is {kind}, not {field.dataType.simpleString()}"
+    return None

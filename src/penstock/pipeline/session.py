@@ -1,0 +1,41 @@
+"""A Spark session that works where it is started: the right Java, the right Python, this machine's own address."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def prepare() -> None:
+    """What must be in the environment before Spark starts. Settings that are there already stay. Raises NoJava."""
+    ensure_java()
+    # Otherwise workers run whatever `python3` is on the PATH, and fail without saying why.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def spark_session(
+    name: str = "penstock", *, master: str | None = None, remote: str | None = None, **conf: str
+) -> SparkSession:
+    """A session: on this machine, on any Spark `master`, or at a Spark Connect endpoint (`remote`).
+
+    `conf` is what Spark calls it with dots, written with underscores: `spark_sql_shuffle_partitions="2"`.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if remote is not None:
+        builder = builder.remote(remote)
+    else:
+        prepare()
+        builder = builder.master(master or "local[*]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+    for key, value in conf.items():
+        builder = builder.config(key.replace("_", "."), value)
+    return builder.getOrCreate()

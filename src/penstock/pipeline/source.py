@@ -1,0 +1,79 @@
+"""The data source `penstock`: what Spark asks for, and which reader or writer does it."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from penstock.pipeline.options import Options, PipelineError
+from penstock.pipeline.schema import ddl, mismatch
+
+
+class PenstockDataSource(DataSource):
+    """Found by Spark without being registered, because of the module `pyspark_penstock`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        options = Options(self.options)
+        return ddl(options.table, self._payload_schema(options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.pipeline.batch import EventsReader, FilteringMessagesReader, MessagesReader, RowsReader
+
+        options = self._checked(schema)
+        if options.table == "events":
+            return EventsReader(options, schema)
+        if options.table == "messages":
+            kind = FilteringMessagesReader if options.pushdown else MessagesReader
+            return kind(options, schema)
+        return RowsReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from penstock.pipeline.stream import EventsStreamReader, MessagesStreamReader
+
+        options = self._checked(schema)
+        if options.table == "events":
+            return EventsStreamReader(options, schema)
+        if options.table == "messages":
+            return MessagesStreamReader(options, schema)
+        raise PipelineError(
+            f"table {options.table!r} is what is there now and cannot be streamed: use spark.read, or stream `events`"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.pipeline.sink import BatchSink
+
+        if overwrite:
+            raise PipelineError(
+                'messages are only ever added: use .mode("append"). To begin with an empty queue, purge it first'
+            )
+        return BatchSink(Options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.pipeline.sink import StreamSink
+
+        if overwrite:
+            raise PipelineError('messages are only ever added: use .outputMode("append") or .outputMode("update")')
+        return StreamSink(Options(self.options), schema)
+
+    def _checked(self, schema: StructType) -> Options:
+        options = Options(self.options)
+        wrong = mismatch(options.table, schema, has_value=self._payload_schema(options) is not None)
+        if wrong is not None:
+            raise PipelineError(wrong)
+        return options
+
+    def _payload_schema(self, options: Options) -> str | None:
+        given = options.payload_schema
+        if given is not None and options.table not in ("messages", "dead_letters"):
+            raise PipelineError(f"payloadSchema: table {options.table!r} has no payloads")
+        return given

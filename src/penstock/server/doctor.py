@@ -1,0 +1,163 @@
+"""`penstock doctor`: is everything here that a broker, and the pipeline, need? One line each, with a hint where not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.server.config import Address, Settings
+from penstock.server.remote import Remote
+
+Verdict = Literal["ok", "note", "warning", "failed"]
+SYNCS = 20
+SLOW_SYNC_MS = 20.0
+FREE_BYTES_MIN = 1024 * limits.MIB
+CLOCK_AHEAD_S = 60
+
+
+class Finding(NamedTuple):
+    name: str
+    verdict: Verdict
+    found: str
+    hint: str = ""
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """All findings, in order. Changes nothing; what it writes to measure the disk is gone afterwards."""
+    yield _python()
+    yield _port("http port", settings.listen_address)
+    directory = Path(settings.data_dir)
+    yield _data_dir(directory)
+    yield _room(directory)
+    yield _fsync(directory)
+    yield _clock(directory)
+    yield from _packages()
+    yield _java()
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.flags.optimize:
+        return Finding("python", "failed", f"{version} -O", "assertions are part of the product: run without -O")
+    return Finding("python", "ok", version)
+
+
+def _port(name: str, address: Address) -> Finding:
+    if not address.port:
+        return Finding(name, "ok", "a free one is taken at the start")
+    with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            return _taken(name, address, error)
+    return Finding(name, "ok", f"{address} is free")
+
+
+def _taken(name: str, address: Address, error: OSError) -> Finding:
+    try:
+        page = Remote(f"http://{address}").get("/")
+        if page.get("name") == "penstock":
+            return Finding(name, "ok", f"a broker answers at {address}, version {page['version']}")
+    except (PenstockError, AttributeError, ValueError):
+        pass
+    return Finding(
+        name, "failed", f"{address}: {error.strerror or error}", "choose another address with --listen HOST:PORT"
+    )
+
+
+def _data_dir(directory: Path) -> Finding:
+    there = _existing(directory)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding("data dir", "failed", f"{there} cannot be written to", "choose another one with --data-dir DIR")
+    return Finding("data dir", "ok", str(directory) if directory.exists() else f"{directory} will be made")
+
+
+def _room(directory: Path) -> Finding:
+    free = shutil.disk_usage(_existing(directory)).free
+    found = f"{free / 1024**3:.1f} GiB free"
+    if free < FREE_BYTES_MIN:
+        return Finding("disk", "warning", found, "below 1 GiB a busy broker soon refuses to publish: make room")
+    return Finding("disk", "ok", found)
+
+
+def _fsync(directory: Path) -> Finding:
+    took = []
+    try:
+        with tempfile.TemporaryFile(dir=_existing(directory)) as file:
+            for _ in range(SYNCS):
+                file.write(bytes(4096))
+                file.flush()
+                begun = time.perf_counter()
+                os.fdatasync(file.fileno())
+                took.append((time.perf_counter() - begun) * 1000)
+    except OSError as error:
+        return Finding("fsync", "failed", str(error.strerror or error), "the data directory must be on a real disk")
+    median = statistics.median(took)
+    found = f"{median:.2f} ms"
+    if median > SLOW_SYNC_MS:
+        hint = "every publish waits for this: use a faster disk, or --fsync interval if losing a second is bearable"
+        return Finding("fsync", "warning", found, hint)
+    return Finding("fsync", "ok", found)
+
+
+def _clock(directory: Path) -> Finding:
+    """Journal time does not run backwards: a clock behind what was written stands still until it has caught up."""
+    newest = max((path.stat().st_mtime for path in directory.glob("shard-*/journal/*.log")), default=0.0)
+    now = time.time()
+    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if newest > now + CLOCK_AHEAD_S:
+        hint = f"the journal was written {newest - now:.0f} s in the future of this clock: set it right (NTP)"
+        return Finding("clock", "failed", shown, hint)
+    return Finding("clock", "ok", shown)
+
+
+def _packages() -> Iterator[Finding]:
+    spark = "pip install 'penstock[spark]', if you want the pipeline"
+    yield _package("pyspark", lambda version: version.startswith("4.3."), "version 4.3 is what it was made for", spark)
+    yield _package("pyarrow", lambda _: True, "", spark)
+    yield _package("deltalake", lambda _: True, "", spark)
+    yield _package("pandas", lambda version: version < "3", "Spark does not support pandas 3: use a 2.x", spark)
+
+
+def _package(name: str, is_right: Callable[[str], bool], wrong: str, missing: str) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "note", "not installed", missing)
+    return Finding(name, "ok", version) if is_right(version) else Finding(name, "warning", version, wrong)
+
+
+def _java() -> Finding:
+    from penstock.pipeline.java import HINT, NoJava, ensure_java
+
+    before = os.environ.get("JAVA_HOME")
+    try:
+        java = ensure_java()
+    except NoJava:
+        return Finding("java", "note", "none that Spark could use", f"for the pipeline, {HINT}")
+    finally:
+        if before is None:
+            os.environ.pop("JAVA_HOME", None)
+        else:
+            os.environ["JAVA_HOME"] = before
+    return Finding("java", "ok", f"{java.version}, {java.home}")
+
+
+def _existing(directory: Path) -> Path:
+    """The directory, or the nearest one above it that is there."""
+    directory = directory.absolute()
+    while not directory.exists():
+        directory = directory.parent
+    return directory

@@ -1,0 +1,195 @@
+"""What happened, as it leaves the broker: the records of a journal without their messages.
+
+Format: docs/formats/events.md.
+
+For people there is JSON, an event per range of messages. For programs that read millions there is the bulk form: the
+records as they are stored, to be taken apart by whoever asked. A *position* is a place in the journal: `17` is behind
+frame 17, `17.3` behind record 3 of frame 17 (its fourth).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock import limits
+from penstock.batch import BadBatch, Buffer
+from penstock.wire.messages import QueueName, Request
+
+EVENTS_TYPE = "application/vnd.penstock.events"
+HEADER = struct.Struct("<2sBBI")
+MAGIC = b"PE"
+VERSION = 1
+RECORD = struct.Struct("<QIII")
+"""Frame, number of the record in it, length of the record, length of what is said about its batch."""
+WHOLE_FRAME = 2**32 - 1
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Position(NamedTuple):
+    """Behind a record of a frame; behind the frame itself if the number is `WHOLE_FRAME`."""
+
+    frame: int
+    number: int = WHOLE_FRAME
+
+    def __str__(self) -> str:
+        return str(self.frame) if self.number == WHOLE_FRAME else f"{self.frame}.{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The text must match the pattern of `EventsQuery.after`."""
+        frame, _, number = text.partition(".")
+        return cls(int(frame), min(int(number), WHOLE_FRAME) if number else WHOLE_FRAME)
+
+
+class EventsQuery(Request):
+    shard: Annotated[int, Meta(ge=0, le=0, description="There is one shard, 0.")] = 0
+    after: Annotated[
+        str,
+        Meta(
+            pattern=r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18}(\.[0-9]{1,9})?)(?!\n)$",
+            description="A position, as `next` told it; or `earliest`, `latest`, `at:<epoch milliseconds>`.",
+            examples=["earliest", "17", "17.3"],
+        ),
+    ] = "earliest"
+    until: Annotated[int, Meta(ge=0, le=2**53, description="The last frame to tell of.")] | None = None
+    queue: QueueName | None = None
+    max: Annotated[
+        int, Meta(ge=1, le=limits.EVENTS_MAX, description="Events to tell of, of one record more at most.")
+    ] = 100
+    max_bytes: Annotated[
+        int, Meta(ge=1, le=limits.EVENTS_BYTES_MAX, description="About how much to answer with, in bulk.")
+    ] = limits.EVENTS_BYTES_MAX
+
+
+class EventRangesQuery(Request):
+    """Where to cut the journal so that several can read it at once."""
+
+    shard: Annotated[int, Meta(ge=0, le=0)] = 0
+    after: Annotated[str, Meta(pattern=r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18})(?!\n)$")] = "earliest"
+    until: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    each: Annotated[int, Meta(ge=1, le=2**53, description="Messages and records that a range tells of, about.")] = (
+        100_000
+    )
+    max: Annotated[int, Meta(ge=1, le=2**53, description="The same of all ranges together.")] | None = None
+    max_bytes: Annotated[int, Meta(ge=1, le=2**53, description="Bytes of the journal, all together.")] | None = None
+
+
+class Missing(msgspec.Struct):
+    """What was asked for and is no longer there."""
+
+    first: int
+    last: int
+    frames: int
+
+
+class Event(msgspec.Struct, omit_defaults=True):
+    """Something that became true of `count` messages from `offset` on, or of the queue if there is no offset."""
+
+    position: str
+    kind: str
+    at_ms: int
+    queue: str | UnsetType = UNSET
+    queue_id: int | UnsetType = UNSET
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    consumer: str | UnsetType = UNSET
+    lease: int | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    due_at_ms: int | UnsetType = UNSET
+    deadline_at_ms: int | UnsetType = UNSET
+    until_offset: int | UnsetType = UNSET
+
+
+class Names(msgspec.Struct):
+    """What the numbers of a queue and its groups mean."""
+
+    queue: str
+    groups: dict[str, str]
+
+
+class EventsMeta(msgspec.Struct):
+    """Where the answer ends, and what there is. `start` and `end` are frames: `after=start` tells all that is left."""
+
+    shard: int
+    next: str
+    start: int
+    end: int
+    missing: Missing | None = None
+    names: dict[str, Names] = {}
+
+
+class EventsReply(msgspec.Struct):
+    shard: int
+    events: list[Event]
+    next: Annotated[str, Meta(description="The position to go on after.")]
+    start: Annotated[int, Meta(description="The journal begins behind this frame.")]
+    end: Annotated[int, Meta(description="The last frame that is durable.")]
+    missing: Annotated[Missing | None, Meta(description="Frames that were asked for and are gone.")]
+
+
+class EventRange(msgspec.Struct):
+    after: int
+    until: int
+    rows: int
+    bytes: int
+
+
+class EventRangesReply(msgspec.Struct):
+    shard: int
+    ranges: list[EventRange]
+    next: int
+    start: int
+    end: int
+    missing: Missing | None
+
+
+class BulkRecord(NamedTuple):
+    frame: int
+    number: int
+    meta: memoryview
+    """MessagePack, as in the journal."""
+    about: memoryview
+
+
+def encode_events(meta: EventsMeta, records: Iterable[Buffer]) -> bytes:
+    text = _encode(meta)
+    return b"".join((HEADER.pack(MAGIC, VERSION, 0, len(text)), text, *records))
+
+
+def decode_events(body: Buffer) -> tuple[EventsMeta, Iterator[BulkRecord]]:
+    """Raises BadBatch, at once or while the records are walked over, for anything that is not such an answer."""
+    view = memoryview(body)
+    if len(view) < HEADER.size:
+        raise BadBatch("events start with a header of 8 bytes")
+    magic, version, zero, size = HEADER.unpack_from(view)
+    if (magic, version, zero) != (MAGIC, VERSION, 0):
+        raise BadBatch("these are not events of a known version")
+    try:
+        meta = msgspec.json.decode(view[HEADER.size : HEADER.size + size], type=EventsMeta)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBatch(f"the description of the events is damaged: {error}") from None
+    return meta, _records(view, HEADER.size + size)
+
+
+def _records(view: memoryview, at: int) -> Iterator[BulkRecord]:
+    size = len(view)
+    while at < size:
+        if at + RECORD.size > size:
+            raise BadBatch("the events end inside a record")
+        frame, number, length, about = RECORD.unpack_from(view, at)
+        middle = at + RECORD.size + length
+        at = middle + about
+        if at > size:
+            raise BadBatch("the events end inside a record")
+        yield BulkRecord(frame, number, view[middle - length : middle], view[middle:at])

@@ -1,0 +1,19 @@
+"""A stream survives the death of its driver, of a worker and of the broker, each in the middle of a batch.
+
+`python -m tests.spark.kills --runs 20` does it as often as it takes to believe it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.pipeline.java import find_java
+from tests.spark.kills import KINDS, run
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_message_once_whatever_dies(kind, tmp_path):
+    outcome = run(kind, 1, tmp_path)
+    assert (outcome.missing, outcome.duplicated) == (0, 0), outcome
