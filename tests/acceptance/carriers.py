@@ -24,6 +24,10 @@ class Remote:
     def __init__(self, url: str):
         self.url = url
 
+    @classmethod
+    def of(cls, scheme: str, server: Server) -> Remote:
+        return cls({"http": server.url, "ws": f"ws://127.0.0.1:{server.port}", "grpc": f"grpc://{server.grpc}"}[scheme])
+
     def client(self, **options: Any) -> penstock.Client:
         return penstock.Client(self.url, **options)
 
@@ -44,7 +48,8 @@ class Embedded:
         return penstock.sync.open(self._data_dir, **options)
 
 
-CARRIERS = ("http", "embedded")
+SCHEMES = ("http", "ws", "grpc")
+CARRIERS = (*SCHEMES, "embedded")
 
 
 @contextmanager
@@ -53,7 +58,7 @@ def carried_by(name: str, server: Server, data_dir: Path) -> Iterator[Carrier]:
     if name == "embedded":
         yield Embedded(data_dir)
     else:
-        yield Remote(server.url)
+        yield Remote.of(name, server)
 
 
-__all__ = ["CARRIERS", "Carrier", "Server", "carried_by", "running"]
+__all__ = ["CARRIERS", "SCHEMES", "Carrier", "Remote", "Server", "carried_by", "running"]

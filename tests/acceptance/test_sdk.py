@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-from carriers import CARRIERS, carried_by, running
+from carriers import CARRIERS, SCHEMES, Remote, carried_by, running
 
+import penstock.sync
 from penstock import (
     Client,
     Conflict,
     InvalidRequest,
+    NotFound,
     ProducerSeq,
     QueueNotFound,
     StaleReceipt,
@@ -398,6 +400,133 @@ def test_queues_are_administered(carrier, name):
     with_client(carrier, test)
 
 
+def test_a_transaction_is_all_or_nothing(carrier, name):
+    async def test(client):
+        queue, out = client.queue(name), client.queue(f"{name}/out")
+        await queue.publish_many([1, 2])
+        async for message in queue.consume(wait=0.1):
+            async with message.transaction() as tx:
+                tx.publish(f"{name}/out", {"of": message.value, "text": "ä"}, key="k", headers={"a": "b"})
+                tx.publish(f"{name}/out", b"\x00\xff")
+            assert [placed.queue for placed in tx.result.messages] == [out.path] * 2
+        log = await out.read()
+        assert log.values() == [{"of": 1, "text": "ä"}, b"\x00\xff", {"of": 2, "text": "ä"}, b"\x00\xff"]
+        assert (log[0].key, log[0].headers) == ("k", {"a": "b"})
+        with pytest.raises(StaleReceipt) as caught:
+            await client.transact(ack=[message.receipt], publish=[(f"{name}/out", 3)])
+        assert caught.value.details["receipts"] == [message.receipt]
+        assert len(await out.read()) == 4
+
+    with_client(carrier, test)
+
+
+def test_schedules_are_kept_and_shown(carrier, name):
+    async def test(client):
+        plan = name.replace("/", "-")
+        await client.schedules.set(plan, name, "0 3 * * *", {"report": "sales"}, timezone="Europe/Berlin", key="k")
+        shown = await client.schedules.get(plan)
+        assert (shown["cron"], shown["timezone"], shown["state"]) == ("0 3 * * *", "Europe/Berlin", "active")
+        assert shown["message"]["payload"] == {"report": "sales"} and len(shown["next"]) == 5
+        assert (await client.schedules.pause(plan))["state"] == "paused"
+        assert (await client.schedules.resume(plan))["state"] == "active"
+        assert [each["name"] for each in (await client.schedules.list(prefix=plan))["schedules"]] == [plan]
+        await client.schedules.delete(plan)
+        with pytest.raises(NotFound):
+            await client.schedules.get(plan)
+
+    with_client(carrier, test)
+
+
+def test_dead_letters_are_found_brought_back_and_deleted(carrier, name):
+    async def test(client):
+        queue = client.queue(name)
+        await queue.publish_many([{"n": 1}, {"n": 2}], key="k")
+        await queue.publish(b"\xff")
+        async for batch in queue.consume_batches(wait=0.1):
+            for message in batch:
+                await message.reject(f"no {message.offset}")
+        page = await queue.dead_letters(filter='error ~ "no"')
+        assert (page["total"], [letter["error"] for letter in page["messages"]]) == (3, ["no 0", "no 1", "no 2"])
+        first, _, third = page["messages"]
+        assert (first["payload"], first["key"], first["reason"]) == ({"n": 1}, "k", "rejected")
+        assert third["payload_b64"] == "/w=="
+        dry = await queue.redrive(ids=[first["id"]])
+        assert (dry["dry_run"], dry["count"], dry["sample"][0]["id"]) == (True, 1, first["id"])
+        begun = await queue.redrive(ids=[first["id"]], dry_run=False, rate=1000)
+        async for message in queue.consume(wait=5.0):
+            await message.ack()
+            assert message.id == first["id"]
+            break
+        (told,) = await queue.redrives(begun["redrive_id"])
+        assert (told["redrive_id"], told["redriven"]) == (begun["redrive_id"], 1)
+        with pytest.raises(Conflict) as caught:
+            await queue.delete_dead_letters(filter="")
+        assert caught.value.details["would_lose"] == {"dead_letters": 2}
+        gone = await queue.delete_dead_letters(filter="", confirm=caught.value.details["confirm"])
+        assert gone["deleted"] == 2
+
+    with_client(carrier, test)
+
+
+def test_a_reader_is_remembered(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, retention={"mode": "keep"})
+        await queue.publish_many(range(10))
+        async for batch in queue.follow(client_id="reader", max=4, wait=0.1):
+            assert batch
+        assert await queue.offsets("reader") == {0: 10}
+        assert await queue.keep_offsets("reader", {0: 5}) == {0: 5}
+        assert (await queue.read(client_id="reader", max=1)).values() == [5]
+        await queue.forget_offsets("reader")
+        assert await queue.offsets("reader") == {}
+
+    with_client(carrier, test)
+
+
+def test_members_of_a_group_share_the_partitions(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, partitions=2)
+        await queue.publish_many(range(20), keys=[f"k{n}" for n in range(20)])
+        seen = []
+        async for message in queue.consume("g", assigned=True, wait=0.3):
+            async with message:
+                seen.append(message.value)
+        assert sorted(seen) == list(range(20))
+        (group,) = (await queue.groups())["groups"]
+        assert (group["group"], group["lag"], group["leased"]) == ("g", 0, 0)
+
+    with_client(carrier, test)
+
+
+def test_settings_can_be_changed_and_taken_back(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, ttl_ms=60_000, backoff={"kind": "fixed", "base_ms": 5})
+        await queue.configure(ttl_ms=None, fair_share={"enabled": True, "weights": {"a": 2}})
+        config = (await queue.config())["config"]
+        assert (config["ttl_ms"], config["backoff"]["base_ms"], config["fair_share"]["weights"]) == (None, 5, {"a": 2})
+        with pytest.raises(InvalidRequest, match="partitions"):
+            await queue.configure(partitions=0)
+
+    with_client(carrier, test)
+
+
+def test_messages_are_looked_at_closely(carrier, name):
+    async def test(client):
+        queue = client.queue(name)
+        placed = await queue.publish({"n": 1}, delay=3600, key="k", headers={"h": "v"})
+        (why,) = (await queue.explain(placed.id))["messages"]
+        assert (why["id"], why["deliverable"]) == (placed.id, False)
+        assert why["reasons"][0]["kind"] == "not_due" and isinstance(why["reasons"][0]["due_at_ms"], int)
+        events = (await queue.history(placed.id))["events"]
+        assert events[0]["kind"] == "published"
+        assert (await queue.autoscale())["queue"] == queue.path
+        await queue.publish({"n": 2}, key="k2", headers={"h": "v"})
+        (seen,) = await queue.peek()
+        assert (seen.value, seen.key, seen.headers) == ({"n": 2}, "k2", {"h": "v"})
+
+    with_client(carrier, test)
+
+
 def test_errors_are_typed(carrier, name):
     async def test(client):
         with pytest.raises(QueueNotFound):
@@ -410,13 +539,52 @@ def test_errors_are_typed(carrier, name):
     with_client(carrier, test)
 
 
-def test_a_wrong_address_is_said_to_be_one():
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_wrong_address_is_said_to_be_one(scheme):
+    words = rf"cannot reach {scheme}://127.0.0.1:9: is `penstock serve` running"
+
     async def main():
-        async with Client("http://127.0.0.1:9") as client:
-            with pytest.raises(Unavailable, match=r"cannot reach http://127.0.0.1:9: is `penstock serve` running"):
+        async with Client(f"{scheme}://127.0.0.1:9") as client:
+            with pytest.raises(Unavailable, match=words):
                 await client.queue("orders").publish(1)
 
     asyncio.run(main())
+    with penstock.sync.Client(f"{scheme}://127.0.0.1:9") as client, pytest.raises(Unavailable, match=words):
+        client.queue("orders").publish(1)
+
+
+def test_a_url_that_nobody_serves_is_refused():
+    for url in ("ftp://127.0.0.1", "127.0.0.1:7400", "grpc://127.0.0.1/path", "http://"):
+        with pytest.raises(InvalidRequest, match=r"not a server address|neither a path"):
+            Client(url)
+
+
+@pytest.mark.parametrize(
+    "name_of", ["queues", "summary", "stats", "groups", "config", "explain", "autoscale", "dead_letters"]
+)
+def test_every_look_has_the_same_shape_over_every_carrier(server, name, name_of):
+    """What is missing here and null there counts as the same; times and rates differ by nature."""
+
+    async def look(url):
+        async with Client(url) as client:
+            queue = client.queue(name)
+            answer = await getattr(client if name_of in ("queues", "summary") else queue, name_of)()
+            return shape(answer)
+
+    def shape(value):
+        if isinstance(value, dict):
+            return {name: shape(each) for name, each in value.items() if each is not None}
+        if isinstance(value, list):
+            return [shape(each) for each in value]
+        return "number" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    with penstock.sync.Client(server.url) as client:
+        queue = client.create_queue(name, partitions=2)
+        queue.publish_many([{"n": 1}, {"n": 2}, {"n": 3}])
+        with queue.consume(prefetch=1) as messages:
+            next(messages).reject("no")
+    shapes = [asyncio.run(look(Remote.of(scheme, server).url)) for scheme in SCHEMES]
+    assert shapes[1:] == shapes[:1] * (len(shapes) - 1)
 
 
 # -- the blocking twin --------------------------------------------------------------------------------------------

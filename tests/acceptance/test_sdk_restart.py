@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 import pytest
+from carriers import SCHEMES, Remote
 from http_server import Server
 
 import penstock.sync
@@ -19,11 +20,12 @@ from penstock import Client, Unavailable
 class Phoenix:
     """A server that can be killed and started again on the same port and data."""
 
-    def __init__(self, path):
+    def __init__(self, path, scheme):
         self._path = path / "data"
         self._server = Server(self._path)
-        self.url = self._server.url
+        self.url = Remote.of(scheme, self._server).url
         self._port = self._server.port
+        self._grpc = self._server.grpc
 
     def crash(self) -> None:
         self._server.kill()
@@ -32,16 +34,16 @@ class Phoenix:
         assert self._server.terminate(signal.SIGTERM) == 0
 
     def start(self) -> None:
-        self._server = Server(self._path, "--listen", f"127.0.0.1:{self._port}")
+        self._server = Server(self._path, "--listen", f"127.0.0.1:{self._port}", "--grpc", self._grpc)
 
     async def crash_and_return(self) -> None:
         await asyncio.to_thread(self.crash)
         await asyncio.to_thread(self.start)
 
 
-@pytest.fixture
-def phoenix(tmp_path):
-    server = Phoenix(tmp_path)
+@pytest.fixture(params=SCHEMES)
+def phoenix(request, tmp_path):
+    server = Phoenix(tmp_path, request.param)
     yield server
     server.crash()
 

@@ -349,6 +349,40 @@ def test_a_schedule_is_put_shown_paused_and_deleted():
     run(story)
 
 
+def test_what_happened_and_how_far_the_log_goes():
+    async def story(here):
+        stub = here.stub
+        await here.box.publish("orders", b"1", b"2")
+        (leased, _) = await here.box.lease("orders", max=2)
+        await here.broker.nack([leased.receipt], error="no")
+        for call, request, target in (
+            (stub.Extent, pb.ExtentRequest(queue="orders"), "/v1/extent?queue=orders"),
+            (stub.Events, pb.EventsRequest(after="earliest", queue="orders"), "/v1/events?queue=orders"),
+            (stub.EventRanges, pb.EventRangesRequest(each=1), "/v1/events/ranges?each=1"),
+        ):
+            says(await call(request), await through_http(here, "GET", target))
+        assert (await refusal(stub.Events(pb.EventsRequest(after="soon")))).status == "INVALID_ARGUMENT"
+
+    run(story)
+
+
+def test_a_hold_is_put_shown_and_deleted():
+    async def story(here):
+        stub = here.stub
+        await here.box.publish("orders", b"1")
+        held = {"orders": pb.HeldOffsets(offsets={"0": 1})}
+        put = await stub.PutHold(pb.PutHoldRequest(name="lake", events=1, queues=held))
+        shown = await through_http(here, "GET", "/v1/holds/lake")
+        assert {queue: dict(each.offsets) for queue, each in put.queues.items()} == shown.pop("queues")
+        says(put, shown)
+        assert await stub.GetHold(pb.HoldNameRequest(name="lake")) == put
+        assert list((await stub.ListHolds(pb.ListHoldsRequest())).holds) == [put]
+        assert (await stub.DeleteHold(pb.HoldNameRequest(name="lake"))).removed
+        assert (await refusal(stub.GetHold(pb.HoldNameRequest(name="lake")))).status == "NOT_FOUND"
+
+    run(story)
+
+
 def test_what_waits_is_cancelled_and_moved():
     async def story(here):
         stub = here.stub

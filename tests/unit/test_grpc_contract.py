@@ -15,7 +15,7 @@ from penstock.transports.grpc.methods import SERVICE, operation_of
 from penstock.transports.http.routes import OPERATIONS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
-from penstock.wire import looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import events, holds, looks, messages, readers, replies, schedules, webhooks
 
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
@@ -73,7 +73,7 @@ SHAPES = [
     (pb.HeartbeatRequest, messages.HeartbeatRequest, set(), set()),
     (pb.LeaveGroupRequest, messages.LeaveRequest, set(), set()),
     (pb.ReadRequest, messages.ReadQuery, FORM, set()),
-    (pb.ReadStreamRequest, messages.ReadQuery, FORM, {"wait_ms"}),
+    (pb.ReadStreamRequest, messages.ReadQuery, FORM, {"wait_ms", "until", "max_bytes"}),
     (pb.KeepOffsetsRequest, readers.KeepOffsetsRequest, set(), set()),
     (pb.OffsetsRequest, readers.OffsetsQuery, set(), set()),
     (pb.PeekRequest, messages.PeekQuery, set(), set()),
@@ -122,6 +122,18 @@ SHAPES = [
     (pb.TestWebhookReply, webhooks.TestReply, set(), set()),
     (pb.ListWebhooksRequest, webhooks.WebhooksQuery, set(), set()),
     (pb.WebhookAttemptsRequest, webhooks.AttemptsQuery, set(), set()),
+    (pb.ExtentRequest, messages.ExtentQuery, set(), set()),
+    (pb.ExtentReply, holds.ExtentReply, set(), set()),
+    (pb.PartitionExtent, holds.PartitionExtent, set(), set()),
+    (pb.EventsRequest, events.EventsQuery, set(), set()),
+    (pb.Event, events.Event, set(), set()),
+    (pb.EventsReply, events.EventsReply, set(), set()),
+    (pb.MissingFrames, events.Missing, set(), set()),
+    (pb.EventRangesRequest, events.EventRangesQuery, set(), set()),
+    (pb.EventRange, events.EventRange, set(), set()),
+    (pb.EventRangesReply, events.EventRangesReply, set(), set()),
+    (pb.PutHoldRequest, holds.HoldRequest, {"name"}, set()),
+    (pb.HoldReply, holds.HoldReply, set(), set()),
     (pb.Error, replies.ErrorBody, {"retry_after_ms"}, set()),
 ]
 

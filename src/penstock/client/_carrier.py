@@ -51,5 +51,5 @@ class Carrier:
         """For one call; `within_s` is for one that is not worth the client's whole patience."""
         return Retry(self._policy if within_s is None else self._policy.within(within_s))
 
-    def close(self) -> None:
-        self._transport.close()
+    async def close(self) -> None:
+        await self._transport.close()

@@ -43,7 +43,8 @@ LINGER_MS_MAX = 60_000
 class Client(Declaring):
     """A connection pool to one server, and everything one can ask of it. Use it with `async with`, from one loop.
 
-    `url`              where `penstock serve` listens; https for TLS, checked by `ssl` (default: the system's rules)
+    `url`              where `penstock serve` listens: http://, ws://, or grpc:// for its other port; https, wss and
+                       grpcs for TLS, checked by `ssl` (not for grpcs; default: the system's rules)
     `token`            sent as `Authorization: Bearer …`
     `timeout`          seconds that an answer may take, on top of what a call waits on purpose
     `connect_timeout`  seconds that a connection may take
@@ -189,7 +190,7 @@ class Client(Declaring):
         finally:
             for session in sessions:
                 session.stop()
-            self._carrier.close()
+            await self._carrier.close()
 
     async def __aenter__(self) -> Self:
         return self

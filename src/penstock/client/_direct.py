@@ -46,7 +46,7 @@ class Direct:
         reply = await self._ask(call.method, call.target, headers, call.body)
         return Response(reply.status, dict(reply.headers), reply.body, True)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
 
 
@@ -62,8 +62,8 @@ class Across:
     async def exchange(self, call: Call[Any]) -> Response:
         return await asyncio.wrap_future(self._home.submit(self._direct.exchange(call)))
 
-    def close(self) -> None:
-        self._direct.close()
+    async def close(self) -> None:
+        await self._direct.close()
 
 
 class SyncAcross:
@@ -79,4 +79,4 @@ class SyncAcross:
         return self._home.run(self._direct.exchange(call))
 
     def close(self) -> None:
-        self._direct.close()
+        self._home.run(self._direct.close())

@@ -46,18 +46,19 @@ class Origin(NamedTuple):
     """Path in front of every target, for servers behind a reverse proxy; empty or `/like/this`."""
 
     @classmethod
-    def parse(cls, url: str) -> Origin:
+    def parse(cls, url: str, scheme: str = "http", port_default: int = 80) -> Origin:
+        """Of a URL with this scheme, or with an `s` at its end for TLS. Raises InvalidRequest."""
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
             raise _bad_url(url, str(error)) from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _bad_url(url, "it must look like http://host:port or https://host")
+        if parts.scheme not in (scheme, f"{scheme}s") or not parts.hostname:
+            raise _bad_url(url, f"it must look like {scheme}://host:port or {scheme}s://host")
         if parts.username is not None or parts.query or parts.fragment:
             raise _bad_url(url, "it may have neither user, query nor fragment; pass a credential as token=…")
-        tls = parts.scheme == "https"
-        return cls(_shown(parts), parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+        tls = parts.scheme != scheme
+        return cls(_shown(parts), parts.hostname, port or (443 if tls else port_default), tls, parts.path.rstrip("/"))
 
     @property
     def host_header(self) -> str:

@@ -139,7 +139,7 @@ class Pool:
         finally:
             self._leave()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop every connection; requests that are under way fail."""
         self._closed = True
         for connection in [*self._idle, *self._lent]:

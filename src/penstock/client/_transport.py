@@ -7,12 +7,25 @@ is the call's business, whether to try again the carrier's.
 from __future__ import annotations
 
 import ssl
-from typing import Any, NamedTuple, Protocol
+import threading
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.client._background import Background
 from penstock.client._calls import Call
 from penstock.client._http1 import Origin, Response
 from penstock.client._pool import Pool
 from penstock.client._sync_pool import Pool as SyncPool
+from penstock.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from penstock.client._grpc import GrpcTransport
+    from penstock.client._websocket import WebSocketTransport
+
+HTTP = "http"
+_PORTS = {"ws": 80, "grpc": 7401}
+"""The other schemes, and where they are served unless the URL says otherwise."""
 
 
 class Transport(Protocol):
@@ -29,7 +42,7 @@ class Transport(Protocol):
         other side is not one of ours. Cancelling the caller withdraws the request as far as that is possible.
         """
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of everything; requests that are under way fail."""
 
 
@@ -55,24 +68,97 @@ class Settings(NamedTuple):
     connections: int = 64
 
     @property
+    def scheme(self) -> str:
+        """That of the URL, without the `s` of TLS. Raises InvalidRequest for one that nobody serves."""
+        scheme = self.url.partition("://")[0]
+        for known in (HTTP, *_PORTS):
+            if scheme in (known, f"{known}s"):
+                return known
+        raise InvalidRequest(
+            f"{self.url!r} is not a server address: it must look like http://host:port, ws://host:port or grpc://host:port",
+            details={"field": "url"},
+        )
+
+    @property
+    def origin(self) -> Origin:
+        """Raises InvalidRequest for a URL of no use."""
+        scheme = self.scheme
+        origin = Origin.parse(self.url) if scheme == HTTP else Origin.parse(self.url, scheme, _PORTS[scheme])
+        if scheme == "grpc" and (origin.prefix or self.ssl is not None):
+            raise InvalidRequest(
+                "grpc:// takes neither a path nor an ssl context; TLS is checked by the system's rules",
+                details={"field": "url"},
+            )
+        return origin
+
+    @property
     def address(self) -> tuple[str, int]:
-        """Host and port. Raises InvalidRequest for a URL of no use."""
-        origin = Origin.parse(self.url)
-        return origin.host, origin.port
+        """Host and port."""
+        return self.origin.host, self.origin.port
 
 
 def open_transport(settings: Settings) -> Transport:
     """The transport that the URL asks for. Connects to nothing yet. Raises InvalidRequest for a URL of no use."""
+    origin = settings.origin
+    if settings.scheme == "grpc":
+        kind: type[GrpcTransport] = _part("_grpc", "grpc").GrpcTransport
+        return kind(
+            origin, token=settings.token, connect_timeout_s=settings.connect_timeout_s, timeout_s=settings.timeout_s
+        )
+    if settings.scheme == "ws":
+        web: type[WebSocketTransport] = _part("_websocket", "ws").WebSocketTransport
+        return web(
+            origin, token=settings.token, tls=settings.ssl, connect_timeout_s=settings.connect_timeout_s,
+            timeout_s=settings.timeout_s,
+        )  # fmt: skip
     return Pool(
-        Origin.parse(settings.url), token=settings.token, tls=settings.ssl,
-        connect_timeout_s=settings.connect_timeout_s, timeout_s=settings.timeout_s,
-        connections_max=settings.connections,
+        origin, token=settings.token, tls=settings.ssl, connect_timeout_s=settings.connect_timeout_s,
+        timeout_s=settings.timeout_s, connections_max=settings.connections,
     )  # fmt: skip
 
 
 def open_sync_transport(settings: Settings) -> SyncTransport:
     """As `open_transport`, for the blocking shell."""
+    if settings.scheme != HTTP:
+        return InBackground(open_transport(settings))
     return SyncPool(
-        Origin.parse(settings.url), token=settings.token, tls=settings.ssl,
-        connect_timeout_s=settings.connect_timeout_s, timeout_s=settings.timeout_s,
+        settings.origin, token=settings.token, tls=settings.ssl, connect_timeout_s=settings.connect_timeout_s,
+        timeout_s=settings.timeout_s,
     )  # fmt: skip
+
+
+class InBackground:
+    """A transport of the asyncio shell for the blocking one, in a thread that begins with the first request."""
+
+    def __init__(self, transport: Transport):
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._home: Background | None = None
+
+    @property
+    def reached(self) -> bool:
+        return self._transport.reached
+
+    def exchange(self, call: Call[Any]) -> Response:
+        with self._lock:
+            if self._home is None:
+                self._home = Background("penstock client")
+        return self._home.run(self._transport.exchange(call))
+
+    def close(self) -> None:
+        with self._lock:
+            home = self._home
+        if home is not None:
+            home.run(self._transport.close())
+            home.stop()
+
+
+def _part(name: str, extra: str) -> ModuleType:
+    try:
+        return import_module(f"penstock.client.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "penstock":
+            raise
+        raise ModuleNotFoundError(
+            f"this kind of URL needs more: pip install 'penstock[{extra}]' ({error.name} is missing)", name=error.name
+        ) from error

@@ -56,7 +56,7 @@ async def _serve(settings: Settings) -> int:
     listener = bind(settings.listen_address)
     grpc = None
     try:
-        grpc = _bind_grpc(settings)
+        grpc = bind_grpc(settings)
         node = await open_node(settings)
     except BaseException:
         listener.close()
@@ -113,7 +113,7 @@ def bind(address: Address, name: str = "listen") -> socket.socket:
     return listener
 
 
-def _bind_grpc(settings: Settings) -> GrpcServer | None:
+def bind_grpc(settings: Settings) -> GrpcServer | None:
     """The same for gRPC; None where it is off."""
     address = settings.grpc_address
     if address is None:

@@ -15,6 +15,8 @@ from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply, Touched
 from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
 from penstock.wire import messages, webhooks
 from penstock.wire.delivery import Settled
+from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
+from penstock.wire.holds import ExtentReply, HoldRemovedReply, HoldReply, HoldRequest, HoldsReply
 from penstock.wire.parse import parse_queue
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery, OffsetsReply
 from penstock.wire.schedules import (
@@ -323,3 +325,34 @@ async def test_webhook(broker: Broker, asked: webhooks.WebhookNamed) -> webhooks
 
 async def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> webhooks.AttemptsReply:
     return broker.webhooks.attempts(asked.id, asked.limit)
+
+
+# -- what happened, and what holds it back ------------------------------------------------------------------------
+
+
+async def extent(broker: Broker, asked: messages.ExtentQuery) -> ExtentReply:
+    return broker.extent(parse_queue(asked.queue), asked.at)
+
+
+async def events(broker: Broker, asked: EventsQuery) -> EventsReply:
+    return await broker.events(asked, None if asked.queue is None else parse_queue(asked.queue))
+
+
+async def event_ranges(broker: Broker, asked: EventRangesQuery) -> EventRangesReply:
+    return await broker.event_ranges(asked)
+
+
+async def list_holds(broker: Broker) -> HoldsReply:
+    return broker.holds()
+
+
+async def get_hold(broker: Broker, name: str) -> HoldReply:
+    return broker.hold(check_client_id(name))
+
+
+async def put_hold(broker: Broker, name: str, asked: HoldRequest) -> HoldReply:
+    return await broker.set_hold(check_client_id(name), asked, {each: parse_queue(each) for each in asked.queues})
+
+
+async def delete_hold(broker: Broker, name: str) -> HoldRemovedReply:
+    return await broker.remove_hold(check_client_id(name))

@@ -510,7 +510,7 @@ class LeaveGroupReply(_message.Message):
     def __init__(self, left: bool = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("queue", "partition", "offset", "max", "wait_ms", "client_id", "form")
+    __slots__ = ("queue", "partition", "offset", "max", "wait_ms", "client_id", "form", "until", "max_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -518,6 +518,8 @@ class ReadRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partition: int
     offset: str
@@ -525,7 +527,9 @@ class ReadRequest(_message.Message):
     wait_ms: int
     client_id: str
     form: Form
-    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ...) -> None: ...
+    until: int
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ..., until: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadStreamRequest(_message.Message):
     __slots__ = ("queue", "partition", "offset", "max", "client_id", "form")
@@ -846,7 +850,7 @@ class SummaryRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SummaryReply(_message.Message):
-    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers")
+    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost", "held_bytes")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -855,6 +859,9 @@ class SummaryReply(_message.Message):
     DEAD_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_ALARMS_FIELD_NUMBER: _ClassVar[int]
     WAITING_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_LOST_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     queues: int
     namespaces: int
     depth: int
@@ -863,7 +870,10 @@ class SummaryReply(_message.Message):
     dead: int
     dead_letter_alarms: _containers.RepeatedScalarFieldContainer[str]
     waiting_consumers: int
-    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ...) -> None: ...
+    holds: int
+    holds_lost: int
+    held_bytes: int
+    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ..., held_bytes: _Optional[int] = ...) -> None: ...
 
 class GroupsRequest(_message.Message):
     __slots__ = ("queue",)
@@ -1651,3 +1661,240 @@ class WebhookAttemptsReply(_message.Message):
     id: str
     attempts: _containers.RepeatedCompositeFieldContainer[WebhookAttempt]
     def __init__(self, id: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[WebhookAttempt, _Mapping]]] = ...) -> None: ...
+
+class ExtentRequest(_message.Message):
+    __slots__ = ("queue", "at")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    at: str
+    def __init__(self, queue: _Optional[str] = ..., at: _Optional[str] = ...) -> None: ...
+
+class PartitionExtent(_message.Message):
+    __slots__ = ("partition", "start_offset", "end_offset", "offset", "bytes")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    start_offset: int
+    end_offset: int
+    offset: int
+    bytes: int
+    def __init__(self, partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ExtentReply(_message.Message):
+    __slots__ = ("queue", "partitions")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionExtent]
+    def __init__(self, queue: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionExtent, _Mapping]]] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("shard", "after", "until", "queue", "max", "max_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    after: str
+    until: int
+    queue: str
+    max: int
+    max_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., after: _Optional[str] = ..., until: _Optional[int] = ..., queue: _Optional[str] = ..., max: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("position", "kind", "at_ms", "queue", "queue_id", "partition", "offset", "count", "id", "group", "consumer", "lease", "attempt", "reason", "error", "due_at_ms", "deadline_at_ms", "until_offset")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    position: str
+    kind: str
+    at_ms: int
+    queue: str
+    queue_id: int
+    partition: int
+    offset: int
+    count: int
+    id: str
+    group: str
+    consumer: str
+    lease: int
+    attempt: int
+    reason: str
+    error: str
+    due_at_ms: int
+    deadline_at_ms: int
+    until_offset: int
+    def __init__(self, position: _Optional[str] = ..., kind: _Optional[str] = ..., at_ms: _Optional[int] = ..., queue: _Optional[str] = ..., queue_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., id: _Optional[str] = ..., group: _Optional[str] = ..., consumer: _Optional[str] = ..., lease: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., due_at_ms: _Optional[int] = ..., deadline_at_ms: _Optional[int] = ..., until_offset: _Optional[int] = ...) -> None: ...
+
+class MissingFrames(_message.Message):
+    __slots__ = ("first", "last", "frames")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    frames: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., frames: _Optional[int] = ...) -> None: ...
+
+class EventsReply(_message.Message):
+    __slots__ = ("shard", "events", "next", "start", "end", "missing")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    next: str
+    start: int
+    end: int
+    missing: MissingFrames
+    def __init__(self, shard: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., missing: _Optional[_Union[MissingFrames, _Mapping]] = ...) -> None: ...
+
+class EventRangesRequest(_message.Message):
+    __slots__ = ("shard", "after", "until", "each", "max", "max_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    after: str
+    until: int
+    each: int
+    max: int
+    max_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., after: _Optional[str] = ..., until: _Optional[int] = ..., each: _Optional[int] = ..., max: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class EventRange(_message.Message):
+    __slots__ = ("after", "until", "rows", "bytes")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    until: int
+    rows: int
+    bytes: int
+    def __init__(self, after: _Optional[int] = ..., until: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class EventRangesReply(_message.Message):
+    __slots__ = ("shard", "ranges", "next", "start", "end", "missing")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    ranges: _containers.RepeatedCompositeFieldContainer[EventRange]
+    next: int
+    start: int
+    end: int
+    missing: MissingFrames
+    def __init__(self, shard: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[EventRange, _Mapping]]] = ..., next: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., missing: _Optional[_Union[MissingFrames, _Mapping]] = ...) -> None: ...
+
+class ListHoldsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListHoldsReply(_message.Message):
+    __slots__ = ("holds",)
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    holds: _containers.RepeatedCompositeFieldContainer[HoldReply]
+    def __init__(self, holds: _Optional[_Iterable[_Union[HoldReply, _Mapping]]] = ...) -> None: ...
+
+class HoldNameRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class HeldOffsets(_message.Message):
+    __slots__ = ("offsets",)
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.ScalarMap[str, int]
+    def __init__(self, offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class PutHoldRequest(_message.Message):
+    __slots__ = ("name", "events", "queues", "max_bytes")
+    class QueuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: HeldOffsets
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[HeldOffsets, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    events: int
+    queues: _containers.MessageMap[str, HeldOffsets]
+    max_bytes: int
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class HoldReply(_message.Message):
+    __slots__ = ("name", "events", "queues", "max_bytes", "spanned_bytes", "set_at_ms", "lost_at_ms")
+    class QueuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: HeldOffsets
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[HeldOffsets, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPANNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SET_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOST_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    events: int
+    queues: _containers.MessageMap[str, HeldOffsets]
+    max_bytes: int
+    spanned_bytes: int
+    set_at_ms: int
+    lost_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., spanned_bytes: _Optional[int] = ..., set_at_ms: _Optional[int] = ..., lost_at_ms: _Optional[int] = ...) -> None: ...
+
+class DeleteHoldReply(_message.Message):
+    __slots__ = ("name", "removed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    removed: bool
+    def __init__(self, name: _Optional[str] = ..., removed: bool = ...) -> None: ...

@@ -154,6 +154,21 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.AutoscaleRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.AutoscaleReply.FromString,
                 _registered_method=True)
+        self.Extent = channel.unary_unary(
+                '/penstock.v1.Broker/Extent',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.ExtentRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.ExtentReply.FromString,
+                _registered_method=True)
+        self.Events = channel.unary_unary(
+                '/penstock.v1.Broker/Events',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.EventsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.EventsReply.FromString,
+                _registered_method=True)
+        self.EventRanges = channel.unary_unary(
+                '/penstock.v1.Broker/EventRanges',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.EventRangesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.EventRangesReply.FromString,
+                _registered_method=True)
         self.Stats = channel.unary_unary(
                 '/penstock.v1.Broker/Stats',
                 request_serializer=penstock_dot_v1_dot_broker__pb2.StatsRequest.SerializeToString,
@@ -303,6 +318,26 @@ class BrokerStub(object):
                 '/penstock.v1.Broker/WebhookAttempts',
                 request_serializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.FromString,
+                _registered_method=True)
+        self.ListHolds = channel.unary_unary(
+                '/penstock.v1.Broker/ListHolds',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.ListHoldsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.ListHoldsReply.FromString,
+                _registered_method=True)
+        self.GetHold = channel.unary_unary(
+                '/penstock.v1.Broker/GetHold',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.HoldReply.FromString,
+                _registered_method=True)
+        self.PutHold = channel.unary_unary(
+                '/penstock.v1.Broker/PutHold',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.PutHoldRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.HoldReply.FromString,
+                _registered_method=True)
+        self.DeleteHold = channel.unary_unary(
+                '/penstock.v1.Broker/DeleteHold',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.FromString,
                 _registered_method=True)
 
 
@@ -456,6 +491,24 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Autoscale(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Extent(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Events(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EventRanges(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -645,6 +698,31 @@ class BrokerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHolds(self, request, context):
+        """-- what archives hold back retention
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHold(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutHold(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteHold(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -767,6 +845,21 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Autoscale,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.AutoscaleRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.AutoscaleReply.SerializeToString,
+            ),
+            'Extent': grpc.unary_unary_rpc_method_handler(
+                    servicer.Extent,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.ExtentRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.ExtentReply.SerializeToString,
+            ),
+            'Events': grpc.unary_unary_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.EventsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.EventsReply.SerializeToString,
+            ),
+            'EventRanges': grpc.unary_unary_rpc_method_handler(
+                    servicer.EventRanges,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.EventRangesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.EventRangesReply.SerializeToString,
             ),
             'Stats': grpc.unary_unary_rpc_method_handler(
                     servicer.Stats,
@@ -917,6 +1010,26 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.WebhookAttempts,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.SerializeToString,
+            ),
+            'ListHolds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHolds,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.ListHoldsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.ListHoldsReply.SerializeToString,
+            ),
+            'GetHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHold,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.HoldReply.SerializeToString,
+            ),
+            'PutHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutHold,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.PutHoldRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.HoldReply.SerializeToString,
+            ),
+            'DeleteHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteHold,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1567,6 +1680,87 @@ class Broker(object):
             '/penstock.v1.Broker/Autoscale',
             penstock_dot_v1_dot_broker__pb2.AutoscaleRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.AutoscaleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Extent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/Extent',
+            penstock_dot_v1_dot_broker__pb2.ExtentRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.ExtentReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/Events',
+            penstock_dot_v1_dot_broker__pb2.EventsRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.EventsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EventRanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/EventRanges',
+            penstock_dot_v1_dot_broker__pb2.EventRangesRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.EventRangesReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2377,6 +2571,114 @@ class Broker(object):
             '/penstock.v1.Broker/WebhookAttempts',
             penstock_dot_v1_dot_broker__pb2.WebhookAttemptsRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.WebhookAttemptsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHolds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/ListHolds',
+            penstock_dot_v1_dot_broker__pb2.ListHoldsRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.ListHoldsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/GetHold',
+            penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.HoldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/PutHold',
+            penstock_dot_v1_dot_broker__pb2.PutHoldRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.HoldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/DeleteHold',
+            penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,14 +10,14 @@ from google.protobuf.message import Message
 
 from penstock import limits
 from penstock.transports import translate
-from penstock.transports.grpc import admin, lease, publish, read
+from penstock.transports.grpc import admin, holds, lease, publish, read
 from penstock.transports.grpc.calls import Calls, Context, Replies, Stream, Unary
 from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
 from penstock.transports.grpc.shapes import asked, filled
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire import messages, webhooks
+from penstock.wire import events, messages, webhooks
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ UNARY: dict[str, Method] = {
     "Explain": Method(_plain(translate.explain, messages.ExplainQuery, pb.ExplainReply)),
     "History": Method(_plain(translate.history, messages.HistoryQuery, pb.HistoryReply)),
     "Autoscale": Method(_plain(translate.autoscale, messages.AutoscaleQuery, pb.AutoscaleReply)),
+    "Extent": Method(_plain(translate.extent, messages.ExtentQuery, pb.ExtentReply)),
+    "Events": Method(_plain(translate.events, events.EventsQuery, pb.EventsReply)),
+    "EventRanges": Method(_plain(translate.event_ranges, events.EventRangesQuery, pb.EventRangesReply)),
     "Stats": Method(_plain(translate.stats, messages.QueueQuery, pb.StatsReply)),
     "Summary": Method(_plain(translate.summary, messages.NoQuery, pb.SummaryReply)),
     "Groups": Method(_plain(translate.groups, messages.QueueQuery, pb.GroupsReply)),
@@ -94,6 +97,10 @@ UNARY: dict[str, Method] = {
     "RotateWebhook": Method(_plain(translate.rotate_webhook, webhooks.RotateRequest, pb.WebhookReply)),
     "TestWebhook": Method(_plain(translate.test_webhook, webhooks.WebhookNamed, pb.TestWebhookReply)),
     "WebhookAttempts": Method(_plain(translate.webhook_attempts, webhooks.AttemptsQuery, pb.WebhookAttemptsReply)),
+    "ListHolds": Method(holds.list_holds),
+    "GetHold": Method(holds.get_hold),
+    "PutHold": Method(holds.put_hold),
+    "DeleteHold": Method(holds.delete_hold),
 }
 REPLIES: dict[str, Replies] = {"ReadStream": read.read_stream}
 STREAMS: dict[str, Stream] = {"PublishStream": publish_stream, "LeaseStream": lease_stream}

@@ -173,8 +173,8 @@ class Connection(asyncio.Protocol):
 
     def beat(self) -> None:
         """Every 30 s: who was not heard since the last one is gone."""
-        if self._framing.state is not State.OPEN or self._slow_timer is not None:
-            return
+        if self._framing.state is not State.OPEN or self._slow_timer is not None or self._inbox is not None:
+            return  # also where it is us who do not listen at the moment
         if not self._heard:
             self.close(stream.SILENT)
             self._end()

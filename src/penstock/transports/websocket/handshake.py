@@ -54,7 +54,7 @@ def _accepted(
     for name, value in headers:
         given[name.decode("latin-1")] = value.decode("latin-1")
     try:
-        accept, _, protocol = server.process_request(HandshakeRequest(request.path, given, request.method))
+        accept, _, protocol = server.process_request(HandshakeRequest(request.path, given))
     except InvalidHandshake as error:
         raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
     answer = Headers({"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept})

@@ -1,0 +1,346 @@
+"""Calls as gRPC has them: each becomes a message of the contract, and each reply what HTTP would have answered. Pure.
+
+Both doors have the same names for the same things, so most of it is a walk over fields. What differs is where a
+payload is (`json` or `payload` here, `payload` or `payload_b64` there) and what stands in a path or a query.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
+
+from penstock.client._calls import Call
+from penstock.errors import InvalidRequest, MethodNotAllowed
+from penstock.v1 import broker_pb2 as pb
+from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_raws = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+class Rpc(NamedTuple):
+    name: str
+    request: Message
+    reply: type[Message]
+    read: Callable[[Any], bytes]
+    """The body of the HTTP answer that says the same."""
+
+
+Values: TypeAlias = dict[str, Any]
+Translate: TypeAlias = Callable[[Call[Any], str, Values], Rpc]
+"""(call, what stands in the path, what stands in the query) -> how gRPC asks for it."""
+
+
+def translated(call: Call[Any]) -> Rpc:
+    """Raises MethodNotAllowed for a call that gRPC does not have."""
+    path, _, query = call.target.partition("?")
+    values: Values = dict(parse_qsl(query, keep_blank_values=True))
+    for prefix, by_suffix in _BY_PREFIX.items():
+        if path.startswith(prefix):
+            name = path.removeprefix(prefix)
+            for suffix, methods in by_suffix:
+                if name.endswith(suffix) and call.method in methods:
+                    return methods[call.method](call, unquote(name.removesuffix(suffix)), values)
+    translate = _BY_PATH.get((call.method, path))
+    if translate is None:
+        raise MethodNotAllowed(f"{call.method} {path} is not served over gRPC: use the server's http:// address for it")
+    return translate(call, "", values)
+
+
+# -- requests -----------------------------------------------------------------------------------------------------
+
+
+def _filled(message: Message, values: Values) -> None:
+    """Set fields by name. None is left out, text of a query becomes what the field is."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, value in values.items():
+        if value is None:
+            continue
+        field = fields[name]
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            inner = getattr(message, name)
+            inner.SetInParent()
+            _filled(inner, value)
+        elif field.message_type is not None:
+            getattr(message, name).update(value)
+        elif field.is_repeated:
+            getattr(message, name).extend(value)
+        else:
+            setattr(message, name, _scalar(field, value))
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return value if isinstance(value, bytes) else str(value)
+    if isinstance(value, str):
+        return float(value) if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE else int(value)
+    return value
+
+
+def _with_content(message: Any, values: dict[str, msgspec.Raw]) -> None:
+    """A message to publish; its payload is taken over as the text or the bytes that it is."""
+    fields = {name: _decode(raw) for name, raw in values.items() if name != "payload"}
+    encoded = fields.pop("payload_b64", None)
+    _filled(message, fields)
+    if encoded is not None:
+        message.payload = b64decode(encoded)
+    else:
+        message.json = bytes(values["payload"]).decode()
+
+
+# -- replies ------------------------------------------------------------------------------------------------------
+
+
+def plain(message: Message) -> Any:
+    """What the message says, by name, as JSON would: what is optional and not there is None."""
+    if isinstance(message, Struct):
+        return {name: _number(value) for name, value in message.items()}
+    if isinstance(message, pb.OffsetRange):
+        return [message.first, message.stop]
+    if isinstance(message, pb.DeadLetter):
+        return _letter(message)
+    values: Values = {}
+    for field in message.DESCRIPTOR.fields:
+        values[field.name] = _value(message, field)
+    if "json" in values and "payload" in values:
+        _put_content(values, message)
+    return values
+
+
+def _value(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
+    if field.is_repeated:
+        return [plain(each) for each in value] if field.message_type is not None else list(value)
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return plain(value) if field.message_type is not None else value
+
+
+def _put_content(values: Values, message: Message) -> None:
+    text, content = values.pop("json"), values.pop("payload")
+    if message.WhichOneof("content") == "json":
+        values["payload"] = msgspec.Raw(text.encode())
+    else:
+        values["payload_b64"] = content
+
+
+def _letter(letter: pb.DeadLetter) -> Values:
+    values = {field.name: _value(letter, field) for field in letter.DESCRIPTOR.fields if field.name != "message"}
+    message = plain(letter.message)
+    del message["receipt"], message["deadline_at_ms"]
+    return {**message, **values}
+
+
+def _number(value: Any) -> Any:
+    """Numbers of a Struct are all floating; most of them never were."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Struct):
+        return plain(value)
+    return [_number(each) for each in value] if not isinstance(value, str | bool | float | None) else value
+
+
+def _as_json(message: Message) -> bytes:
+    return _encode(plain(message))
+
+
+# -- each call ----------------------------------------------------------------------------------------------------
+
+
+def _call(name: str, request: type[Message], reply: type[Message]) -> Translate:
+    """A call that is its fields and nothing else, from a body or a query."""
+
+    def translate(call: Call[Any], _: str, query: Values) -> Rpc:
+        asked = request()
+        _filled(asked, query if not call.body else {**_decode(call.body), **query})
+        return Rpc(name, asked, reply, _as_json)
+
+    return translate
+
+
+def _named(name: str, request: type[Message], reply: type[Message], place: str = "queue") -> Translate:
+    """The same for a call that names its queue or schedule in the path."""
+
+    def translate(call: Call[Any], path: str, query: Values) -> Rpc:  # noqa: ARG001
+        asked = request()
+        _filled(asked, {place: path, **query})
+        return Rpc(name, asked, reply, _as_json)
+
+    return translate
+
+
+def _publish(call: Call[Any], _: str, query: Values) -> Rpc:
+    asked = pb.PublishRequest(queue=query["queue"], batch=call.body)
+    asked.producer.id, asked.producer.epoch, asked.producer.seq = (
+        query["producer"], int(query["epoch"]), int(query["seq"]),
+    )  # fmt: skip
+    return Rpc("Publish", asked, pb.PublishReply, _read_published)
+
+
+def _read_published(reply: pb.PublishReply) -> bytes:
+    runs = [{**plain(run), "rows": list(run.rows) or None} for run in reply.runs]
+    return _encode({"runs": runs, "durable": reply.durable})
+
+
+def _lease(call: Call[Any], _: str, __: Values) -> Rpc:
+    asked = pb.LeaseRequest(form=pb.FRAMES)
+    _filled(asked, _decode(call.body))
+    return Rpc("Lease", asked, pb.LeaseReply, _read_leased)
+
+
+def _read_leased(reply: pb.LeaseReply) -> bytes:
+    results = [Settled(**plain(each)) for each in reply.results]
+    generation = reply.generation if reply.HasField("generation") else None
+    meta = LeaseMeta([_run(run) for run in reply.runs], results, generation)
+    return encode_delivery(meta, [run.batch for run in reply.runs])
+
+
+def _read(call: Call[Any], _: str, query: Values) -> Rpc:  # noqa: ARG001
+    asked = pb.ReadRequest(form=pb.FRAMES)
+    _filled(asked, query)
+    return Rpc("Read", asked, pb.ReadReply, _read_log)
+
+
+def _read_log(reply: pb.ReadReply) -> bytes:
+    runs = [_run(run) for run in reply.runs]
+    meta = ReadMeta(runs, reply.next_offset, reply.end_offset, reply.start_offset, reply.skipped)
+    return encode_delivery(meta, [run.batch for run in reply.runs])
+
+
+def _run(run: pb.Run) -> Run:
+    return Run(
+        run.queue, run.partition, run.offset, run.count, run.id, run.published_at_ms, len(run.batch), run.attempt,
+        run.receipt if run.HasField("receipt") else None,
+        run.deadline_at_ms if run.HasField("deadline_at_ms") else None,
+    )  # fmt: skip
+
+
+def _transact(call: Call[Any], _: str, __: Values) -> Rpc:
+    body = _decode_raw(call.body)
+    asked = pb.TransactRequest(ack=_decode(body["ack"]))
+    for item in _decode_raws(body["publish"]):
+        _with_content(asked.publish.add(), item)
+    return Rpc("Transact", asked, pb.TransactReply, _as_json)
+
+
+def _put_queue(call: Call[Any], path: str, _: Values) -> Rpc:
+    asked = pb.PutQueueRequest(queue=path)
+    asked.config.SetInParent()
+    _fill_config(asked.config, _decode(call.body))
+    return Rpc("PutQueue", asked, pb.QueueReply, _as_json)
+
+
+def _patch_queue(call: Call[Any], path: str, _: Values) -> Rpc:
+    changes = _decode(call.body)
+    asked = pb.PatchQueueRequest(queue=path, reset=[name for name, value in changes.items() if value is None])
+    asked.config.SetInParent()
+    _fill_config(asked.config, changes)
+    return Rpc("PatchQueue", asked, pb.QueueReply, _as_json)
+
+
+def _fill_config(config: pb.QueueConfig, values: Values) -> None:
+    """Raises InvalidRequest for what the contract has no field for: there is nothing to send it in."""
+    try:
+        _filled(config, values)
+    except KeyError as error:
+        raise InvalidRequest(f"{error.args[0]}: there is no such setting", details={"field": error.args[0]}) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidRequest(f"these settings cannot be sent: {error}") from None
+
+
+def _put_schedule(call: Call[Any], name: str, _: Values) -> Rpc:
+    body = _decode_raw(call.body)
+    asked = pb.PutScheduleRequest(name=name)
+    _filled(asked, {field: _decode(raw) for field, raw in body.items() if field != "message"})
+    _with_content(asked.message, _decode_raw(body["message"]))
+    return Rpc("PutSchedule", asked, pb.ScheduleReply, _as_json)
+
+
+def _redrive(call: Call[Any], _: str, __: Values) -> Rpc:
+    asked = pb.RedriveRequest()
+    _filled(asked, _decode(call.body))
+    return Rpc("Redrive", asked, pb.RedriveReply, _read_redrive)
+
+
+def _read_redrive(reply: pb.RedriveReply) -> bytes:
+    values = plain(reply)
+    status, count, sample = values.pop("status"), values.pop("count"), values.pop("sample")
+    return _encode({**status, **values} if status is not None else {**values, "count": count, "sample": sample})
+
+
+def _ready(call: Call[Any], _: str, __: Values) -> Rpc:  # noqa: ARG001
+    return Rpc("Summary", pb.SummaryRequest(), pb.SummaryReply, _as_json)
+
+
+_BY_PATH: dict[tuple[str, str], Translate] = {
+    ("POST", "/v1/publish"): _publish,
+    ("POST", "/v1/lease"): _lease,
+    ("POST", "/v1/ack"): _call("Ack", pb.AckRequest, pb.SettleReply),
+    ("POST", "/v1/nack"): _call("Nack", pb.NackRequest, pb.SettleReply),
+    ("POST", "/v1/reject"): _call("Reject", pb.RejectRequest, pb.SettleReply),
+    ("POST", "/v1/release"): _call("Release", pb.ReleaseRequest, pb.SettleReply),
+    ("POST", "/v1/extend"): _call("Extend", pb.ExtendRequest, pb.SettleReply),
+    ("POST", "/v1/transact"): _transact,
+    ("POST", "/v1/cancel"): _call("Cancel", pb.CancelRequest, pb.CancelReply),
+    ("POST", "/v1/reschedule"): _call("Reschedule", pb.RescheduleRequest, pb.RescheduleReply),
+    ("POST", "/v1/groups/join"): _call("JoinGroup", pb.JoinGroupRequest, pb.ShareReply),
+    ("POST", "/v1/groups/heartbeat"): _call("Heartbeat", pb.HeartbeatRequest, pb.ShareReply),
+    ("POST", "/v1/groups/leave"): _call("LeaveGroup", pb.LeaveGroupRequest, pb.LeaveGroupReply),
+    ("GET", "/v1/read"): _read,
+    ("GET", "/v1/offsets"): _call("GetOffsets", pb.OffsetsRequest, pb.OffsetsReply),
+    ("POST", "/v1/offsets"): _call("KeepOffsets", pb.KeepOffsetsRequest, pb.OffsetsReply),
+    ("DELETE", "/v1/offsets"): _call("ForgetOffsets", pb.OffsetsRequest, pb.OffsetsReply),
+    ("GET", "/v1/peek"): _call("Peek", pb.PeekRequest, pb.PeekReply),
+    ("GET", "/v1/explain"): _call("Explain", pb.ExplainRequest, pb.ExplainReply),
+    ("GET", "/v1/history"): _call("History", pb.HistoryRequest, pb.HistoryReply),
+    ("GET", "/v1/autoscale"): _call("Autoscale", pb.AutoscaleRequest, pb.AutoscaleReply),
+    ("GET", "/v1/stats"): _call("Stats", pb.StatsRequest, pb.StatsReply),
+    ("GET", "/v1/stats/summary"): _call("Summary", pb.SummaryRequest, pb.SummaryReply),
+    ("GET", "/v1/groups"): _call("Groups", pb.GroupsRequest, pb.GroupsReply),
+    ("GET", "/v1/queues"): _call("ListQueues", pb.ListQueuesRequest, pb.ListQueuesReply),
+    ("GET", "/v1/dlq"): _call("DeadLetters", pb.DeadLettersRequest, pb.DeadLettersReply),
+    ("POST", "/v1/dlq/redrive"): _redrive,
+    ("GET", "/v1/dlq/redrives"): _call("Redrives", pb.RedrivesRequest, pb.RedrivesReply),
+    ("POST", "/v1/dlq/redrive/stop"): _call("StopRedrive", pb.StopRedriveRequest, pb.RedriveStatus),
+    ("POST", "/v1/dlq/delete"): _call("DeleteDeadLetters", pb.DeleteDeadLettersRequest, pb.DeleteDeadLettersReply),
+    ("GET", "/v1/schedules"): _call("ListSchedules", pb.ListSchedulesRequest, pb.ListSchedulesReply),
+    ("GET", "/readyz"): _ready,
+}
+
+_BY_PREFIX: dict[str, list[tuple[str, dict[str, Translate]]]] = {
+    "/v1/queues/": [
+        ("/purge", {"POST": _named("PurgeQueue", pb.DestroyRequest, pb.DestroyedReply)}),
+        (
+            "",
+            {
+                "GET": _named("GetQueue", pb.GetQueueRequest, pb.QueueReply),
+                "PUT": _put_queue,
+                "PATCH": _patch_queue,
+                "DELETE": _named("DeleteQueue", pb.DestroyRequest, pb.DestroyedReply),
+            },
+        ),
+    ],
+    "/v1/schedules/": [
+        ("/pause", {"POST": _named("PauseSchedule", pb.ScheduleNameRequest, pb.ScheduleReply, "name")}),
+        ("/resume", {"POST": _named("ResumeSchedule", pb.ScheduleNameRequest, pb.ScheduleReply, "name")}),
+        (
+            "",
+            {
+                "GET": _named("GetSchedule", pb.ScheduleNameRequest, pb.ScheduleReply, "name"),
+                "PUT": _put_schedule,
+                "DELETE": _named("DeleteSchedule", pb.ScheduleNameRequest, pb.DeleteScheduleReply, "name"),
+            },
+        ),
+    ],
+}
