@@ -60,13 +60,14 @@ class Router:
     def __init__(self, ours: Table, routes: Sequence[Route]):
         self._ours = ours
         self._exact: dict[str, dict[str, list[Route]]] = {}
-        self._templates: list[tuple[list[str], dict[str, list[Route]]]] = []
+        self._templates: dict[int, list[tuple[list[str], dict[str, list[Route]]]]] = {}
+        """By the number of slashes, which tells most paths from all of them."""
         by_path: dict[str, dict[str, list[Route]]] = {}
         for route in routes:
             by_path.setdefault(route.path, {}).setdefault(route.method, []).append(route)
         for path, methods in by_path.items():
             if "{" in path:
-                self._templates.append((path.split("/"), methods))
+                self._templates.setdefault(path.count("/"), []).append((path.split("/"), methods))
             else:
                 self._exact[path] = methods
 
@@ -108,9 +109,8 @@ class Router:
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
-        segments = path.split("/")
-        for template, methods in self._templates:
-            names = _names(template, segments)
+        for template, methods in self._templates.get(path.count("/"), ()):
+            names = _names(template, path.split("/"))
             if names is not None:
                 return methods, names
         return {}, {}

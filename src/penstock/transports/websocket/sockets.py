@@ -16,6 +16,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
+from penstock.transports.websocket.codec import Codec
 from penstock.transports.websocket.connection import Connection, Spoken
 from penstock.transports.websocket.handshake import check_handshake, check_plain_handshake
 from penstock.transports.websocket.session import Session
@@ -85,10 +86,14 @@ class WebSockets:
             answer = check_plain_handshake(request, headers, self.origins)
         else:
             codec, answer = check_handshake(request, headers, self.origins)
-            spoken = Spoken(codec.opcode, codec.message_bytes_max, partial(Session, self, codec))
+            spoken = self.ours(codec)
         self._check_room()
         transport.write(answer)
         return Connection(self, spoken, transport, server_state)
+
+    def ours(self, codec: Codec) -> Spoken:
+        """Our own protocol."""
+        return Spoken(codec.opcode, codec.message_bytes_max, partial(Session, self, codec))
 
     def _check_room(self) -> None:
         if self.draining:
