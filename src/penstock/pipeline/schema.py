@@ -37,6 +37,8 @@ EVENTS = {
     "until_offset": "bigint",
     "producer": "string",
     "redrive": "string",
+    "kept": "boolean",
+    "config": "string",
 }
 QUEUES = {
     "queue": "string",

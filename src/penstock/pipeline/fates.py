@@ -1,0 +1,123 @@
+"""What may happen to a message in a group, and what has become of it then: the rules of the audit. Pure.
+
+A *cell* is one message in one group. Its phase follows from the last thing that happened to it there; some events end
+messages for all groups at once, and then count only where the message was not over already. The words are those of the
+events; the table is the one in docs/guarantees.md, seen from outside.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PENDING, LEASED, ACKED, DEAD, REMOVED = "pending", "leased", "acked", "dead", "removed"
+
+PHASES: dict[str, str] = {
+    "published": PENDING,
+    "rescheduled": PENDING,
+    "leased": LEASED,
+    "extended": LEASED,
+    "acked": ACKED,
+    "retried": PENDING,
+    "released": PENDING,
+    "dead_lettered": DEAD,
+    "redriven": PENDING,
+    "dead_letters_removed": REMOVED,
+}
+"""Event -> the phase after it. Two exceptions: what is delivered at most once is acked by being leased, and where dead
+letters are not kept, one is removed as soon as it is dead."""
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "rescheduled": (PENDING,),
+    "leased": (PENDING,),
+    "extended": (LEASED,),
+    "acked": (LEASED,),
+    "retried": (LEASED,),
+    "released": (LEASED,),
+    "dead_lettered": (LEASED,),
+    "redriven": (DEAD,),
+    "dead_letters_removed": (DEAD,),
+}
+"""Event -> the phases in which it may come. `published` comes first and once."""
+
+OF_A_LEASE = ("extended", "acked", "retried", "released", "dead_lettered")
+"""Events that name the lease under which the message is."""
+
+ENDS: dict[str, tuple[str, ...]] = {
+    "expired": (PENDING,),
+    "cancelled": (PENDING,),
+    "trimmed": (PENDING,),
+    "purged": (PENDING, LEASED, DEAD),
+    "deleted": (PENDING, LEASED, DEAD),
+}
+"""Event that ends messages for all groups -> the phases in which it counts. A trim leaves what was redriven alone."""
+
+ENDS_REFUSED: dict[str, tuple[str, ...]] = {
+    "expired": (LEASED,),
+    "cancelled": (LEASED, ACKED, DEAD, REMOVED),
+}
+"""The same -> the phases in which it must not come at all."""
+
+LIVE = (PENDING, LEASED)
+OUTCOMES = ("acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed")
+"""What a cell that is not live has become. `removed` was dead, and is not kept any more."""
+
+
+class Balance(NamedTuple):
+    """The account of a group."""
+
+    published: int
+    live: int
+    acked: int = 0
+    dead: int = 0
+    removed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    purged: int = 0
+    deleted: int = 0
+    trimmed: int = 0
+
+    @property
+    def difference(self) -> int:
+        """0 if it balances; above if messages are unaccounted for, below if there are more outcomes than messages."""
+        return self.published - self.live - sum(getattr(self, name) for name in OUTCOMES)
+
+
+def phase_sql() -> str:
+    """The phase after an event, in Spark's language; null for events that end messages for all groups."""
+    cases = [
+        "when kind = 'leased' and reason = 'at_most_once' then 'acked'",
+        "when kind = 'dead_lettered' and kept = false then 'removed'",
+        *(f"when kind = '{kind}' then '{phase}'" for kind, phase in PHASES.items()),
+    ]
+    return f"case {' '.join(cases)} end"
+
+
+def counts_sql(phase: str) -> str:
+    """Whether an event that ends messages for all groups does so in this phase."""
+    cases = [f"(kind = '{kind}' and {phase} in {_words(phases)})" for kind, phases in ENDS.items()]
+    return f"(({' or '.join(cases)}) and not (kind = 'trimmed' and redriven))"
+
+
+def wrong_sql(phase: str, ended: str, lease: str) -> str:
+    """What is wrong with an event that comes in this phase, after this end, under this lease; null if nothing is."""
+    cases = [
+        f"when kind in {_words(PHASES)} and {ended} is not null then concat(kind, ' after ', {ended})",
+        f"when kind = 'published' and {phase} is not null then 'published twice'",
+        f"when kind != 'published' and {phase} is null then concat(kind, ', but never published')",
+        *(
+            f"when kind = '{kind}' and {phase} not in {_words(phases)} then concat('{kind} while ', {phase})"
+            for kind, phases in ALLOWED.items()
+        ),
+        *(
+            f"when kind = '{kind}' and {phase} in {_words(phases)} then concat('{kind} while ', {phase})"
+            for kind, phases in ENDS_REFUSED.items()
+        ),
+        f"when kind in {_words(OF_A_LEASE)} and not (lease <=> {lease}) "
+        f"then concat(kind, ' under lease ', lease, ', but it was leased as ', {lease})",
+    ]
+    return f"case {' '.join(cases)} end"
+
+
+def _words(names: object) -> str:
+    listed = ", ".join(f"'{name}'" for name in names)  # type: ignore[attr-defined]
+    return f"({listed})"

@@ -1,0 +1,119 @@
+"""`penstock pipeline audit` and `analyze`: whether all is accounted for, and how it went."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.errors import PenstockError
+from penstock.server.tables import Listing
+from penstock.server.terminal import (
+    EXIT_REFUSED,
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    Url,
+    errors_in_one_line,
+    show,
+    working,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="A Spark master.  \\[default: local\\[*]]", show_default=False)
+]
+Remote = Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")]
+_LINES = Listing(
+    "groups",
+    ("queue", "group", "published", "acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed",
+     "live", "verdict"),
+)  # fmt: skip
+
+
+def audit(
+    url: Url = URL_DEFAULT,
+    master: Master = None,
+    remote: Remote = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Prove that every message is accounted for.
+
+    Counts the records of every message in every group: published = acked + dead + removed + expired + cancelled +
+    purged + deleted + trimmed + live. Compares with what the broker has now. Exits with 1 if it does not balance,
+    and names the messages.
+    """
+    with errors_in_one_line(), pipeline_errors():
+        with working("reading the records …"):
+            spark = session("penstock audit", master, remote)
+            from penstock.pipeline.audit import audit as run
+
+            report = run(spark, url)
+        answer = report.as_dict()
+        if output is Output.table:
+            show({**answer, "total": 0, "page": 1}, output, _LINES)
+            for trouble in report.troubles:
+                group = "" if trouble.group is None else f", group {trouble.group}"
+                typer.echo(f"{trouble.queue}{group}: {trouble.what} ({trouble.messages} messages)")
+                for name in trouble.named:
+                    typer.echo(f"    {name}")
+            typer.echo(_verdict(report))
+        else:
+            show(answer, output)
+    raise typer.Exit(0 if report.balances else EXIT_REFUSED)
+
+
+def _verdict(report: Any) -> str:
+    if report.balances:
+        return f"It balances, up to frame {report.last_frame} of the journal."
+    if report.first_frame:
+        return (
+            f"The journal begins behind frame {report.first_frame}: what was before is not there to be audited. "
+            "Archive the events from the start (penstock pipeline archive), or set a hold."
+        )
+    return "It does not balance."
+
+
+def session(name: str, master: str | None, remote: str | None) -> SparkSession:
+    """A quiet session, with as many shuffle partitions as a machine can use; a cluster has its own settings."""
+    try:
+        from penstock.pipeline.session import spark_session
+    except ModuleNotFoundError:
+        raise _not_installed() from None
+    local = master is None and remote is None
+    few = {"spark_sql_shuffle_partitions": "4"} if local else {}
+    spark = spark_session(name, master=master, remote=remote, **few)
+    if remote is None:
+        spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@contextlib.contextmanager
+def pipeline_errors() -> Iterator[None]:
+    """What the pipeline and Spark have to say, as one sentence that a user can act on."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "deltalake"):
+            raise _not_installed() from None
+        raise
+    except Exception as error:
+        if isinstance(error, PenstockError | typer.Exit):
+            raise
+        from penstock.pipeline.java import NoJava
+        from penstock.pipeline.options import PipelineError
+
+        if isinstance(error, NoJava | PipelineError):
+            raise PenstockError(str(error)) from None
+        said = [line for line in str(error).splitlines() if "PipelineError: " in line]
+        if not said:
+            raise
+        raise PenstockError(said[-1].partition("PipelineError: ")[2]) from None
+
+
+def _not_installed() -> PenstockError:
+    return PenstockError("the pipeline is not installed: pip install 'penstock[server,spark]'")

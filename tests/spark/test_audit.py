@@ -1,0 +1,133 @@
+"""The audit: an eventful history balances, a doctored one is caught, a broker that was killed accounts for everything."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from penstock.client import _bulk as bulk
+from penstock.pipeline.audit import audit, examine, take_state
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.fates import Balance
+from penstock.server.cli import app
+from tests.spark.eventful import make_eventful
+from tests.spark.mortal import kill_under_load
+
+ORDERS = "default/default/orders"
+NOTHING = ("acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed")
+
+
+@pytest.fixture(scope="module")
+def eventful(server):
+    make_eventful(server)
+    return server
+
+
+@pytest.fixture(scope="module")
+def history(spark, eventful):
+    """The events and the state of the eventful broker."""
+    broker = Broker(eventful.url, None, 10.0)
+    state = take_state(broker, "test")
+    broker.ask(bulk.remove_hold("test"))
+    events = spark.read.format("penstock").options(url=eventful.url, table="events").load().persist()
+    yield events, state
+    events.unpersist()
+
+
+def test_an_eventful_history_balances(history):
+    report = examine(*history)
+    assert not report.troubles
+    assert report.balances
+    found = {(line.queue.rpartition("/")[2], line.queue_id, line.group): line.balance for line in report.lines}
+    by_name = {(queue, group): balance for (queue, _, group), balance in found.items() if queue != "gone"}
+    assert by_name == {
+        ("orders", "default"): Balance(105, 67, acked=32, dead=3, removed=1, cancelled=2),
+        ("brief", None): Balance(20, 0, expired=20),
+        ("purged", "default"): Balance(35, 5, acked=10, purged=20),
+        ("kept", "first"): Balance(50, 0, acked=50),
+        ("kept", "second"): Balance(50, 40, acked=10),
+        ("once", "default"): Balance(10, 6, acked=4),
+        ("late", "early"): Balance(30, 21, acked=9),
+        ("late", "newcomer"): Balance(21, 18, acked=3),
+        ("lossy", "default"): Balance(4, 2, removed=2),
+    }
+    assert sorted(balance for (queue, _, _), balance in found.items() if queue == "gone") == [
+        Balance(3, 3), Balance(7, 0, deleted=7),
+    ]  # fmt: skip
+
+
+def _row(kind, offset):
+    return (F.col("queue") == ORDERS) & (F.col("kind") == kind) & (F.col("offset") == offset)
+
+
+def _moved(events, kind, offset, to):
+    return events.withColumn("offset", F.when(_row(kind, offset), F.lit(to)).otherwise(F.col("offset")))
+
+
+DOCTORED = {
+    "an ack is left out": (lambda events: events.where(~_row("acked", 20)), "live by the records", "0/20"),
+    "a delivery is left out": (lambda events: events.where(~_row("leased", 20)), "acked while pending", "0/20"),
+    "a message was never published": (lambda events: events.where(~_row("published", 20)), "no publish", "0/20 to 20"),
+    "an ack is of another message": (lambda events: _moved(events, "acked", 20, 21), "acked while acked", "0/21"),
+    "a publish is told twice": (
+        lambda events: events.union(events.where(_row("published", 20)).withColumn("record", F.lit(900))),
+        "published twice",
+        "0/20",
+    ),
+    "an ack names another lease": (
+        lambda events: events.withColumn("lease", F.when(_row("acked", 20), F.lit(999)).otherwise(F.col("lease"))),
+        "acked under lease 999",
+        "0/20",
+    ),
+    "a dead letter is left out": (lambda events: events.where(~_row("dead_lettered", 3)), "live by the records", "0/3"),
+}
+
+
+@pytest.mark.parametrize("doctored", DOCTORED)
+def test_a_doctored_history_is_caught(history, doctored):
+    change, what, which = DOCTORED[doctored]
+    report = examine(change(history[0]), history[1])
+    assert not report.balances
+    assert any(
+        what in trouble.what and any(name.startswith(which) for name in trouble.named) for trouble in report.troubles
+    ), report.troubles
+    assert {line.queue for line in report.lines if line.verdict == "unbalanced"} == {ORDERS}
+
+
+def test_a_history_without_its_beginning_proves_nothing(history):
+    events, state = history
+    middle = events.selectExpr("max(frame) div 2").first()[0]
+    report = examine(events.where(F.col("frame") > middle), state._replace(start=middle))
+    assert not report.balances
+    assert {line.verdict for line in report.lines} == {"incomplete"}
+    assert not report.troubles
+
+
+def test_the_command_says_so(spark, eventful):
+    shown = CliRunner().invoke(app, ["pipeline", "audit", "--url", eventful.url])
+    assert shown.exit_code == 0, shown.output
+    assert "It balances" in shown.output
+    told = CliRunner().invoke(app, ["pipeline", "audit", "--url", eventful.url, "-o", "json"])
+    answer = json.loads(told.output)
+    assert answer["balances"] is True
+    assert {line["verdict"] for line in answer["groups"]} == {"balanced"}
+    assert eventful.ask("GET", "/v1/holds").json["holds"] == []
+
+
+def test_nobody_is_there(spark):
+    refused = CliRunner().invoke(app, ["pipeline", "audit", "--url", "http://127.0.0.1:9"])
+    assert refused.exit_code == 1
+    assert "cannot reach http://127.0.0.1:9" in refused.output
+
+
+def test_it_balances_after_kills_and_while_busy(spark, tmp_path):
+    with kill_under_load(tmp_path / "data", kills=3, seed=5) as server:
+        busy = audit(spark, server.url)
+        assert not busy.troubles and busy.balances
+    # The load has stopped; the same broker once more, killed a last time.
+    assert busy.lines
