@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 
 import pytest
 from pyspark.sql import functions as F
@@ -19,7 +17,6 @@ from tests.spark.eventful import make_eventful
 from tests.spark.mortal import kill_under_load
 
 ORDERS = "default/default/orders"
-NOTHING = ("acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed")
 
 
 @pytest.fixture(scope="module")
@@ -61,42 +58,36 @@ def test_an_eventful_history_balances(history):
     ]  # fmt: skip
 
 
-def _row(kind, offset):
+def _of(kind, offset):
     return (F.col("queue") == ORDERS) & (F.col("kind") == kind) & (F.col("offset") == offset)
 
 
-def _moved(events, kind, offset, to):
-    return events.withColumn("offset", F.when(_row(kind, offset), F.lit(to)).otherwise(F.col("offset")))
+def _with(events, column, value, where):
+    return events.withColumn(column, F.when(where, F.lit(value)).otherwise(F.col(column)))
 
 
-DOCTORED = {
-    "an ack is left out": (lambda events: events.where(~_row("acked", 20)), "live by the records", "0/20"),
-    "a delivery is left out": (lambda events: events.where(~_row("leased", 20)), "acked while pending", "0/20"),
-    "a message was never published": (lambda events: events.where(~_row("published", 20)), "no publish", "0/20 to 20"),
-    "an ack is of another message": (lambda events: _moved(events, "acked", 20, 21), "acked while acked", "0/21"),
-    "a publish is told twice": (
-        lambda events: events.union(events.where(_row("published", 20)).withColumn("record", F.lit(900))),
-        "published twice",
-        "0/20",
-    ),
-    "an ack names another lease": (
-        lambda events: events.withColumn("lease", F.when(_row("acked", 20), F.lit(999)).otherwise(F.col("lease"))),
-        "acked under lease 999",
-        "0/20",
-    ),
-    "a dead letter is left out": (lambda events: events.where(~_row("dead_lettered", 3)), "live by the records", "0/3"),
-}
-
-
-@pytest.mark.parametrize("doctored", DOCTORED)
-def test_a_doctored_history_is_caught(history, doctored):
-    change, what, which = DOCTORED[doctored]
-    report = examine(change(history[0]), history[1])
+def test_a_doctored_history_is_caught(history):
+    events, state = history
+    events = events.where(
+        ~_of("acked", 20) & ~_of("leased", 22) & ~_of("published", 24) & ~_of("dead_lettered", 3)
+    )  # fmt: skip
+    events = _with(events, "offset", 27, _of("acked", 26))
+    events = _with(events, "lease", 999, _of("acked", 28))
+    events = events.union(_with(events.where(_of("published", 30)), "record", 900, F.lit(True)))
+    report = examine(events, state)
     assert not report.balances
-    assert any(
-        what in trouble.what and any(name.startswith(which) for name in trouble.named) for trouble in report.troubles
-    ), report.troubles
     assert {line.queue for line in report.lines if line.verdict == "unbalanced"} == {ORDERS}
+    told = {trouble.what: [name.split()[0] for name in trouble.named] for trouble in report.troubles}
+    assert told.pop("acked while pending") == ["0/22"], "its delivery was left out"
+    assert told.pop("offsets of which no publish is recorded") == ["0/24"], "its publish was left out"
+    assert told.pop("something happened to them, but they were never published") == ["0/24"]
+    assert told.pop("acked while acked") == ["0/27"], "an ack was said to be of another message"
+    assert told.pop("acked under lease 999, but it was leased as 1") == ["0/28"]
+    assert told.pop("published twice") == ["0/30"]
+    (compared, names), (dead, _) = sorted(told.items())
+    assert compared.endswith("live by the records, 67 by the broker")
+    assert {"0/20", "0/26", "0/3"} <= set(names), "what ended it was left out"
+    assert dead == "2 dead letters by the records, 3 by the broker"
 
 
 def test_a_history_without_its_beginning_proves_nothing(history):
@@ -109,9 +100,6 @@ def test_a_history_without_its_beginning_proves_nothing(history):
 
 
 def test_the_command_says_so(spark, eventful):
-    shown = CliRunner().invoke(app, ["pipeline", "audit", "--url", eventful.url])
-    assert shown.exit_code == 0, shown.output
-    assert "It balances" in shown.output
     told = CliRunner().invoke(app, ["pipeline", "audit", "--url", eventful.url, "-o", "json"])
     answer = json.loads(told.output)
     assert answer["balances"] is True
@@ -127,7 +115,7 @@ def test_nobody_is_there(spark):
 
 def test_it_balances_after_kills_and_while_busy(spark, tmp_path):
     with kill_under_load(tmp_path / "data", kills=3, seed=5) as server:
-        busy = audit(spark, server.url)
-        assert not busy.troubles and busy.balances
-    # The load has stopped; the same broker once more, killed a last time.
-    assert busy.lines
+        report = audit(spark, server.url)
+        assert not report.troubles
+        assert report.balances
+        assert len(report.lines) == 4

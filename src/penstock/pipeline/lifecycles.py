@@ -31,7 +31,8 @@ ROWS = (
     "consumer string, lease bigint, attempt int, reason string, error string, due_ms bigint, kept boolean"
 )
 """An event of a message, as it is worked with and as it is remembered."""
-SETTLES = ("acked", "retried", "dead_lettered")
+OF_GROUPS = ("leased", "extended", "acked", "retried", "released", "dead_lettered", "redriven", "dead_letters_removed")
+"""Events that are of one group."""
 
 
 def small_table(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
@@ -68,7 +69,7 @@ def unfold(rows: DataFrame, ground: Ground, ends: Sequence[End], *, after: int =
     Besides its own columns, a row says: `phase` (before it), `ended` (by what, before it), `counts` (this ends it),
     `leased_at_ms` and `held_by` (the delivery it is about), `is_first` (no delivery since it was published or
     redriven), `begun_ms` (when it could first be delivered), `published_ms`, `last_error`, `is_late` (published before
-    the group began), `fresh`, `is_last` (in its cell).
+    the group began), `moment_ms` (when it counts: for what is late, when the group began), `fresh`, `is_last` (in its cell).
     """
     spark = rows.sparkSession
     rows = rows.withColumn("fresh", F.col("place") > after)
@@ -99,9 +100,9 @@ def _ended(spark: SparkSession, rows: DataFrame, ends: Sequence[End]) -> DataFra
 
 def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int) -> DataFrame:
     """What happened to a message for everybody, once for each group that reads it."""
-    of_group = rows.where("`group` is not null").selectExpr("*", "place as told_at", "false as is_late")
+    of_group = rows.where("`group` is not null").selectExpr("*", "place as told_at", "at_ms as moment_ms", "false as is_late")
     of_all = rows.where("`group` is null")
-    itself = of_all.selectExpr("*", "place as told_at", "false as is_late")
+    itself = of_all.selectExpr("*", "place as told_at", "at_ms as moment_ms", "false as is_late")
     groups = [
         (number, name, group.since, group.since_ms, list(group.starts.items()), group.left_out)
         for number, queue in ground.queues.items()
@@ -128,7 +129,8 @@ def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int)
         "queue_id", "partition", "offset", "greatest(place, since) as place", "kind", "at_ms", "id", "g as `group`",
         "consumer", "lease", "attempt", "reason", "error",
         "case when is_late then greatest(since_ms, coalesce(due_ms, 0)) else due_ms end as due_ms", "kept",
-        f"fresh or (since > {after} and place < since) as fresh", "place as told_at", "is_late",
+        f"fresh or (since > {after} and place < since) as fresh", "place as told_at",
+        "case when is_late then since_ms else at_ms end as moment_ms", "is_late",
     )  # fmt: skip
     return itself.unionByName(of_group).unionByName(told)
 
@@ -230,3 +232,44 @@ def fates_of(unfolded: DataFrame) -> DataFrame:
         .withColumn("fate", F.expr("coalesce(ended, phase)"))
         .drop("ended", "phase")
     )
+
+
+def left_open(unfolded: DataFrame, ground: Ground) -> DataFrame:
+    """Of messages whose life is not over, the events that have to be remembered: rows like those of the input.
+
+    A message is done with when every group is; where the queue keeps its log, or has no group yet, when it is gone.
+    """
+    spark = unfolded.sparkSession
+    stays = [(number, queue.keeps or not queue.groups) for number, queue in ground.queues.items()]
+    cells = fates_of(unfolded).join(
+        F.broadcast(small_table(spark, "queue_id bigint, stays boolean", stays)), "queue_id", "left"
+    )
+    in_use = (*fates.LIVE, fates.DEAD)
+    wanted = F.when(F.col("group").isNull(), F.col("stays") & (F.col("fate") == fates.PENDING)).otherwise(
+        F.col("fate").isin(*in_use)
+    )
+    cells = cells.select(
+        *CELL,
+        F.col("fate").isin(*in_use).alias("in_use"),
+        F.max(wanted).over(Window.partitionBy(MESSAGE)).alias("is_open"),
+    ).where("is_open")
+    newest = Window.partitionBy(CELL).orderBy(F.desc("place"))
+    raw = unfolded.where(F.col("group").isNull() | F.col("kind").isin(*OF_GROUPS)).select(
+        "*",
+        (F.row_number().over(newest) == 1).alias("is_newest"),
+        (F.row_number().over(Window.partitionBy([*CELL, "kind"]).orderBy(F.desc("place"))) == 1).alias("newest_of_kind"),
+    )
+    kept = raw.alias("r").join(
+        cells.alias("c"),
+        [F.col(f"r.{name}").eqNullSafe(F.col(f"c.{name}")) for name in CELL],
+    ).where(
+        "case when r.`group` is null then r.kind != 'rescheduled' or newest_of_kind "
+        "else is_newest or (in_use and newest_of_kind and r.kind in ('leased', 'redriven')) end"
+    )
+    return kept.select(*(F.col(f"r.{field.name}") for field in StructType.fromDDL(ROWS)), slot_name("r.").alias("slot"))
+
+
+def slot_name(prefix: str = "") -> Column:
+    """Which messages are remembered together."""
+    number = F.expr(f"{prefix}offset div {SLOT_OFFSETS}")
+    return F.concat_ws(".", F.col(f"{prefix}queue_id"), F.col(f"{prefix}partition"), number)
