@@ -1,4 +1,4 @@
-"""The audit: an eventful history balances, a doctored one is caught, a broker that was killed accounts for everything."""
+"""The audit: an eventful history balances, a doctored one is caught, a broker that was killed loses nothing."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ COUNTS = (
 MEASURES = ("wait", "processing", "end_to_end")
 _WHO = [("day", pa.string()), ("minute_ms", pa.int64()), ("queue", pa.string()), ("group", pa.string())]
 MINUTES = pa.schema(
-    [*_WHO, *((name, pa.int64()) for name in COUNTS), ("live", pa.int64()), ("dead", pa.int64()),
-     *((name, SKETCH) for name in MEASURES), ("queue_id", pa.int64()), ("batch", pa.int64())]
+    [*_WHO, *((name, pa.int64()) for name in COUNTS), ("change", pa.int64()), ("live", pa.int64()),
+     ("dead", pa.int64()), *((name, SKETCH) for name in MEASURES), ("queue_id", pa.int64()), ("batch", pa.int64())]
 )  # fmt: skip
 CONSUMERS = pa.schema(
     [*_WHO, ("consumer", pa.string()), ("delivered", pa.int64()), ("acked", pa.int64()), ("failed", pa.int64()),
@@ -42,7 +42,9 @@ FAILURES = pa.schema(
      ("error", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("queue_id", pa.int64()),
      ("batch", pa.int64())]
 )  # fmt: skip
-GROUND = pa.schema([("queue_id", pa.int64()), ("queue", pa.string()), ("facts", pa.string()), ("standing", pa.string())])
+GROUND = pa.schema(
+    [("queue_id", pa.int64()), ("queue", pa.string()), ("facts", pa.string()), ("standing", pa.string())]
+)
 OPEN = pa.schema(
     [("queue_id", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64()), ("place", pa.int64()),
      ("kind", pa.string()), ("at_ms", pa.int64()), ("id", pa.string()), ("group", pa.string()),

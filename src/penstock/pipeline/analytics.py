@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.analytics import tables
 from penstock.analytics.tables import Table
 from penstock.client import _bulk as bulk
+from penstock.errors import Conflict
 from penstock.pipeline import measures
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.ground import Ground, Queue, place_of
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS_PER_BATCH = 1_000_000
-HOLD = "analytics"
+HOLD = "analytics-"
+"""Beginning of the name under which the journal is held; the rest is of the lake."""
 
 
 class Plan(NamedTuple):
@@ -158,7 +160,14 @@ class Analysis:
 
     def _hold(self, done: int) -> None:
         """The journal is kept from here on, so that nothing is missed between two runs."""
-        self._broker.ask(bulk.set_hold(HOLD, events=done, queues={}))
+        name = HOLD + str(self._tables["batches"].open().metadata().id)[:8]
+        held = bulk.set_hold(name, events=done, queues={})
+        try:
+            self._broker.ask_raw(held)
+        except Conflict:
+            # It was let go because it spanned too much. Whether something is missing is seen when it is read.
+            self._broker.ask(bulk.remove_hold(name))
+            self._broker.ask(held)
 
     # -- one batch ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class Analysis:
         after = place_of(plan.after_frame + 1, 0) - 1
         unfolded = unfold(new.unionByName(remembered), ground, ends, after=after).persist()
         try:
-            fresh = measures.fresh_rows(unfolded)
+            fresh = measures.fresh_rows(unfolded, ground)
             for name, rows in (
                 ("minutes", measures.minutes(fresh, ground, standing, plan.batch)),
                 ("consumers", measures.consumers(fresh, ground, plan.batch)),
@@ -223,8 +232,8 @@ class Analysis:
         table = self._tables["open"].open(version)
         files: list[str] = []
         slots = set(touched)
-        added = pa.table(table.get_add_actions(flatten=True))
-        for path, slot in zip(added["path"].to_pylist(), added["partition.slot"].to_pylist() if len(added) else [], strict=True):
+        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        for path, slot in ((file["path"], file["partition.slot"]) for file in added):
             if slot in touched or int(slot.partition(".")[0]) in whole:
                 slots.add(slot)
                 files.append(str(self._tables["open"].path / path))
@@ -238,7 +247,8 @@ class Analysis:
         if table.committed() >= batch:
             return
         folder = table.path / "files" / f"{batch}-{uuid.uuid4().hex[:8]}"
-        rows.repartition("slot").sortWithinPartitions("slot", "offset", "place").write.partitionBy("slot").parquet(str(folder))
+        ordered = rows.repartition("slot").sortWithinPartitions("slot", "offset", "place")
+        ordered.write.partitionBy("slot").parquet(str(folder))
         written = tables.sizes(folder)
         below = {
             slot: [(str(Path(path).relative_to(table.path)), size, count) for path, size, count in files]

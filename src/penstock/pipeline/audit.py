@@ -1,8 +1,8 @@
 """`penstock pipeline audit`: is every message accounted for?
 
-The records are counted message by message: whatever was published is, in every group, acked, dead, removed from the dead
-letters, expired, cancelled, purged, deleted with its queue, trimmed by retention, or live; nothing happened to it that
-may not happen; and no offset is missing. Then the broker is asked what it has now, and must say the same.
+The records are counted message by message: whatever was published is, in every group, acked, dead, removed from the
+dead letters, expired, cancelled, purged, deleted with its queue, trimmed by retention, or live; nothing happened to it
+that may not happen; and no offset is missing. Then the broker is asked what it has now, and must say the same.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def take_state(broker: Broker, hold: str) -> State:
     return State(ends.start, ends.end, later.end, queues)
 
 
-def audit(spark: SparkSession, url: str, token: str | None = None, *, lake: str | None = None) -> Report:
-    """Audit a running broker. Its journal must reach back to the beginning, or a lake must have what it does not."""
+def audit(spark: SparkSession, url: str, token: str | None = None) -> Report:
+    """Audit a running broker. The verdict is `incomplete` where its journal does not reach back to the beginning."""
     broker = Broker(url, token, 60.0)
     hold = f"audit-{secrets.token_hex(4)}"
     try:
@@ -132,7 +132,7 @@ def examine(events: DataFrame, state: State | None, *, start: int | None = None)
     cells = fates_of(unfolded).persist()
     try:
         tally = _Tally(cells)
-        troubles, moved = _wrong(unfolded, ground, state, whole=whole)
+        troubles, moved = _wrong(unfolded, ground, state)
         if whole:
             troubles += _unknown(cells, ground, tally)
         troubles += _holes(cells, ground, whole=whole)
@@ -167,7 +167,8 @@ def _lines(tally: _Tally, ground: Ground, troubles: list[Trouble], whole: bool) 
     blamed = {(trouble.queue, trouble.group) for trouble in troubles}
     lines = []
     for number, queue in sorted(ground.queues.items()):
-        for group in sorted(queue.groups) or [None]:
+        names: list[str | None] = [*sorted(queue.groups)]
+        for group in names or [None]:
             fate = tally.known.get((number, group), {})
             outcomes = {name: fate.get(name, 0) for name in fates.OUTCOMES}
             balance = Balance(sum(fate.values()), tally.live(number, group), **outcomes)
@@ -179,9 +180,9 @@ def _lines(tally: _Tally, ground: Ground, troubles: list[Trouble], whole: bool) 
 
 
 def _wrong(
-    unfolded: DataFrame, ground: Ground, state: State | None, *, whole: bool
+    unfolded: DataFrame, ground: Ground, state: State | None
 ) -> tuple[list[Trouble], dict[tuple[str, str | None], tuple[int, int]]]:
-    """What happened although it could not; and (queue, group) -> what came and went while the broker was being asked."""
+    """What happened although it could not; and (queue, group) -> what came and went while the broker was asked."""
     from pyspark.sql import functions as F
 
     since = place_of(state.before + 1, 0) if state is not None else 2**62
@@ -213,10 +214,14 @@ def _unknown(cells: DataFrame, ground: Ground, tally: _Tally) -> Iterator[Troubl
 
     if tally.unknown:
         names = F.slice(F.sort_array(F.collect_set(_name())), 1, NAMED_MAX)
-        lost = cells.where("not is_known").groupBy("queue_id", "group").agg(F.count("*").alias("n"), names.alias("named"))
+        lost = (
+            cells.where("not is_known").groupBy("queue_id", "group").agg(F.count("*").alias("n"), names.alias("named"))
+        )
         for row in lost.orderBy("queue_id", "group").collect():
             path = ground.queues[row.queue_id].path
-            yield Trouble(path, row.group, "something happened to them, but they were never published", row.n, row.named)
+            yield Trouble(
+                path, row.group, "something happened to them, but they were never published", row.n, row.named
+            )
 
 
 def _holes(cells: DataFrame, ground: Ground, *, whole: bool) -> Iterator[Trouble]:
@@ -284,7 +289,7 @@ def _differences(cells: DataFrame, number: int, group: str | None, stats: Mappin
     """Messages on which the records and the broker do not agree."""
     from pyspark.sql import functions as F
 
-    ours = cells.where((F.col("queue_id") == number) & F.col("group").eqNullSafe(group))
+    ours = cells.where((F.col("queue_id") == number) & F.col("group").eqNullSafe(F.lit(group)))
     is_live = F.col("fate").isin(*fates.LIVE)
     left = NAMED_MAX
     for part in stats["partitions"]:

@@ -79,7 +79,8 @@ class Balance(NamedTuple):
     @property
     def difference(self) -> int:
         """0 if it balances; above if messages are unaccounted for, below if there are more outcomes than messages."""
-        return self.published - self.live - sum(getattr(self, name) for name in OUTCOMES)
+        outcomes: int = sum(getattr(self, name) for name in OUTCOMES)
+        return self.published - self.live - outcomes
 
 
 def phase_sql() -> str:

@@ -1,7 +1,7 @@
 """What is known about queues as such, learned from the events that are about no single message. Pure.
 
-A message's life can only be told if it is known which groups its queue has, from which offset on each of them reads, and
-what was purged, trimmed or deleted as a whole. That is little, and it is carried from batch to batch.
+A message's life can only be told if it is known which groups its queue has, from which offset on each of them reads,
+and what was purged, trimmed or deleted as a whole. That is little, and it is carried from batch to batch.
 """
 
 from __future__ import annotations
@@ -65,22 +65,29 @@ class Ground:
     def __init__(self, queues: dict[int, Queue] | None = None):
         self.queues = queues if queues is not None else {}
 
-    @classmethod
-    def from_json(cls, text: str) -> Ground:
-        return cls(msgspec.json.decode(text, type=dict[int, Queue]))
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self.queues).decode()
-
     def learn(self, events: Iterable[Mapping[str, Any]]) -> list[End]:
         """Take in events about queues, in the order of the journal; what they end at once is returned."""
         ends: list[End] = []
         for event in events:
             kind, number = event["kind"], event["queue_id"]
-            if kind in KINDS and number is not None:
-                place = place_of(event["frame"], event["record"])
-                queue = self.meet(number, event["queue"])
-                ends += getattr(self, f"_{kind}")(number, queue, place, event)
+            if kind not in KINDS or number is None:
+                continue
+            place = place_of(event["frame"], event["record"])
+            queue = self.meet(number, event["queue"])
+            if kind == "queue_configured":
+                _configure(queue, place, event)
+            elif kind == "group_created":
+                _create_group(queue, place, event)
+            elif kind == "queue_deleted":
+                queue.deleted = True
+                ends.append(End(number, None, 0, 0, place, event["at_ms"], "deleted"))
+            else:
+                partition, until = event["partition"] or 0, event["until_offset"] or 0
+                # A purge also ends what a trim had to leave because somebody held it.
+                first = 0 if kind == "purged" else queue.floors.get(partition, 0)
+                queue.floors[partition] = max(until, queue.floors.get(partition, 0))
+                if first < until:
+                    ends.append(End(number, partition, first, until, place, event["at_ms"], kind))
         return ends
 
     def meet(self, number: int, path: str | None, group: str | None = None) -> Queue:
@@ -92,42 +99,23 @@ class Ground:
             queue.groups[group] = Group(0, 0, {})
         return queue
 
-    def _queue_configured(self, number: int, queue: Queue, place: int, event: Mapping[str, Any]) -> list[End]:
-        queue.path = event["queue"] or queue.path
-        config = json.loads(event["config"] or "{}")
-        keeps = config.get("retention", {}).get("mode") == "keep"
-        if keeps and not queue.keeps:
-            queue.kept_since = place
-        queue.keeps = keeps
-        delay_ms = config.get("delay_ms", 0)
-        if delay_ms or queue.delays:
-            queue.delays.append((place, delay_ms))
-        return []
 
-    def _group_created(self, number: int, queue: Queue, place: int, event: Mapping[str, Any]) -> list[End]:
-        group = queue.groups.get(event["group"])
-        if group is None or group.since != place:
-            group = queue.groups[event["group"]] = Group(place, event["at_ms"], {})
-            group.left_out = queue.kept_since if queue.keeps else place
-        if event["partition"] is not None:
-            group.starts[event["partition"]] = event["until_offset"] or 0
-        return []
+def _configure(queue: Queue, place: int, event: Mapping[str, Any]) -> None:
+    queue.path = event["queue"] or queue.path
+    config = json.loads(event["config"] or "{}")
+    keeps = config.get("retention", {}).get("mode") == "keep"
+    if keeps and not queue.keeps:
+        queue.kept_since = place
+    queue.keeps = keeps
+    delay_ms = config.get("delay_ms", 0)
+    if delay_ms or queue.delays:
+        queue.delays.append((place, delay_ms))
 
-    def _purged(self, number: int, queue: Queue, place: int, event: Mapping[str, Any]) -> list[End]:
-        return self._cut(number, queue, place, event, "purged")
 
-    def _trimmed(self, number: int, queue: Queue, place: int, event: Mapping[str, Any]) -> list[End]:
-        return self._cut(number, queue, place, event, "trimmed")
-
-    def _cut(
-        self, number: int, queue: Queue, place: int, event: Mapping[str, Any], kind: Literal["trimmed", "purged"]
-    ) -> list[End]:
-        partition, until = event["partition"] or 0, event["until_offset"] or 0
-        # A purge also ends what a trim had to leave because somebody held it.
-        first = 0 if kind == "purged" else queue.floors.get(partition, 0)
-        queue.floors[partition] = max(until, queue.floors.get(partition, 0))
-        return [End(number, partition, first, until, place, event["at_ms"], kind)] if first < until else []
-
-    def _queue_deleted(self, number: int, queue: Queue, place: int, event: Mapping[str, Any]) -> list[End]:
-        queue.deleted = True
-        return [End(number, None, 0, 0, place, event["at_ms"], "deleted")]
+def _create_group(queue: Queue, place: int, event: Mapping[str, Any]) -> None:
+    group = queue.groups.get(event["group"])
+    if group is None or group.since != place:
+        group = queue.groups[event["group"]] = Group(place, event["at_ms"], {})
+        group.left_out = queue.kept_since if queue.keeps else place
+    if event["partition"] is not None:
+        group.starts[event["partition"]] = event["until_offset"] or 0

@@ -27,8 +27,9 @@ CELL = [*MESSAGE, "group"]
 SLOT_OFFSETS = 1 << 16
 """Messages of a partition are kept together in slots of so many offsets."""
 ROWS = (
-    "queue_id bigint, partition int, offset bigint, place bigint, kind string, at_ms bigint, id string, `group` string, "
-    "consumer string, lease bigint, attempt int, reason string, error string, due_ms bigint, kept boolean"
+    "queue_id bigint, partition int, offset bigint, place bigint, kind string, at_ms bigint, id string, "
+    "`group` string, consumer string, lease bigint, attempt int, reason string, error string, due_ms bigint, "
+    "kept boolean"
 )
 """An event of a message, as it is worked with and as it is remembered."""
 OF_GROUPS = ("leased", "extended", "acked", "retried", "released", "dead_lettered", "redriven", "dead_letters_removed")
@@ -37,10 +38,16 @@ OF_GROUPS = ("leased", "extended", "acked", "retried", "released", "dead_lettere
 
 def small_table(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
     """A few rows, told to Spark as they are: from plain Python rows it would make a job with workers."""
-    kinds = to_arrow_schema(StructType.fromDDL(schema))
+    kinds = to_arrow_schema(_struct(schema))
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, kinds, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=kinds))
+
+
+def _struct(schema: str) -> StructType:
+    kind = StructType.fromDDL(schema)
+    assert isinstance(kind, StructType)
+    return kind
 
 
 def message_rows(events: DataFrame) -> DataFrame:
@@ -69,7 +76,7 @@ def unfold(rows: DataFrame, ground: Ground, ends: Sequence[End], *, after: int =
     Besides its own columns, a row says: `phase` (before it), `ended` (by what, before it), `counts` (this ends it),
     `leased_at_ms` and `held_by` (the delivery it is about), `is_first` (no delivery since it was published or
     redriven), `begun_ms` (when it could first be delivered), `published_ms`, `last_error`, `is_late` (published before
-    the group began), `moment_ms` (when it counts: for what is late, when the group began), `fresh`, `is_last` (in its cell).
+    the group began), `moment_ms` (when it counts: for what is late, when the group began), `fresh`.
     """
     spark = rows.sparkSession
     rows = rows.withColumn("fresh", F.col("place") > after)
@@ -100,7 +107,9 @@ def _ended(spark: SparkSession, rows: DataFrame, ends: Sequence[End]) -> DataFra
 
 def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int) -> DataFrame:
     """What happened to a message for everybody, once for each group that reads it."""
-    of_group = rows.where("`group` is not null").selectExpr("*", "place as told_at", "at_ms as moment_ms", "false as is_late")
+    of_group = rows.where("`group` is not null").selectExpr(
+        "*", "place as told_at", "at_ms as moment_ms", "false as is_late"
+    )
     of_all = rows.where("`group` is null")
     itself = of_all.selectExpr("*", "place as told_at", "at_ms as moment_ms", "false as is_late")
     groups = [
@@ -169,7 +178,11 @@ def _not_left_out(each: DataFrame, of_group: DataFrame, ground: Ground) -> DataF
 
 def _delayed(spark: SparkSession, told: DataFrame, ground: Ground) -> DataFrame:
     """With the delay that a queue gives to all its messages."""
-    delays = [(number, [{"since": p, "delay_ms": d} for p, d in queue.delays]) for number, queue in ground.queues.items() if queue.delays]
+    delays = [
+        (number, [{"since": p, "delay_ms": d} for p, d in queue.delays])
+        for number, queue in ground.queues.items()
+        if queue.delays
+    ]
     if not delays:
         return told
     known = small_table(spark, "queue_id bigint, delays array<struct<since:bigint,delay_ms:bigint>>", delays)
@@ -189,7 +202,6 @@ def _remembered(told: DataFrame) -> DataFrame:
     cell = Window.partitionBy(CELL).orderBy("place", "told_at")
     before = cell.rowsBetween(Window.unboundedPreceding, -1)
     until_now = cell.rowsBetween(Window.unboundedPreceding, 0)
-    all_of_it = cell.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
 
     def last(value: str, where: str, over: object = before) -> Column:
         return F.last(F.expr(f"case when {where} then {value} end"), ignorenulls=True).over(over)  # type: ignore[arg-type]
@@ -206,7 +218,6 @@ def _remembered(told: DataFrame) -> DataFrame:
         last("error", "kind = 'retried'").alias("last_error"),
         last("coalesce(due_ms, at_ms)", "kind in ('published', 'rescheduled', 'redriven')").alias("begun_ms"),
         (F.coalesce(F.max(F.expr("kind = 'redriven'")).over(before), F.lit(False))).alias("redriven"),
-        (F.row_number().over(cell) == F.count("*").over(all_of_it)).alias("is_last"),
     )
     hit = known.withColumn("hits", F.expr(fates.counts_sql("phase")))
     ended = F.first(F.expr("case when hits then kind end"), ignorenulls=True).over(before)
@@ -257,16 +268,22 @@ def left_open(unfolded: DataFrame, ground: Ground) -> DataFrame:
     raw = unfolded.where(F.col("group").isNull() | F.col("kind").isin(*OF_GROUPS)).select(
         "*",
         (F.row_number().over(newest) == 1).alias("is_newest"),
-        (F.row_number().over(Window.partitionBy([*CELL, "kind"]).orderBy(F.desc("place"))) == 1).alias("newest_of_kind"),
+        (F.row_number().over(Window.partitionBy([*CELL, "kind"]).orderBy(F.desc("place"))) == 1).alias(
+            "newest_of_kind"
+        ),
     )
-    kept = raw.alias("r").join(
-        cells.alias("c"),
-        [F.col(f"r.{name}").eqNullSafe(F.col(f"c.{name}")) for name in CELL],
-    ).where(
-        "case when r.`group` is null then r.kind != 'rescheduled' or newest_of_kind "
-        "else is_newest or (in_use and newest_of_kind and r.kind in ('leased', 'redriven')) end"
+    kept = (
+        raw.alias("r")
+        .join(
+            cells.alias("c"),
+            [F.col(f"r.{name}").eqNullSafe(F.col(f"c.{name}")) for name in CELL],
+        )
+        .where(
+            "case when r.`group` is null then r.kind != 'rescheduled' or newest_of_kind "
+            "else is_newest or (in_use and newest_of_kind and r.kind in ('leased', 'redriven')) end"
+        )
     )
-    return kept.select(*(F.col(f"r.{field.name}") for field in StructType.fromDDL(ROWS)), slot_name("r.").alias("slot"))
+    return kept.select(*(F.col(f"r.{field.name}") for field in _struct(ROWS)), slot_name("r.").alias("slot"))
 
 
 def slot_name(prefix: str = "") -> Column:

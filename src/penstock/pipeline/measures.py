@@ -1,4 +1,4 @@
-"""From the lives of messages to numbers per queue, group and minute. Every number adds up with that of another batch."""
+"""From the lives of messages to numbers per queue, group and minute. Those of two batches add up."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from penstock.analytics import sketch, tables
 from penstock.pipeline import fates
 from penstock.pipeline.fingerprints import fingerprint_sql, pattern_sql
 from penstock.pipeline.ground import Ground
+from penstock.pipeline.lifecycles import small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,16 +51,30 @@ Standing = dict[tuple[int, str | None], tuple[int, int]]
 """(queue, group) -> messages that are live, and dead, by now."""
 
 
-def fresh_rows(unfolded: DataFrame) -> DataFrame:
-    return unfolded.where("fresh").withColumn("minute_ms", F.expr(f"moment_ms div {MINUTE_MS} * {MINUTE_MS}"))
+def fresh_rows(unfolded: DataFrame, ground: Ground) -> DataFrame:
+    """What happened in this batch, by minute.
+
+    Of a queue that has groups, it is they who lose what is purged, trimmed or deleted; in the line of the queue itself
+    such ends would count what everybody had finished long ago, or not, depending on what is still remembered.
+    """
+    begins = [(number, min(group.since for group in queue.groups.values()))
+              for number, queue in ground.queues.items() if queue.groups]  # fmt: skip
+    begun = small_table(unfolded.sparkSession, "queue_id bigint, begins bigint", begins)
+    whole = "`group` is null and kind in ('trimmed', 'purged', 'deleted') and place > begins"
+    return (
+        unfolded.where("fresh").join(F.broadcast(begun), "queue_id", "left")
+        .withColumn("counts", F.expr(f"counts and not coalesce({whole}, false)")).drop("begins")
+        .withColumn("minute_ms", F.expr(f"moment_ms div {MINUTE_MS} * {MINUTE_MS}"))
+    )  # fmt: skip
 
 
 def minutes(fresh: DataFrame, ground: Ground, standing: Standing, batch: int) -> pa.Table:
     """Counts, depths and times; `standing` is brought up to date."""
     counted = [F.count_if(F.expr(condition)).alias(name) for name, condition in _COUNTED.items()]
     counts = fresh.groupBy(_BY).agg(*counted).collect()
-    times = F.explode(F.array(*(F.struct(F.lit(name).alias("what"), F.expr(how).alias("ms")) for name, how in _TOOK.items())))
-    took = fresh.where("`group` is not null").select(*_BY, times.alias("t")).where("t.ms is not null")
+    times = [F.struct(F.lit(name).alias("what"), F.expr(how).alias("ms")) for name, how in _TOOK.items()]
+    took = fresh.where("`group` is not null").select(*_BY, F.explode(F.array(*times)).alias("t"))
+    took = took.where("t.ms is not null")
     buckets = took.groupBy(*_BY, "t.what", F.expr(sketch.bucket_sql("t.ms")).alias("bucket")).count().collect()
     sketches: dict[tuple[Any, ...], list[dict[str, int]]] = {}
     for row in sorted(buckets, key=lambda row: row.bucket):
@@ -67,13 +82,17 @@ def minutes(fresh: DataFrame, ground: Ground, standing: Standing, batch: int) ->
         sketches.setdefault(key, []).append({"bucket": row.bucket, "count": row["count"]})
     rows = []
     for row in sorted(counts, key=lambda row: row.minute_ms):
-        live, dead = standing.get((row.queue_id, row.group), (0, 0))
-        live, dead = live + row.came - row.went, dead + row.died - row.undead
-        standing[row.queue_id, row.group] = (live, dead)
+        before = standing.get((row.queue_id, row.group), (0, 0))
+        live: int | None = before[0] + row.came - row.went
+        dead: int | None = before[1] + row.died - row.undead
+        standing[row.queue_id, row.group] = (live or 0, dead or 0)
         told = {name: row[name] for name in tables.COUNTS}
         for name in tables.MEASURES:
             told[name] = sketches.get((row.queue_id, row.group, row.minute_ms, name), [])
-        rows.append({**_who(row, ground, batch), **told, "live": live, "dead": dead})
+        groups = ground.queues[row.queue_id].groups.values()
+        if row.group is None and any(group.since_ms < row.minute_ms + MINUTE_MS for group in groups):
+            live = dead = None  # that is for its groups to say
+        rows.append({**_who(row, ground, batch), **told, "change": row.came - row.went, "live": live, "dead": dead})
     return pa.Table.from_pylist(rows, schema=tables.MINUTES)
 
 

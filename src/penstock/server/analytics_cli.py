@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.errors import PenstockError
@@ -76,6 +77,45 @@ def _verdict(report: Any) -> str:
             "Archive the events from the start (penstock pipeline archive), or set a hold."
         )
     return "It does not balance."
+
+
+def analyze(
+    lake: Annotated[str, typer.Option(metavar="DIR", help="Where the tables are kept.", envvar="PENSTOCK_LAKE")],
+    url: Url = URL_DEFAULT,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as events come, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: how often to look.")] = 10.0,
+    events_per_batch: Annotated[int, typer.Option(min=1, help="At most so many events in one batch.")] = 1_000_000,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Go on where the journal has lost events that were not counted.")
+    ] = False,
+    master: Master = None,
+    remote: Remote = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Count what happened: throughput, times, depth and failures per queue, group and minute.
+
+    Goes on where it was, whenever it is started; what it costs follows from what is new. The journal is held until it
+    was counted. Let [bold]penstock serve --lake DIR[/bold] answer /v1/analytics/… from it.
+    """
+    with errors_in_one_line(), pipeline_errors():
+        with working("starting Spark …"):
+            spark = session("penstock analyze", master, remote)
+            from penstock.pipeline.analytics import Analysis
+
+            analysis = Analysis(spark, lake, url, events_per_batch=events_per_batch, skip_missing=skip_missing)
+        steps = []
+        with contextlib.suppress(KeyboardInterrupt):
+            for step in analysis.run(until_caught_up=not follow, pause_s=every):
+                steps.append(step)
+                if output is Output.table:
+                    typer.echo(
+                        f"batch {step.batch}: {step.events} events in {step.seconds:.1f} s, "
+                        f"frame {step.until_frame} of {step.end_frame}"
+                    )
+                else:
+                    typer.echo(msgspec.json.encode(step._asdict()).decode())
+        if not steps and output is Output.table:
+            typer.echo("nothing new")
 
 
 def session(name: str, master: str | None, remote: str | None) -> SparkSession:

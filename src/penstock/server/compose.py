@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import secrets
 from typing import NamedTuple
 
@@ -59,6 +60,8 @@ async def open_node(settings: Settings) -> Node:
     def on_trouble(what: str) -> None:
         _log.error("trouble", what=what)
 
+    if settings.lake:
+        _check_lake()
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -76,6 +79,8 @@ async def open_node(settings: Settings) -> Node:
         raise Unavailable(f"the store cannot be opened: {error}") from error
     vault = Vault(lambda: key_of(settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
+    if settings.lake:
+        broker.analytics.use(settings.lake)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
     app = HttpApp(broker, clock, with_dialects(settings.dialect))
     spoken = sockets_of(settings.dialect, app.edge)
@@ -85,3 +90,9 @@ async def open_node(settings: Settings) -> Node:
     courier = WebhookCourier(broker, guard, Sender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
     return Node(engine, broker, app, courier, clock, failed)
+
+
+def _check_lake() -> None:
+    missing = [name for name in ("deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"lake: {' and '.join(missing)} not installed: pip install 'penstock[lake]'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.server.analytics_cli import audit
+from penstock.server.analytics_cli import analyze, audit
 
 pipeline = typer.Typer(
     name="pipeline",
@@ -13,4 +13,5 @@ pipeline = typer.Typer(
     rich_markup_mode="rich",
     rich_help_panel="The pipeline",
 )
+pipeline.command()(analyze)
 pipeline.command()(audit)
