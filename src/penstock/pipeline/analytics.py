@@ -119,7 +119,7 @@ class Analysis:
         """What is to be done next, and where the journal ends."""
         last = self._last_plan()
         if last is not None and any(table.committed() < last.batch for table in self._results()):
-            return last, last.until_frame
+            return last, self._broker.ask(bulk.event_ranges("latest", until=0, each=1)).end
         after = last.until_frame if last is not None else 0
         reply = self._broker.ask(bulk.event_ranges(after, each=self._most, max=self._most))
         lost = gone_frames(reply.missing)

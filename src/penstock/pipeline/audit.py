@@ -192,20 +192,22 @@ def _wrong(
     rows = unfolded.withColumn("wrong", wrong).where(f"wrong is not null or place >= {since}")
     came = F.expr(f"place >= {since} and kind in ('published', 'redriven')")
     went = F.expr(f"place >= {since} and (counts or becomes in ('acked', 'dead', 'removed'))")
-    names = F.slice(F.sort_array(F.collect_set(_name())), 1, NAMED_MAX)
+    tally = (
+        F.count("*").alias("messages"),
+        F.slice(F.sort_array(F.collect_set(_name())), 1, NAMED_MAX).alias("named"),
+        F.count_if(came).alias("came"),
+        F.count_if(went).alias("went"),
+        F.count_if(F.col("place") >= since).alias("recent"),
+    )
     troubles: list[Trouble] = []
     moved: dict[tuple[str, str | None], tuple[int, int]] = {}
-    for row in (
-        rows.groupBy("queue_id", "group", "wrong")
-        .agg(F.count("*").alias("messages"), names.alias("named"), F.count_if(came), F.count_if(went))
-        .orderBy("queue_id", "group", "wrong")
-        .collect()
-    ):
+    for row in rows.groupBy("queue_id", "group", "wrong").agg(*tally).orderBy("queue_id", "group", "wrong").collect():
         path = ground.queues[row.queue_id].path
         if row.wrong is not None:
             troubles.append(Trouble(path, row.group, row.wrong, row.messages, list(row.named)))
-        before = moved.get((path, row.group), (0, 0))
-        moved[path, row.group] = (before[0] + row[-2], before[1] + row[-1])
+        if row.recent:
+            before = moved.get((path, row.group), (0, 0))
+            moved[path, row.group] = (before[0] + row.came, before[1] + row.went)
     return troubles, moved
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.pipeline import fates
-from penstock.pipeline.ground import RECORD_BITS, End, Ground
+from penstock.pipeline.ground import RECORD_BITS, End, Ground, Group, Queue
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -75,8 +75,8 @@ def unfold(rows: DataFrame, ground: Ground, ends: Sequence[End], *, after: int =
     `rows` has the columns of `ROWS`; those behind the place `after` are fresh. `ends` are the fresh ones of `ground`.
     Besides its own columns, a row says: `phase` (before it), `ended` (by what, before it), `counts` (this ends it),
     `leased_at_ms` and `held_by` (the delivery it is about), `is_first` (no delivery since it was published or
-    redriven), `begun_ms` (when it could first be delivered), `published_ms`, `last_error`, `is_late` (published before
-    the group began), `moment_ms` (when it counts: for what is late, when the group began), `fresh`.
+    redriven), `begun_ms` (when it could first be delivered), `published_ms`, `last_error`, `is_late` (it was
+    there for others before the group began), `moment_ms` (when it counts: at the earliest when the group began), `fresh`.
     """
     spark = rows.sparkSession
     rows = rows.withColumn("fresh", F.col("place") > after)
@@ -113,7 +113,7 @@ def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int)
     of_all = rows.where("`group` is null")
     itself = of_all.selectExpr("*", "place as told_at", "at_ms as moment_ms", "false as is_late")
     groups = [
-        (number, name, group.since, group.since_ms, list(group.starts.items()), group.left_out)
+        (number, name, group.since, group.since_ms, list(group.starts.items()), group.left_out, _is_first(queue, group))
         for number, queue in ground.queues.items()
         for name, group in queue.groups.items()
     ]
@@ -121,7 +121,8 @@ def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int)
         return itself.unionByName(of_group)
     known = small_table(
         spark,
-        "queue_id bigint, g string, since bigint, since_ms bigint, starts map<int,bigint>, left_out bigint",
+        "queue_id bigint, g string, since bigint, since_ms bigint, starts map<int,bigint>, left_out bigint, "
+        "first boolean",
         groups,
     )
     over = [*fates.ENDS]
@@ -131,7 +132,8 @@ def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int)
         of_all.select("*", gone.alias("gone"), born.alias("born"))
         .join(F.broadcast(known), "queue_id")
         .where("offset >= coalesce(starts[partition], 0) and (gone is null or gone > since)")
-        .withColumn("is_late", F.expr("place < since and kind = 'published'"))
+        .withColumn("is_early", F.expr("place < since and kind = 'published'"))
+        .withColumn("is_late", F.expr("is_early and not first"))
     )
     each = _not_left_out(each, of_group, ground)
     told = each.selectExpr(
@@ -139,9 +141,14 @@ def _per_group(spark: SparkSession, rows: DataFrame, ground: Ground, after: int)
         "consumer", "lease", "attempt", "reason", "error",
         "case when is_late then greatest(since_ms, coalesce(due_ms, 0)) else due_ms end as due_ms", "kept",
         f"fresh or (since > {after} and place < since) as fresh", "place as told_at",
-        "case when is_late then since_ms else at_ms end as moment_ms", "is_late",
+        "case when is_early then since_ms else at_ms end as moment_ms", "is_late",
     )  # fmt: skip
     return itself.unionByName(of_group).unionByName(told)
+
+
+def _is_first(queue: Queue, group: Group) -> bool:
+    """What was published before the first group of a queue began has waited for it; later ones come to what was there."""
+    return group.since == min(each.since for each in queue.groups.values())
 
 
 def _not_left_out(each: DataFrame, of_group: DataFrame, ground: Ground) -> DataFrame:
