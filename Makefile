@@ -7,7 +7,7 @@ SERVER_READY := $(VENV)/.server-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: run test check bench demo fmt sim fuzz clean
+.PHONY: run test check bench demo fmt sim fuzz proto clean
 
 run: $(SERVER_READY)
 	$(BIN)/penstock serve
@@ -38,6 +38,14 @@ sim: $(DEV_READY)
 fuzz: $(DEV_READY)
 	$(BIN)/python -m fuzz $(ARGS)
 
+# The generated code runs on the protobuf of its generator and the next major version, so the generator is an old one,
+# in a place of its own.
+proto:
+	$(PYTHON) -m venv $(VENV)-proto
+	$(VENV)-proto/bin/python -m pip install --quiet grpcio-tools==1.76.0
+	$(VENV)-proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src --grpc_python_out=src \
+		src/penstock/v1/broker.proto
+
 fmt: $(DEV_READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -59,4 +67,4 @@ $(BENCH_READY): $(SERVER_READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis

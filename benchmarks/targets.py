@@ -39,6 +39,8 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("bulk_b1000_200B", "publish ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("bulk_b1000_200B", "lease+ack ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("publish_b1_c64", "publish ratio", "penstock-sdk / nats-always"): at_least(2),
+    ("publish_b1_c256", "publish", "penstock-sdk"): at_least(30_000),
+    ("publish_b1_c256", "publish ratio", "penstock-sdk / nats-always"): at_least(3),
     # Server CPU per message, publish + lease + ack together.
     ("cpu_b100", "publish+lease+ack cpu", "penstock-http"): at_most(18),
     ("bulk_b1000_200B", "publish+lease+ack cpu", "penstock-sdk-batches"): at_most(2),
@@ -68,6 +70,9 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("latency_e2e", "p99", "penstock-sdk"): at_most(15),
     ("latency_e2e", "p50", "penstock-http"): at_most(3),
     ("latency_e2e", "p99", "penstock-http"): at_most(15),
+    # A message of gRPC costs some 200 µs of Python on each side, whatever is in it: it had better be a batch.
+    ("grpc_lease_stream", "lease+ack", "penstock-grpc"): at_least(30_000),
+    ("grpc_publish_stream", "publish", "penstock-grpc"): at_least(30_000),
     # Orders keep their promises at size: shares to a percentage point, a heap of millions like one of thousands, a
     # failing key and a flooding tenant that are nobody else's problem.
     ("lanes_shares", "largest deviation", "penstock-http"): at_most(1),
@@ -77,6 +82,13 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("heap_2m", "lease+ack vs 2,000", "penstock-http"): at_least(0.7),
     ("ordered_keys", "other keys vs no failures", "penstock-http"): at_least(0.9),
     ("fair_share", "p99 wait vs alone", "penstock-http"): at_most(2),
+    # A WebSocket costs little while nothing happens, a crowd is served as one, and who does not read is on their own.
+    ("ws_idle_10k", "memory each", "penstock-http"): at_most(30),
+    ("ws_fanout_1k", "last reader", "penstock-http"): at_most(100),
+    ("ws_latency", "reader p99", "penstock-http"): at_most(20),
+    ("ws_latency", "consumer p99", "penstock-http"): at_most(20),
+    ("ws_slow_reader", "memory each", "penstock-http"): at_most(1),
+    ("ws_slow_reader", "evicted after", "penstock-http"): at_most(30),
     # A log is a table: not much slower to read than files made for it, and nobody who publishes has to stand back.
     ("spark_read_1m", "read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
     ("spark_read_1m", "payload read ratio", "penstock-spark / parquet-spark"): at_least(0.5),

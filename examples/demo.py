@@ -55,7 +55,18 @@ async def main(url: str) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         server = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory],
+            [
+                sys.executable,
+                "-m",
+                "penstock",
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--grpc",
+                "off",
+                "--data-dir",
+                directory,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

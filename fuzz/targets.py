@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import google_crc32c
 import msgspec
+from yarl import URL
 
+from fuzz import dialects, grpc_calls, websocket
+from fuzz.dialects import served
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
 from penstock.broker.receipts import Claims
@@ -22,7 +26,7 @@ from penstock.core.commands import Outcome
 from penstock.core.config import DEFAULT, parse_config
 from penstock.core.records import Acked, GroupCreated, Leased, Published, QueueConfigured, Record
 from penstock.core.state import Shard
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.errors import InvalidRequest, PenstockError, TooLarge
 from penstock.journal.blobs import HEADER as BLOB_HEADER
 from penstock.journal.blobs import (
     SEGMENT_MAGIC,
@@ -39,11 +43,15 @@ from penstock.journal.frame import BadFrame, FrameWriter, find_frame, read_frame
 from penstock.journal.port import Damaged
 from penstock.runtime.recovery import load_snapshot
 from penstock.server.config import ConfigError, load_settings
+from penstock.transports.webhooks.guard import parse_url
+from penstock.wire import cloudevents
 from penstock.wire.delivery import LeaseMeta, Run, decode_delivery, encode_delivery
 from penstock.wire.filters import parse_filter
 from penstock.wire.messages import PublishFrameQuery
 from penstock.wire.parse import parse_query
 from penstock.wire.publishing import PlainPublish, batch_of, parse_publish, plain_batch
+
+_PORTS = {"https": 443, "http": 80}
 
 
 class Target(NamedTuple):
@@ -261,7 +269,58 @@ def letter_filter(data: bytes) -> None:
     assert found.matches(_Letter()) in (True, False)
 
 
+def dialect_request(data: bytes) -> None:
+    """Invariant: an answer in JSON that is nobody's fault but the caller's, or none because it would have waited."""
+    line, _, body = data.partition(b"\n")
+    method, _, target = line.decode("latin-1").partition(" ")
+    path, _, query = target.partition("?")
+    answer = served().ask(method, path, query.encode("latin-1"), body)
+    if answer is not None:
+        assert answer.status < 500, answer
+        assert not answer.body or msgspec.json.decode(answer.body) is not None
+
+
+def webhook_url(data: bytes) -> None:
+    """A URL is refused with InvalidRequest, or other parsers see the same host and port in it as the guard does."""
+    url = data.decode("utf-8", "replace")
+    try:
+        target = parse_url(url)
+    except InvalidRequest:
+        return
+    ours = (target.scheme, target.host.lower(), target.port)
+    split, sent = urlsplit(url), URL(url, encoded=True)
+    assert (split.scheme, split.hostname, split.port or _PORTS[split.scheme]) == ours
+    assert sent.host is not None and (sent.scheme, sent.host.lower(), sent.port) == ours
+    assert split.username is None and sent.user is None and sent.password is None
+    assert target.address is not None or not sent.host.replace(".", "").isdigit()
+
+
+def cloud_event(data: bytes) -> None:
+    """Whatever comes in is an event or InvalidRequest; and what goes out of an event comes in again as the same."""
+    for events in (cloudevents.from_json_batch, lambda body: [cloudevents.from_json(body)]):
+        try:
+            found = events(data)
+            batch_of([cloudevents.as_message(event, dedup=True) for event in found])
+        except (InvalidRequest, TooLarge):
+            continue
+        for event in found:
+            again = cloudevents.from_json(cloudevents.to_json(event.attributes, event.data, is_json=event.is_json))
+            assert (again.attributes, again.data or b"") == (event.attributes, event.data)
+
+
 TARGETS: dict[str, Target] = {
+    "webhook_url": Target(
+        webhook_url,
+        [b"https://example.com:8443/a?b=c", b"http://10.0.0.1:80/", b"https://[2606:4700::1]/", b"https://a@b:1/#c"],
+    ),
+    "cloud_event": Target(
+        cloud_event,
+        [
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-01-31T12:00:00Z","data":{"a":[1]}}',
+            b'[{"specversion":"1.0","id":"1","source":"/s","type":"t","n":7,"b":true,"data_base64":"AP8="}]',
+        ],
+    ),
+    "grpc_call": Target(grpc_calls.grpc_call, grpc_calls.SEEDS),
     "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
     "delivery": Target(delivery, [encode_delivery(LeaseMeta([_RUN]), [FULL_FRAME])]),
     "journal_frame": Target(journal_frame, [_frame(_body(RECORDS)), _frame(b"")]),
@@ -291,6 +350,10 @@ TARGETS: dict[str, Target] = {
             b'not (age > 1h or attempts <= 2.5e1) and payload.order."items"[1] != null or key !~ "x"',
         ],
     ),
+    "dialect_request": Target(dialect_request, dialects.SEEDS),
+    "websocket_json": Target(websocket.json_message, websocket.JSON_SEEDS),
+    "websocket_msgpack": Target(websocket.msgpack_message, websocket.MSGPACK_SEEDS),
+    "websocket_bytes": Target(websocket.socket_bytes, websocket.BYTES_SEEDS),
     "query": Target(query, [b"queue=orders&producer=p&epoch=1&seq=17", b"queue=%41"]),
     "queue_config": Target(
         queue_config, [b'{"partitions":2,"backoff":{"kind":"fixed","base_ms":5},"retention":{"mode":"keep"}}']

@@ -13,13 +13,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from sim import planted
+from sim.plan import FAULTS, FEATURES, ORDERS, Plan
 from sim.world import Result, run
 
 MINUTES = 10.0
+SWITCHES = (*FEATURES, *FAULTS, *ORDERS)
 CHUNK = 10
 """Seeds that a worker process is given at a time."""
 
@@ -116,6 +119,9 @@ def _hunt(options: argparse.Namespace) -> int:
 def _seeds(options: argparse.Namespace) -> list[int]:
     if options.seed is not None:
         return [options.seed]
+    if options.having:
+        with_it = (seed for seed in count() if Plan(seed, options.minutes).has(options.having))
+        return list(islice(with_it, options.count or 100))
     if options.seeds:
         first, _, last = options.seeds.partition("..")
         return list(range(int(first), int(last or first) + 1))
@@ -128,6 +134,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("seed", nargs="?", type=int, help="run this one")
     parser.add_argument("--seeds", metavar="A..B", help="run these, both ends included")
     parser.add_argument("--count", type=int, metavar="N", help="run this many random ones (100 if nothing is said)")
+    parser.add_argument(
+        "--having", choices=SWITCHES, metavar="SWITCH", help="run the first N whose world has this (see sim/plan.py)"
+    )
     parser.add_argument(
         "--minutes", type=float, default=MINUTES, help="simulated minutes per seed (default %(default)g)"
     )

@@ -98,7 +98,7 @@ class Checkers:
             isinstance(error, Unavailable)
             or (isinstance(error, DiskFull) and (has("full") or has("full_hard")))
             or (isinstance(error, QueueFull) and call.method in ("publish", "transact") and has("max_messages"))
-            or (isinstance(error, StaleReceipt) and call.method == "transact" and not _happened(call))
+            or (isinstance(error, StaleReceipt) and call.method == "transact" and not self._is_known(call))
             or (type(error) is Conflict and call.method in ("delete_dead_letters", "redrive"))
             or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
@@ -116,6 +116,15 @@ class Checkers:
         )
         if not allowed:
             raise Violation("I8", f"{call.method} was refused without a reason in this run: {error!r}")
+
+    def _is_known(self, call: Call) -> bool:
+        """True if what a transaction publishes was stored not too long ago: then it must not be refused."""
+        sent = [each for part in call.about[1] for each in part]
+        since_ms = self._ledger.now_ms - limits.TRANSACTION_WINDOW_MS
+        return any(
+            message.at >= since_ms and any(message.sent is each for each in sent)
+            for message in self._ledger.by_id.values()
+        )
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
@@ -392,11 +401,6 @@ def is_wanted(message: Message) -> bool:
     if message.queue.config.retention.mode == "keep":
         return True
     return not message.finished()
-
-
-def _happened(call: Call) -> bool:
-    """True if what a transaction publishes is stored: then it must not be refused."""
-    return any(sent.stored for part in call.about[1] for sent in part)
 
 
 def _untouched(message: Message) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sim.checkers import Checkers
@@ -152,11 +155,24 @@ def run(seed: int, minutes: float) -> Result:
         with warnings.catch_warnings():
             # Coroutines of dead processes are never awaited, and complain about it when they are collected.
             warnings.simplefilter("ignore", RuntimeWarning)
-            result = World(Plan(seed, minutes)).run()
-            # Twice: coroutines that are finalized in the first round let go of their world in the second.
-            gc.collect()
-            gc.collect()
+            world = World(Plan(seed, minutes))
+            result = world.run()
+            with _in_silence():
+                del world
+                # Twice: coroutines that are finalized in the first round let go of their world in the second.
+                gc.collect()
+                gc.collect()
         return result
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """What the coroutines of a world that is over say while they are closed, in any order, means nothing."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers.beanstalkd import Beanstalkd
 from benchmarks.peers.nats import Nats
+from benchmarks.peers.penstock_grpc import PenstockGrpc
 from benchmarks.peers.penstock_http import PenstockHttp
 from benchmarks.peers.penstock_sdk import PenstockSdk
 from benchmarks.peers.port import NotInstalled, Peer
@@ -24,6 +25,7 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "penstock-http-ack-in-lease": lambda: PenstockHttp(ack_in_lease=True),
     "penstock-sdk": lambda: PenstockSdk(batches=False),
     "penstock-sdk-batches": lambda: PenstockSdk(batches=True),
+    "penstock-grpc": PenstockGrpc,
     "valkey-always": lambda: Valkey("always"),
     "valkey-everysec": lambda: Valkey("everysec"),
     "nats": lambda: Nats(sync_always=False),

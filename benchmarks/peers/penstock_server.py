@@ -28,7 +28,8 @@ class PenstockServer(ServerProcess):
             # Somebody's shell must not decide what is measured.
             env={name: value for name, value in os.environ.items() if name not in settings},
         )  # fmt: skip
-        self.url = self.wait_for_line(r"^ready http=(\S+)", READY_SECONDS_MAX)[1]
+        ready = self.wait_for_line(r"^ready http=(\S+) grpc=(\S+)", READY_SECONDS_MAX)
+        self.url, self.grpc = ready[1], ready[2]
 
     def create_queue(self, queue: str) -> None:
         HttpConnection(self.url).request(b"PUT", b"/v1/queues/" + queue.encode(), b"{}")

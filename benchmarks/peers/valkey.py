@@ -30,7 +30,7 @@ else:
     _missing = None
 
 _GROUP, _CONSUMER, _FIELD = "workers", "one", b"payload"
-_CONNECTIONS_MAX = 64
+_CONNECTIONS_MAX = 256
 
 
 class Valkey(Peer):

@@ -217,13 +217,16 @@ async def _keys_turn(peer: _Penstock, keys: int, *, fails_every: int) -> Sample:
     wanted = (keys - len(failing)) * PER_KEY
 
     async def work() -> int:
-        handled, acks = 0, list[str]()
+        handled, acks, nacks = 0, list[str](), list[str]()
         while handled < wanted:
             messages = consumer.lease(BATCH, acks)
             assert messages or acks, "keys that do not fail are stuck"
             fine = [message for message in messages if message["key"] not in failing]
-            failed = [message for message in messages if message["key"] in failing]
-            consumer.settle("nack", receipts_of(failed), delay_ms=3_600_000)
+            nacks += [message["receipt"] for message in messages if message["key"] in failing]
+            if len(nacks) >= BATCH:
+                # As clients do it: failures are reported a batch at a time, like everything else.
+                consumer.settle("nack", nacks, delay_ms=3_600_000)
+                nacks = []
             acks = receipts_of(fine)
             handled += len(fine)
         consumer.settle("ack", acks)

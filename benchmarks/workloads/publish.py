@@ -14,7 +14,6 @@ BATCH_PEERS = (
     "beanstalkd",
 )  # fmt: skip
 CALLER_PEERS = ("penstock-sdk", "valkey-always", "nats-always", "nats")
-CALLERS = 64
 
 
 async def publish_b100_200B(run: Run) -> list[Row]:
@@ -29,9 +28,17 @@ async def publish_b100_200B(run: Run) -> list[Row]:
 
 async def publish_b1_c64(run: Run) -> list[Row]:
     """64 concurrent callers in one client process publish one message of 200 B at a time."""
-    name = "publish_b1_c64"
+    return await _by_callers(run, "publish_b1_c64", 64)
+
+
+async def publish_b1_c256(run: Run) -> list[Row]:
+    """256 concurrent callers in one client process publish one message of 200 B at a time."""
+    return await _by_callers(run, "publish_b1_c256", 256)
+
+
+async def _by_callers(run: Run, name: str, callers: int) -> list[Row]:
     async with run.peers(name, CALLER_PEERS) as (peers, rows):
-        turns = {who: partial(publish_by_callers, peer, CALLERS, run.pace.seconds) for who, peer in peers.items()}
+        turns = {who: partial(publish_by_callers, peer, callers, run.pace.seconds) for who, peer in peers.items()}
         samples, errors = await take_turns(turns, run.pace.rounds)
         rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
         return [*comparison(name, "publish", "msg/s", rates, peers), *rows, *failures(name, errors)]

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        Reject,
+        Retry,
         Schedules,
         Scope,
         StoredMessage,
         Transacted,
         Transaction,
+        Webhooks,
     )
+    from penstock.embedded import open as open
     from penstock.errors import (
         Conflict,
         DiskFull,
@@ -49,18 +53,22 @@ if TYPE_CHECKING:
         Unauthenticated,
         Unavailable,
         UnknownMember,
+        UnsupportedMediaType,
     )
 
 _CLIENT = (
     "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
-    "Published", "PublishedMessage", "Queue", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
+    "Published", "PublishedMessage", "Queue", "Reject", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted",
+    "Transaction", "Webhooks",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
     "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration", "StaleReceipt", "TooLarge",
-    "Unauthenticated", "Unavailable", "UnknownMember",
+    "Unauthenticated", "Unavailable", "UnknownMember", "UnsupportedMediaType",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
+# Not in __all__: `from penstock import *` must not take the builtin of this name away.
+_HOME["open"] = "penstock.embedded"
 
 __all__ = [
     "Assigned",
@@ -86,6 +94,8 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RateLimited",
+    "Reject",
+    "Retry",
     "Schedules",
     "Scope",
     "StaleGeneration",
@@ -97,6 +107,8 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnknownMember",
+    "UnsupportedMediaType",
+    "Webhooks",
     "__version__",
 ]
 
@@ -110,4 +122,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "open"})

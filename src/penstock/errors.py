@@ -13,6 +13,7 @@
     │   ├── StaleGeneration      the group has moved on from what this member goes by
     │   └── UnknownMember        the group does not have this member, or no longer
     ├── TooLarge            413  caller: send less at once
+    ├── UnsupportedMediaType 415 caller: send it in another form
     ├── RateLimited         429  caller: slow down, then again
     │   └── QueueFull            the queue is at its limit, then again
     ├── Internal            500  us: a bug; the message says nothing but where to look
@@ -88,6 +89,10 @@ class TooLarge(PenstockError):
     code = "too_large"
 
 
+class UnsupportedMediaType(PenstockError):
+    code = "unsupported_media_type"
+
+
 class RateLimited(PenstockError):
     code = "rate_limited"
     retryable = True
@@ -115,7 +120,7 @@ BY_CODE: dict[str, type[PenstockError]] = {
     kind.code: kind
     for kind in (
         InvalidRequest, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict, StaleReceipt,
-        FencedProducer, StaleGeneration, UnknownMember, TooLarge, RateLimited, QueueFull, Internal, Unavailable,
-        DiskFull,
+        FencedProducer, StaleGeneration, UnknownMember, TooLarge, UnsupportedMediaType, RateLimited, QueueFull,
+        Internal, Unavailable, DiskFull,
     )
 }  # fmt: skip

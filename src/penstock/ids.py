@@ -125,9 +125,13 @@ def ulid_texts(first: int, count: int) -> list[str]:
     return texts
 
 
+ULID_TAIL_BITS = 10
+"""Ids that agree in all but these share all but the last two letters of their text."""
+
+
 def ulid_tails(first: int, count: int) -> tuple[str, list[bytes]]:
     """What the ids from `first` on have in common, and the rest of each. Cheap where they share all but two letters."""
-    block, start = first >> 10, first & 1023
+    block, start = first >> ULID_TAIL_BITS, first & 1023
     if start + count <= 1024:
         return ulid_text(block)[2:], _PAIRS_ASCII[start : start + count]
     return "", [text.encode() for text in ulid_texts(first, count)]

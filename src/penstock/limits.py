@@ -133,6 +133,32 @@ SCHEDULE_FIRES_MAX = 100
 SCHEDULE_NEXT_SHOWN = 5
 CRON_CHARS_MAX = 256
 
+# -- webhooks ---------------------------------------------------------------------------------------------------
+
+WEBHOOKS_MAX = 1_000
+"""Each waits for messages of its group, and has a few connections."""
+WEBHOOK_BYTES_MAX = 16 * KIB
+"""A registration as JSON."""
+WEBHOOK_URL_CHARS_MAX = 2_048
+WEBHOOK_DESCRIPTION_CHARS_MAX = 256
+WEBHOOK_RETRIES_MAX = 100
+WEBHOOK_DELAY_MS_MAX = 30 * 86_400_000
+WEBHOOK_CONCURRENCY_MAX = 64
+WEBHOOK_TIMEOUT_MS_MIN = 100
+WEBHOOK_TIMEOUT_MS_MAX = 60_000
+WEBHOOK_SECRETS_MAX = 4
+"""Secrets of one webhook that sign at the same time, because it was rotated again during an overlap."""
+WEBHOOK_OVERLAP_MS = 24 * 3_600_000
+WEBHOOK_OVERLAP_MS_MAX = 30 * 86_400_000
+WEBHOOK_RETRY_AFTER_MS_MAX = 24 * 3_600_000
+"""An endpoint that asks for more patience than this is asked again sooner."""
+WEBHOOK_ANSWER_BYTES_MAX = 4 * KIB
+"""Of an endpoint's answer, read and thrown away so that the connection can be used again; with more it is closed."""
+WEBHOOK_ATTEMPTS_KEPT = 100
+"""The latest attempts of one webhook that can be looked at."""
+WEBHOOK_TESTS_MAX = 8
+"""Test deliveries under way; each keeps somebody waiting."""
+
 # -- dead letters -----------------------------------------------------------------------------------------------
 
 FILTER_CHARS_MAX = 2_048
@@ -197,7 +223,61 @@ RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
+# -- gRPC -------------------------------------------------------------------------------------------------------
+
+CALLS_MAX = 10_000
+"""Calls under way at once, streams included; further ones are refused."""
+CALLS_PER_CONNECTION_MAX = 1_000
+"""Beyond it HTTP/2 makes the client wait."""
+GRPC_REPLY_BYTES_MAX = 4 * MIB - 64 * KIB
+"""A gRPC client that was told nothing else refuses messages over 4 MiB, and with it a lease that nobody then holds."""
+METADATA_BYTES_MAX = 16 * KIB
+ERROR_BYTES_MAX = 3 * KIB
+"""An error as trailing metadata. Clients that were told nothing else begin to refuse metadata at 8 KiB."""
+KEEPALIVE_MS = 60_000
+KEEPALIVE_WAIT_MS = 20_000
+"""A connection that is silent is asked, and ended if it does not answer: then its streams have ended, too."""
+PING_MS_MIN = 10_000
+"""A client that asks more often is sent away."""
+STREAM_CREDITS_MAX = 10_000
+"""Messages that a lease stream may be sent and has not been sent yet."""
+STREAM_REQUESTS_MAX = 64
+STREAM_BYTES_MAX = 16 * MIB
+"""Requests of one stream that are not answered yet: above either bound the client has to wait with the next one."""
+STREAM_DRAIN_MS = 5_000
+"""A consumer on a stream has this long to settle what it holds, once the server stops."""
+
+# -- WebSockets -------------------------------------------------------------------------------------------------
+
+WEBSOCKETS_MAX = 10_000
+"""Counted apart from CONNECTIONS_MAX, so that a crowd of readers does not lock out those who publish."""
+WEBSOCKET_TEXT_BYTES_MAX = 1 * MIB
+"""One message from a client that speaks JSON. What is larger goes as binary batches, where REQUEST_BYTES_MAX holds."""
+WEBSOCKET_PAGE_BYTES = 128 * KIB
+WEBSOCKET_PAGE_MESSAGES = 500
+"""What one frame delivers stops at these; a message that is larger on its own travels alone."""
+WEBSOCKET_OUTPUT_PAUSE_BYTES = 256 * KIB
+"""Unsent output of a connection above which it is delivered nothing more, and nothing more is read from it."""
+WEBSOCKET_OUTPUT_RESUME_BYTES = 64 * KIB
+WEBSOCKET_OUTPUT_BYTES_MAX = 1 * MIB
+"""What may be unsent by our own doing: the pause comes well before, and one page more fits."""
+WEBSOCKET_ANSWERS_BYTES_MAX = 16 * MIB
+"""What may be unsent because it was asked for. A client that asks on and on and reads nothing is cut off at once."""
+WEBSOCKET_KERNEL_BYTES = 128 * KIB
+"""Unsent bytes that the kernel takes off our hands before it says wait."""
+WEBSOCKET_SLOW_MS = 20_000
+WEBSOCKET_CLOSE_MS = 5_000
+"""A connection whose output stays above the pause for the first is closed, and cut off after the second."""
+WEBSOCKET_PING_MS = 30_000
+"""Between pings. Who has not been heard for two of them is gone."""
+WEBSOCKET_REQUESTS_MAX = 64
+"""Requests of one connection under way; the next are read when one of them is answered."""
+WEBSOCKET_SUBSCRIPTIONS_MAX = 256
+WEBSOCKET_DRAIN_MS = 5_000
+"""At shutdown, to settle what was delivered. Connections that hold nothing are closed at once."""
+
 assert PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX
+assert WEBHOOKS_MAX < WAITERS_MAX
 assert SCHEDULE_FIRES_MAX * (SCHEDULE_BYTES_MAX + HEADERS_BYTES_MAX) < BATCH_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < COMMIT_BYTES_MAX <= PENDING_BYTES_MAX
 assert BATCH_BYTES_MAX < 2**32, "offsets inside a frame are 32 bits"
@@ -209,3 +289,9 @@ assert WAIT_MS_MAX < KEEP_ALIVE_MS
 assert REDRIVE_STEP_BYTES + PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX and REDRIVE_STEP_MESSAGES <= BATCH_MESSAGES_MAX
 assert REDRIVES_RUNNING_MAX < REDRIVES_KEPT
 assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX
+assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 16 * KIB < GRPC_REPLY_BYTES_MAX, "one message always fits"
+assert BATCH_BYTES_MAX < STREAM_BYTES_MAX <= PENDING_BYTES_MAX
+assert CALLS_PER_CONNECTION_MAX <= CALLS_MAX
+assert LEASE_REPLY_BYTES_MAX * 4 // 3 < WEBSOCKET_ANSWERS_BYTES_MAX
+assert WEBSOCKET_OUTPUT_PAUSE_BYTES + 4 * WEBSOCKET_PAGE_BYTES < WEBSOCKET_OUTPUT_BYTES_MAX
+assert WEBSOCKET_SLOW_MS + WEBSOCKET_CLOSE_MS <= WRITE_STALL_MS

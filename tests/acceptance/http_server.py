@@ -40,6 +40,8 @@ class Server:
             "serve",
             "--listen",
             "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
             "--data-dir",
             str(data_dir),
             *flags,
@@ -55,7 +57,7 @@ class Server:
         except BaseException:
             self.kill()
             raise
-        self.url, self.port = found[1], int(found[2])
+        self.url, self.port, self.grpc = found[1], int(found[2]), found[3]
 
     def _read_line(self) -> str:
         assert self.process.stdout is not None

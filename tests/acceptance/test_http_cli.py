@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -91,3 +93,118 @@ def test_groups_and_their_members(penstock, server):
     assert "join it" in penstock("consume", "grouped", "--group", "g", "--wait", "0.1", code=1)
     shown = json.loads(penstock("groups", "grouped", "-o", "json"))
     assert shown["groups"][0]["members"][0]["member"] == "ada"
+
+
+@contextlib.contextmanager
+def started(server, *arguments):
+    """A command that goes on until it is stopped."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PENSTOCK_URL": server.url},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_tail_shows_what_is_there_and_what_comes_and_takes_nothing(penstock, server):
+    for number in range(3):
+        server.publish("tailed", number, key="k")
+    assert [
+        line.split(maxsplit=1)[1] for line in penstock("tail", "tailed", "-n", "2", "--wait", "0.1").splitlines()
+    ] == [
+        "0:1 [k] 1",
+        "0:2 [k] 2",
+    ]
+    server.publish("tailed/too", {"n": 1})
+    shown = penstock("tail", "tailed", "tailed/too", "--since", "1h", "--max", "4", "-o", "json")
+    messages = [json.loads(line) for line in shown.splitlines()]
+    assert sorted(str(message["payload"]) for message in messages) == ["0", "1", "2", "{'n': 1}"]
+    assert {message["queue"] for message in messages} == {"default/default/tailed", "tailed/default/too"}
+    with started(server, "tail", "tailed", "-n", "1") as process:
+        assert process.stdout.readline().endswith("0:2 [k] 2\n")
+        server.publish("tailed", "\x1b[31mlive")
+        assert process.stdout.readline().endswith('0:3 "\\u001b[31mlive"\n')
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+    assert len(server.lease("tailed")) == 4
+    assert "there is no queue" in penstock("tail", "nowhere", code=1)
+
+
+def test_consume_follow_waits_for_a_queue_that_is_still_to_come(server):
+    with started(server, "consume", "promised", "--follow") as process:
+        assert process.stderr.readline().startswith("waiting: there is no queue")
+        server.publish("promised", 1)
+        assert process.stdout.readline() == "1\n"
+        server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=promised").json["depth"] == 0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+def test_publish_streams_its_lines(penstock, server, tmp_path):
+    (tmp_path / "many").write_text("".join(f"{n}\n" for n in range(12_000)))
+    assert penstock("publish", "streamed", "--lines", "-f", str(tmp_path / "many"), "-q") == "12000 published\n"
+    stats = json.loads(penstock("stats", "streamed", "-o", "json"))
+    assert stats["depth"] == 12_000
+    (line,) = penstock("publish", "streamed", "1", "-o", "json", "-H", "a=b", "--ttl", "60").splitlines()
+    assert json.loads(line)["offset"] == 12_000
+
+
+def test_a_line_of_a_pipe_is_published_when_it_is_written(server):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "publish", "live", "-", "--lines"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        env={**os.environ, "PENSTOCK_URL": server.url, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        process.stdin.write("1\n")
+        process.stdin.flush()
+        assert len(process.stdout.readline()) == 27
+        assert [message["payload"] for message in server.lease("live")] == [1]
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_bench_measures_and_leaves_nothing_behind(penstock):
+    shown = json.loads(penstock("bench", "--seconds", "0.2", "--callers", "4", "-o", "json"))
+    assert [figure["figure"] for figure in shown["figures"]] == [
+        "publish, batches of 100", "publish, 4 callers", "consume, batches of 100", "publish to delivery",
+    ]  # fmt: skip
+    assert all(figure["messages"] > 0 and figure["p50_ms"] <= figure["max_ms"] for figure in shown["figures"])
+    assert json.loads(penstock("queues", "--prefix", "penstock/bench", "-o", "json"))["total"] == 0
+    assert "publish to delivery" in penstock("bench", "--seconds", "0.1")
+
+
+def test_completion_knows_the_queues(penstock, server):
+    server.publish("completed", 1)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock"], capture_output=True, text=True, timeout=30,
+        env={
+            **os.environ, "PENSTOCK_URL": server.url, "_PENSTOCK_COMPLETE": "complete_bash",
+            "COMP_WORDS": "penstock consume comp", "COMP_CWORD": "2",
+        },
+    )  # fmt: skip
+    assert done.stdout.split() == ["completed"]
+
+
+def test_worker_runs_what_a_module_declares(server, tmp_path):
+    server.publish("worked", {"n": 1})
+    (tmp_path / "shop.py").write_text(
+        f"from penstock import Client\nclient = Client({server.url!r})\n"
+        "@client.worker('worked')\nasync def work(n: dict):\n    print('got', n, flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "worker", "shop:client"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline() == "got {'n': 1}\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    assert server.lease("worked") == []

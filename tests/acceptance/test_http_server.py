@@ -326,6 +326,8 @@ def test_two_servers_never_share_a_data_directory(tmp_path):
             "serve",
             "--listen",
             "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
             "--data-dir",
             str(tmp_path / "data"),
         ]

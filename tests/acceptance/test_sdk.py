@@ -1,4 +1,4 @@
-"""The SDK against a real server: everything a user does with it on an ordinary day."""
+"""The SDK against a real broker, over every carrier: everything a user does with it on an ordinary day."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-from http_server import running
+from carriers import CARRIERS, carried_by, running
 
-import penstock.sync
 from penstock import (
     Client,
     Conflict,
@@ -31,15 +30,21 @@ def server(tmp_path_factory):
         yield running_server
 
 
+@pytest.fixture(params=CARRIERS)
+def carrier(request, server, tmp_path):
+    with carried_by(request.param, server, tmp_path / "embedded") as carrier:
+        yield carrier
+
+
 @pytest.fixture
 def name() -> str:
     """A queue that no other test uses."""
     return f"sdk/q{next(_numbers)}"
 
 
-def with_client(server, test, **options) -> None:
+def with_client(carrier, test, **options) -> None:
     async def main() -> None:
-        async with Client(server.url, **options) as client:
+        async with carrier.client(**options) as client:
             await asyncio.wait_for(test(client), 30)
 
     asyncio.run(main())
@@ -54,7 +59,7 @@ async def until(condition) -> None:
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_published_is_what_is_consumed(server, name):
+def test_what_is_published_is_what_is_consumed(carrier, name):
     async def test(client):
         queue = client.queue(name)
         published = await queue.publish({"order": 1}, key="user-42", headers={"trace": "abc"}, priority=3)
@@ -71,10 +76,10 @@ def test_what_is_published_is_what_is_consumed(server, name):
         assert (second.value, second.is_json, second.key, second.headers) == (b"\x00\xff", False, None, {})
         assert published.durable and not published.duplicate
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_concurrent_publishes_keep_the_order_of_the_calls(server, name):
+def test_concurrent_publishes_keep_the_order_of_the_calls(carrier, name):
     async def test(client):
         queue = client.queue(name)
         results = await asyncio.gather(*(queue.publish(n) for n in range(500)), queue.publish_many(range(500, 700)))
@@ -82,10 +87,10 @@ def test_concurrent_publishes_keep_the_order_of_the_calls(server, name):
         assert [m.offset for m in results[-1]] == list(range(500, 700))
         assert (await queue.read(max=1000)).values() == list(range(700))
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_many_messages_over_several_frames(server, name):
+def test_many_messages_over_several_frames(carrier, name):
     async def test(client):
         queue = client.queue(name)
         published = await queue.publish_many(range(25_000), keys=(f"k{n % 7}" for n in range(25_000)))
@@ -97,10 +102,10 @@ def test_many_messages_over_several_frames(server, name):
             await batch.ack()
         assert values == list(range(25_000))
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_messages_of_many_partitions_are_reported_in_the_order_given(server, name):
+def test_messages_of_many_partitions_are_reported_in_the_order_given(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, partitions=4)
         published = await queue.publish_many(range(40), keys=[f"k{n}" for n in range(40)])
@@ -116,10 +121,10 @@ def test_messages_of_many_partitions_are_reported_in_the_order_given(server, nam
             await batch.ack()
         assert seen == 40
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_an_own_id_and_an_own_sequence_make_repetition_harmless(server, name):
+def test_an_own_id_and_an_own_sequence_make_repetition_harmless(carrier, name):
     async def test(client):
         queue = client.queue(name)
         first = await queue.publish(1, id="order-1")
@@ -129,10 +134,10 @@ def test_an_own_id_and_an_own_sequence_make_repetition_harmless(server, name):
         assert batch[0].ids == batch[1].ids and (batch[0].duplicates, batch[1].duplicates) == (0, 2)
         assert (await queue.read()).values() == [1, 2, 3]
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_a_message_that_the_queue_refuses_fails_alone(server, name):
+def test_a_message_that_the_queue_refuses_fails_alone(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, max_payload_bytes=100)
         values = ["a", "b" * 200, "c", "d" * 300]
@@ -140,13 +145,13 @@ def test_a_message_that_the_queue_refuses_fails_alone(server, name):
         assert [isinstance(result, TooLarge) for result in results] == [False, True, False, True]
         assert (await queue.read()).values() == ["a", "c"]
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
 # -- scheduled ----------------------------------------------------------------------------------------------------
 
 
-def test_delayed_messages_come_when_they_are_due_and_can_be_moved_or_cancelled(server, name):
+def test_delayed_messages_come_when_they_are_due_and_can_be_moved_or_cancelled(carrier, name):
     async def test(client):
         queue = client.queue(name)
         soon = datetime.now(UTC) + timedelta(seconds=0.4)
@@ -165,13 +170,13 @@ def test_delayed_messages_come_when_they_are_due_and_can_be_moved_or_cancelled(s
         assert [value for value, _ in got] == ["at", "later", "moved"]
         assert got[0][1] > 0.2
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
 # -- consume ------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_message_comes_again_and_is_finally_given_up(server, name):
+def test_a_failed_message_comes_again_and_is_finally_given_up(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, max_retries=1, backoff={"kind": "none"})
         await queue.publish("poison")
@@ -187,10 +192,10 @@ def test_a_failed_message_comes_again_and_is_finally_given_up(server, name):
         (dead,) = (await queue.dead_letters())["messages"]
         assert "RuntimeError: cannot" in str(dead)
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(server, name):
+def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(carrier, name):
     async def test(client):
         queue = client.queue(name)
         await queue.publish_many(["slow", "buffered"])
@@ -205,10 +210,10 @@ def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(server, name):
         assert seen == [("slow", 1), ("buffered", 1)]
         assert (await queue.stats())["depth"] == 0
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(server, name):
+def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, backoff={"kind": "none"})
         await queue.publish(1)
@@ -219,10 +224,10 @@ def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(server, name):
             await late.ack()
         assert caught.value.details["receipts"] == [late.receipt]
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_groups_read_independently_and_consumers_of_a_group_share(server, name):
+def test_groups_read_independently_and_consumers_of_a_group_share(carrier, name):
     async def test(client):
         # Kept: a group begins with its first lease, and would miss what the groups before it have finished by then.
         queue = await client.create_queue(name, retention={"mode": "keep"})
@@ -238,10 +243,10 @@ def test_groups_read_independently_and_consumers_of_a_group_share(server, name):
         await asyncio.gather(*(work(group) for group in ("billing", "billing", "billing", "audit")))
         assert {group: sorted(values) for group, values in seen.items()} == {group: list(range(200)) for group in seen}
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_handlers_may_run_concurrently(server, name):
+def test_handlers_may_run_concurrently(carrier, name):
     async def test(client):
         queue = client.queue(name)
         await queue.publish_many(range(300))
@@ -271,10 +276,10 @@ def test_handlers_may_run_concurrently(server, name):
 
         await until(empty)
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_what_was_not_handled_goes_back_when_the_consumer_leaves(server, name):
+def test_what_was_not_handled_goes_back_when_the_consumer_leaves(carrier, name):
     async def test(client):
         queue = client.queue(name)
         await queue.publish_many(range(20))
@@ -288,10 +293,38 @@ def test_what_was_not_handled_goes_back_when_the_consumer_leaves(server, name):
                 rest.append(message.value)
         assert sorted(rest) == list(range(5, 20))
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_a_batch_can_be_settled_in_parts(server, name):
+def test_what_is_finished_after_its_consumer_left_is_acked_before_the_client_closes(carrier, name):
+    async def first(client):
+        queue = client.queue(name)
+        await queue.publish_many([1, 2])
+        async with queue.consume(prefetch=1) as consumer:
+            message = await anext(consumer)
+        async with message:
+            pass
+
+    async def then(client):
+        assert [m.value async for m in client.queue(name).consume(wait=0.1)] == [2]
+
+    with_client(carrier, first)
+    with_client(carrier, then)
+
+
+def test_the_blocking_twin_also_acks_what_is_finished_after_its_consumer_left(carrier, name):
+    with carrier.sync_client() as client:
+        queue = client.queue(name)
+        queue.publish_many([1, 2])
+        with queue.consume(prefetch=1) as consumer:
+            message = next(consumer)
+        with message:
+            pass
+    with carrier.sync_client() as client:
+        assert [m.value for m in client.queue(name).consume(wait=0.1)] == [2]
+
+
+def test_a_batch_can_be_settled_in_parts(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, backoff={"kind": "none"})
         await queue.publish_many(range(10))
@@ -304,10 +337,10 @@ def test_a_batch_can_be_settled_in_parts(server, name):
             await batch.ack()
         assert rounds == [list(range(10)), [3]]
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_a_queue_that_delivers_at_most_once_needs_no_acks(server, name):
+def test_a_queue_that_delivers_at_most_once_needs_no_acks(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, delivery="at_most_once")
         await queue.publish_many(range(3))
@@ -317,13 +350,13 @@ def test_a_queue_that_delivers_at_most_once_needs_no_acks(server, name):
                 seen.append((message.value, message.receipt, message.settled))
         assert seen == [(n, None, True) for n in range(3)]
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
 # -- look and administer ------------------------------------------------------------------------------------------
 
 
-def test_the_log_can_be_read_and_followed(server, name):
+def test_the_log_can_be_read_and_followed(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, retention={"mode": "keep"})
         await queue.publish_many(range(10))
@@ -338,10 +371,10 @@ def test_the_log_can_be_read_and_followed(server, name):
         assert values == [*range(10), "tail"]
         assert len(await queue.read(offset="latest")) == 0
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_queues_are_administered(server, name):
+def test_queues_are_administered(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, max_retries=7)
         assert str(7) in str(await queue.config())
@@ -362,10 +395,10 @@ def test_queues_are_administered(server, name):
         with pytest.raises(QueueNotFound):
             await queue.stats()
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
-def test_errors_are_typed(server, name):
+def test_errors_are_typed(carrier, name):
     async def test(client):
         with pytest.raises(QueueNotFound):
             await anext(client.queue(name).consume())
@@ -374,7 +407,7 @@ def test_errors_are_typed(server, name):
         with pytest.raises(InvalidRequest):
             client.queue("Not A Queue")
 
-    with_client(server, test)
+    with_client(carrier, test)
 
 
 def test_a_wrong_address_is_said_to_be_one():
@@ -389,8 +422,8 @@ def test_a_wrong_address_is_said_to_be_one():
 # -- the blocking twin --------------------------------------------------------------------------------------------
 
 
-def test_the_blocking_twin(server, name):
-    with penstock.sync.Client(server.url) as client:
+def test_the_blocking_twin(carrier, name):
+    with carrier.sync_client() as client:
         queue = client.queue(name)
         queue.publish({"n": 0}, key="k")
         queue.publish_many(range(1, 2500))
@@ -409,8 +442,8 @@ def test_the_blocking_twin(server, name):
             client.queue(name + "-nowhere").stats()
 
 
-def test_the_blocking_twin_renews_leases(server, name):
-    with penstock.sync.Client(server.url) as client:
+def test_the_blocking_twin_renews_leases(carrier, name):
+    with carrier.sync_client() as client:
         queue = client.queue(name)
         queue.publish_many(["slow", "next"])
         seen = []

@@ -39,11 +39,16 @@ from penstock.core.commands import (
     Letter,
     Part,
     RedriveLetters,
+    RemoveWebhook,
+    RotateWebhook,
+    SetWebhook,
     StartRedrive,
+    SwitchWebhook,
     Tick,
     Transact,
     TrimPartition,
 )
+from penstock.core.records import WebhookSpec
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.journal import FILE_HEADER_BYTES
 from penstock.ids import parse_queue, ulid_text
@@ -267,6 +272,28 @@ async def tell_of_schedules(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_webhooks(root: Path) -> None:
+    """The same, and then webhooks: registered, changed, rotated, switched and removed, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(5)
+    engine, host, _ = await _open(root, clock, dice)
+    spec = WebhookSpec(WORK, "crm", "https://example.com/in", [5_000, 60_000])
+    for name, group in (("01HOOKA", "crm"), ("01HOOKB", "billing"), ("01HOOKC", "audit")):
+        await host.loop.submit(SetWebhook(name, msgspec.structs.replace(spec, group=group), b"sealed " + name.encode()))
+    await host.loop.submit(RotateWebhook("01HOOKA", b"sealed again", 86_400_000))
+    await host.loop.submit(SwitchWebhook("01HOOKB", "disabled", "the endpoint answered 410 (Gone)"))
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    clock.advance(1_000)
+    engine, host, _ = await _open(root, clock, dice)
+    changed = msgspec.structs.replace(spec, format="cloudevents-binary", concurrency=1, description="orders to the CRM")
+    await host.loop.submit(SetWebhook("01HOOKA", changed))
+    await host.loop.submit(RotateWebhook("01HOOKA", b"sealed a third time", 3_600_000))
+    await host.loop.submit(SwitchWebhook("01HOOKA", "paused"))
+    await host.loop.submit(RemoveWebhook("01HOOKC"))
+
+
 async def tell_of_holds(root: Path) -> None:
     """The same, and then an archive holds back the journal and a queue, around a snapshot; another spans too much."""
     await tell(root)
@@ -288,6 +315,7 @@ async def tell_of_holds(root: Path) -> None:
 
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
+    "-webhooks": tell_of_webhooks,
     "-holds": tell_of_holds,
 }  # fmt: skip
 """What the name of the journal's directory ends with -> what is in it."""

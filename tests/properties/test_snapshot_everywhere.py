@@ -19,7 +19,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.records import Record
+from penstock.core.records import Record, WebhookSpec
 from penstock.core.slices import encoded
 from penstock.core.state import Shard
 from penstock.errors import PenstockError
@@ -59,7 +59,7 @@ class History:
         for _ in range(steps):
             self.now += self.chance.choice((0, 0, 1, 5, 20, 120))
             step = self.chance.choices(
-                (self.publish, self.lease, self.settle, self.touch, self.trim), (22, 30, 40, 6, 2)
+                (self.publish, self.lease, self.settle, self.touch, self.trim, self.hook), (22, 30, 40, 6, 2, 3)
             )[0]
             step()
 
@@ -119,6 +119,23 @@ class History:
     def trim(self) -> None:
         partition = self.shard.queues[3].partitions[0]
         self.submit(commands.TrimPartition(3, 0, self.chance.randint(partition.start, partition.end)))
+
+    def hook(self) -> None:
+        name = self.chance.choice(("a", "b"))
+        queue = self.shard.queues[self.queue()].path
+        delays = [10] * self.chance.randint(0, 4)
+        secret = b"" if name in self.shard.webhooks else b"sealed"
+        step: commands.Command = self.chance.choice(
+            (
+                commands.SetWebhook(
+                    name, WebhookSpec(queue, self.chance.choice(GROUPS), "https://x.example", delays), secret
+                ),
+                commands.RotateWebhook(name, b"%d" % self.now, self.chance.choice((0, 500, 5_000))),
+                commands.SwitchWebhook(name, self.chance.choice(("active", "paused", "disabled")), "why"),
+                commands.RemoveWebhook(name),
+            )
+        )
+        self.submit(step)
 
     def queue(self) -> int:
         return self.chance.randint(1, 3)
@@ -196,6 +213,7 @@ def test_a_snapshot_behind_every_record_leads_to_the_same_state():
     assert {type(record) for record, _ in history.records} >= {
         records.Published, records.Leased, records.Acked, records.Retried, records.DeadLettered, records.Released,
         records.Expired, records.Cancelled, records.Rescheduled, records.Extended, records.Trimmed,
+        records.WebhookSet, records.WebhookRotated, records.WebhookState, records.WebhookRemoved,
     }  # fmt: skip
     live = Shard()
     following: deque[Shard] = deque()

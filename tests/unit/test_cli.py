@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import subprocess
 import sys
+import time
+from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from penstock import limits
 from penstock._version import __version__
+from penstock.errors import TooLarge
 from penstock.server.cli import app
+from penstock.server.completion import complete_queue
 from penstock.server.config import KEYS
+from penstock.server.input import Lines, single
+from penstock.server.moment import parse_moment
+from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_listing, print_object
 
 
@@ -29,7 +39,21 @@ def test_version_and_help():
     assert run("version").output == f"penstock {__version__}\n"
     shown = run("--help")
     assert shown.exit_code == 0
-    for command in ("serve", "publish", "consume", "queues", "stats", "dlq", "schedule", "inspect", "version"):
+    for command in (
+        "serve",
+        "publish",
+        "consume",
+        "tail",
+        "worker",
+        "bench",
+        "--install-completion",
+        "queues",
+        "stats",
+        "dlq",
+        "schedule",
+        "inspect",
+        "version",
+    ):
         assert command in shown.output
 
 
@@ -37,7 +61,7 @@ def test_every_setting_is_an_option_of_serve():
     shown = run("serve", "--help").output
     for name, key in KEYS.items():
         assert f"--{name.replace('_', '-')}" in shown
-        assert str(key.default) in shown
+        assert (str(key.default) if key.default != () else "none") in shown
 
 
 @pytest.mark.parametrize(
@@ -63,23 +87,37 @@ def test_serve_refuses_to_run_without_assertions():
 
 
 def test_serve_refuses_a_store_it_does_not_know(tmp_path):
-    refused = run_alone("serve", "--store", "oracle://x", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    refused = run_alone(
+        "serve", "--store", "oracle://x", "--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(tmp_path)
+    )
     assert refused.returncode == 78 and "store" in refused.stderr
 
 
-def test_a_taken_port_is_said_before_anything_is_opened(tmp_path):
+@pytest.mark.parametrize("name", ["listen", "grpc"])
+def test_a_taken_port_is_said_before_anything_is_opened(tmp_path, name):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        refused = run_alone("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"))
-    assert refused.returncode == 78 and "cannot listen" in refused.stderr
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        given = {"listen": "127.0.0.1:0", "grpc": "off", name: address}
+        flags = [text for key, value in given.items() for text in (f"--{key}", value)]
+        refused = run_alone("serve", *flags, "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 78 and f"{name}: cannot listen on {address}" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
     "command",
-    [("stats",), ("queues",), ("dlq", "orders"), ("publish", "orders", "1"), ("consume", "orders", "--max", "1")],
+    [
+        ("stats",),
+        ("queues",),
+        ("dlq", "orders"),
+        ("publish", "orders", "1"),
+        ("consume", "orders", "--max", "1"),
+        ("tail", "orders"),
+        ("bench",),
+    ],
 )
 def test_no_server_is_said_in_one_line(command):
     with socket.socket() as free:
@@ -101,7 +139,11 @@ def test_a_strange_url_is_refused(url):
     [
         ("publish", "orders"), ("publish", "orders", "1", "--file", "x"), ("publish", "orders", "--file", "/nowhere"),
         ("consume", "orders", "--max", "0"), ("queues", "--set", "a=1"), ("queues", "orders", "--set", "a"),
-        ("inspect", "/nowhere"), ("stats", "-o", "xml"), ("nonsense",),
+        ("inspect", "/nowhere"), ("stats", "-o", "xml"), ("nonsense",), ("tail",),
+        ("tail", "orders", "--since", "noon"),
+        ("consume", "orders", "--follow", "--wait", "1"), ("publish", "orders", "1", "--header", "novalue"),
+        ("bench", "--seconds", "0"), ("worker", "nocolon"), ("worker", "no_such_module:client"),
+        ("worker", "json:dumps"),
     ],
 )  # fmt: skip
 def test_misuse_is_exit_code_two(command):
@@ -127,3 +169,55 @@ def test_an_object_is_lines_and_tables(capsys):
     print_object({"depth": 3, "totals": {"acked": 1}, "groups": [{"group": "g", "lag": 2, "partitions": [{"p": 0}]}]})
     words = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert words == [["depth", "3"], ["totals.acked", "1"], [], ["groups"], ["group", "lag"], ["g", "2"]]
+
+
+# -- what `publish` reads ---------------------------------------------------------------------------------------
+
+
+def test_lines_are_read_as_they_are_asked_for():
+    class Endless(io.RawIOBase):
+        """Says how far it was read; there is always one line more."""
+
+        given = 0
+
+        def readline(self, size=-1):
+            self.given += 1
+            return b"%d\n" % self.given
+
+        def fileno(self):
+            raise io.UnsupportedOperation
+
+    source = Endless()
+    lines = Lines(source)
+    assert list(islice(lines, 3)) == [1, 2, 3]
+    assert source.given == 3 and not lines.is_file and lines.done == 6
+
+
+def test_lines_that_are_empty_are_left_out_and_one_that_is_too_long_is_named():
+    assert list(Lines(io.BytesIO(b'\r\n{"a": 1}\r\n\n  \ntext\n'))) == [{"a": 1}, b"text"]
+    with pytest.raises(TooLarge, match="line 2 is longer"):
+        list(Lines(io.BytesIO(b"1\n" + b"x" * (limits.PAYLOAD_BYTES_MAX + 1))))
+    with pytest.raises(TooLarge, match="--lines"):
+        single(io.BytesIO(b"x" * (limits.PAYLOAD_BYTES_MAX + 1)))
+
+
+def test_a_moment_is_an_age_or_a_time():
+    assert parse_moment("0") == parse_moment("earliest") == "earliest"
+    assert parse_moment("2026-01-31T12:00+00:00") == "at:1769860800000"
+    now_ms = time.time() * 1000
+    for text, seconds in (("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800)):
+        at_ms = int(parse_moment(text).removeprefix("at:"))
+        assert abs(now_ms - at_ms - seconds * 1000) < 60_000
+
+
+def test_names_are_completed_as_people_type_them(monkeypatch):
+    paths = ["default/default/orders", "default/mail/orders", "shop/default/mail", "shop/mail/high"]
+    monkeypatch.setattr(Remote, "get", lambda *_args, **_query: {"queues": [{"queue": path} for path in paths]})
+    context = SimpleNamespace(params={})
+    assert complete_queue(context, "") == ["default/mail/orders", "orders", "shop/mail", "shop/mail/high"]
+    assert complete_queue(context, "sh") == ["shop/mail", "shop/mail/high"]
+
+
+def test_without_a_server_nothing_is_completed():
+    assert complete_queue(SimpleNamespace(params={"url": "http://127.0.0.1:9"}), "o") == []
+    assert complete_queue(SimpleNamespace(params={"url": "nonsense"}), "o") == []

@@ -7,6 +7,7 @@ import math
 import msgspec
 import pytest
 
+import penstock
 from penstock import errors
 from penstock.batch import build
 from penstock.client import _calls as calls
@@ -16,6 +17,7 @@ from penstock.client._retry import AnswerLost, Policy, Retry, Unreachable, unrea
 from penstock.ids import parse_queue, ulid_text
 from penstock.wire.delivery import LeaseMeta, Run, Settled, encode_delivery
 from penstock.wire.replies import PublishedRun, PublishRunsReply
+from penstock.wire.status import STATUS
 
 ORDERS = parse_queue("orders")
 
@@ -216,3 +218,12 @@ def test_a_refused_connection_says_what_to_do():
     assert str(unreachable("http://h:1", ConnectionRefusedError(111, "refused"))) == text
     assert str(unreachable("http://h:1", OSError("Multiple exceptions: [Errno 111] x, [Errno 111] y"))) == text
     assert "no route" in str(unreachable("http://h:1", OSError(113, "no route")))
+
+
+@pytest.mark.parametrize("code", sorted(STATUS))
+def test_every_code_of_the_status_table_is_raised_as_its_own_class(code):
+    body = msgspec.json.encode({"error": {"code": code, "message": "m", "retryable": False, "details": {"a": 1}}})
+    error = calls.error_of(Response(STATUS[code].http, {b"retry-after": b"2"}, body, True))
+    name = "".join(word.capitalize() for word in code.split("_"))
+    assert type(error) is getattr(penstock, name) and error.code == code
+    assert (error.message, error.details, error.retry_after_ms) == ("m", {"a": 1}, 2000)

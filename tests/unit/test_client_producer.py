@@ -284,3 +284,114 @@ def test_a_cancelled_wait_for_a_connection_gives_its_turn_on():
         assert len(results) == 3
 
     run_with_broker(test)
+
+
+# -- backpressure ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [{"buffer_messages": 4}, {"buffer_bytes": 500}])
+def test_more_than_the_buffer_holds_waits_and_keeps_its_order(bound):
+    async def test(broker, server):
+        gate = asyncio.Event()
+
+        async def hold(request):
+            await gate.wait()
+
+        broker.before = hold
+        async with Client(server.url, **bound) as client:
+            queue = client.queue("orders")
+            callers = [asyncio.ensure_future(queue.publish(n)) for n in range(20)]
+            await first_request(server)
+            callers.append(asyncio.ensure_future(queue.publish_many([20, 21])))
+            callers[12].cancel()
+            await asyncio.sleep(0)
+            under_way = client._room._messages
+            assert 0 < under_way <= bound.get("buffer_messages", 9) and client._room._bytes <= 500
+            assert len(client._room._turns) == 21 - under_way
+            gate.set()
+            await asyncio.gather(*callers, return_exceptions=True)
+            assert client._room.is_empty and client._room._bytes == 0
+        assert stored(broker) == [b"%d" % n for n in range(22) if n != 12], (
+            "who was cancelled before its turn sent nothing"
+        )
+
+    run_with_broker(test)
+
+
+def test_leaving_the_client_also_finishes_what_waits_for_room():
+    async def test(broker, server):
+        async with Client(server.url, buffer_messages=2) as client:
+            callers = [asyncio.ensure_future(client.queue("orders").publish(n)) for n in range(10)]
+            await asyncio.sleep(0)
+        assert [published.offset for published in await asyncio.gather(*callers)] == list(range(10))
+
+    run_with_broker(test)
+
+
+def test_what_is_larger_than_the_whole_buffer_goes_alone():
+    async def test(broker, server):
+        async with Client(server.url, buffer_bytes=10) as client:
+            await asyncio.gather(*(client.queue("orders").publish("x" * 100) for _ in range(3)))
+            await client.queue("orders").publish_many(["x" * 100] * 3)
+        assert [Batch.open(request.body).count for request in server.requests] == [1, 1, 1, 3]
+
+    run_with_broker(test)
+
+
+def test_room_is_given_back_by_what_failed():
+    async def test(broker, server):
+        async def refuse(request):
+            return error_reply("conflict", 409)
+
+        broker.before = refuse
+        async with Client(server.url, buffer_messages=2) as client:
+            results = await asyncio.gather(
+                *(client.queue("orders").publish(n) for n in range(6)),
+                client.queue("orders").publish_many([1, 2]),
+                return_exceptions=True,
+            )
+            assert all(isinstance(result, PenstockError) for result in results)
+            assert client._room.is_empty
+
+    run_with_broker(test)
+
+
+# -- linger ---------------------------------------------------------------------------------------------------------
+
+
+def test_with_linger_calls_that_come_one_after_the_other_share_a_frame():
+    async def test(broker, server):
+        async with Client(server.url, linger=30.0) as client:
+            queue = client.queue("orders")
+            callers = [asyncio.ensure_future(queue.publish(0))]
+            for n in range(1, 5):
+                await asyncio.sleep(0.001)
+                callers.append(asyncio.ensure_future(queue.publish(n)))
+            await asyncio.sleep(0)
+            assert server.requests == []
+            # Leaving waits for no linger.
+        await asyncio.gather(*callers)
+        assert [Batch.open(request.body).count for request in server.requests] == [5]
+
+    run_with_broker(test)
+
+
+def test_linger_ends_by_itself_and_when_a_frame_cannot_grow():
+    async def test(broker, server):
+        async with Client(server.url, linger=0.01) as client:
+            await client.queue("orders").publish(0)
+        async with Client(server.url, linger=30.0) as client:
+            queue = client.queue("orders")
+            single = asyncio.ensure_future(queue.publish(1))
+            await asyncio.sleep(0)
+            await queue.publish_many([2, 3])
+            await single
+        assert stored(broker) == [b"0", b"1", b"2", b"3"]
+
+    run_with_broker(test)
+
+
+def test_settings_that_leave_no_room_are_refused():
+    for wrong in ({"buffer_messages": 0}, {"buffer_bytes": 0}, {"linger": -1.0}):
+        with pytest.raises(InvalidRequest, match=next(iter(wrong))):
+            Client("http://127.0.0.1:9", **wrong)

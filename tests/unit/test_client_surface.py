@@ -25,6 +25,7 @@ def test_the_public_names_are_these():
     kinds = {
         name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.PenstockError)
     }
+    assert penstock.open is not open and "open" in dir(penstock), "it is there, but no star import brings it along"
     assert set(penstock.__all__) == {*client.__all__, *kinds, "__version__"}
     assert all(getattr(penstock, name) is not None for name in penstock.__all__)
     assert set(dir(penstock)) >= set(penstock.__all__)
@@ -45,7 +46,7 @@ def test_the_sdk_does_not_load_the_server():
     modules = loaded_by("from penstock import Client; import penstock.sync")
     assert not {name.split(".")[0] for name in modules} & {"uvicorn", "typer", "structlog", "google_crc32c"}
     assert {name.split(".")[1] for name in modules if name.startswith("penstock.")} <= {
-        "_version", "batch", "client", "errors", "ids", "limits", "sync", "wire",
+        "_version", "batch", "client", "embedded", "errors", "ids", "limits", "sync", "wire",
     }  # fmt: skip
 
 
@@ -58,7 +59,8 @@ def public(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Client", "Queue", "Consumer", "BatchConsumer", "Message", "MessageBatch", "Schedules", "Scope"]
+    "name",
+    ["Client", "Queue", "Consumer", "BatchConsumer", "Message", "MessageBatch", "Schedules", "Scope", "Webhooks"],
 )
 def test_the_two_shells_have_the_same_methods(name):
     ours = {ASYNC_NAMES.get(method, method): member for method, member in public(getattr(client, name)).items()}
@@ -74,4 +76,5 @@ def test_the_two_shells_have_the_same_methods(name):
 
 def test_the_two_clients_take_the_same_arguments():
     ours = set(inspect.signature(client.Client).parameters)
-    assert ours - set(inspect.signature(penstock.sync.Client).parameters) == {"connections"}
+    only_ours = {"connections", "linger", "buffer_messages", "buffer_bytes"}  # a blocking call is its own backpressure
+    assert ours - set(inspect.signature(penstock.sync.Client).parameters) == only_ours

@@ -24,6 +24,7 @@ SPEC = records.ScheduleSpec(
     1,
     2,
 )
+HOOK = records.WebhookSpec("a/b/c", "crm", "https://example.com/in?x=1", [5, 0], "cloudevents-binary", 1, 2, "what")
 EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.Opened: [records.Opened(1, 2, "01JP0000000000000000000000")],
     records.QueueConfigured: [
@@ -93,6 +94,16 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.SchedulePaused: [records.SchedulePaused(1, "nightly", True)],
     records.ScheduleRemoved: [records.ScheduleRemoved(1, "nightly")],
     records.ScheduleFired: [records.ScheduleFired(1, "nightly", [2, 3], 4, 1), records.ScheduleFired(1, "n", [])],
+    records.WebhookSet: [
+        records.WebhookSet(1, "01JP", HOOK, b"\0sealed"),
+        records.WebhookSet(1, "01JP", records.WebhookSpec("a/b/c", "default", "https://example.com", [])),
+    ],
+    records.WebhookRotated: [records.WebhookRotated(1, "01JP", b"\xff", 2**50)],
+    records.WebhookState: [
+        records.WebhookState(1, "01JP", "paused"),
+        records.WebhookState(1, "01JP", "disabled", "the endpoint answered 410"),
+    ],
+    records.WebhookRemoved: [records.WebhookRemoved(1, "01JP")],
     records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
 }
 ALL = [example for examples in EXAMPLES.values() for example in examples]

@@ -30,8 +30,20 @@ def test_flags_win_over_environment_over_file_over_defaults(tmp_path):
 def test_every_key_has_words_and_a_variable(key):
     assert KEYS[key].words
     value = getattr(Settings(), key)
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     assert getattr(load_settings({}, {f"PENSTOCK_{key.upper()}": text}), key) == value
+
+
+def test_a_setting_may_be_a_list(tmp_path):
+    file = tmp_path / "penstock.toml"
+    file.write_text('dialect = ["queen"]')
+    assert load_settings({}, {}, file).dialect == ("queen",)
+    environment = {"PENSTOCK_DIALECT": "queen, disheap"}
+    assert load_settings({}, environment, file).dialect == ("queen", "disheap")
+    assert load_settings({"dialect": ["epochqueue"]}, environment, file).dialect == ("epochqueue",)
+    with pytest.raises(ConfigError, match=r"PENSTOCK_DIALECT: dialect: .*choose one of disheap, epochqueue"):
+        load_settings({}, {"PENSTOCK_DIALECT": "queen,rabbit"})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def test_the_defaults_are_those_of_the_contract():
         "partitions": 1, "order": "fifo", "lane_weights": (50, 25, 15, 7, 3), "heap_mode": "min", "top_k": 1,
         "ordered_keys": False, "park_dead_keys": False,
         "fair_share": {"enabled": False, "weights": {}, "max_in_flight": None}, "queue_priority": 0,
-        "lease_ms": 30000, "max_retries": 3,
+        "strict_leases": False, "lease_ms": 30000, "max_retries": 3,
         "backoff": {"kind": "exponential", "base_ms": 1000, "factor": 2, "cap_ms": 60000, "jitter": 0.1},
         "dead_letter": True, "dead_letter_ttl_ms": None, "dead_letter_max": None, "dead_letter_alarm": None,
         "delay_ms": 0, "window_ms": 0, "window_max_wait_ms": None, "ttl_ms": None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 
 import pytest
-import structlog
 from test_broker import with_broker
 
 from penstock import limits
@@ -418,10 +419,26 @@ async def test_a_queue_keeps_as_many_dead_letters_as_it_says_and_as_long(box):
 # -- the alarm --------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def logged(name):
+    """The records that a logger is given inside the block, from information up."""
+    logger, records = logging.getLogger(name), []
+    handler = logging.Handler()
+    handler.emit = records.append
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield records
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
 @with_broker
 async def test_the_alarm_says_when_there_are_too_many_and_when_it_is_over(box):
     await box.broker.put_queue(ORDERS, {"dead_letter_alarm": {"count": 3}})
-    with structlog.testing.capture_logs() as logs:
+    with logged("penstock.alarms") as logs:
         await give_up(box, 2)
         assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
         assert box.broker.summary()["dead_letter_alarms"] == []
@@ -433,7 +450,7 @@ async def test_the_alarm_says_when_there_are_too_many_and_when_it_is_over(box):
         assert box.broker.summary()["dead_letter_alarms"] == [ORDERS]
         await redrive(box, filter="")
         assert box.broker.stats(ORDERS)["dead_letter_alarm"] is None
-    told = [(entry["event"], entry["queue"]) for entry in logs]
+    told = [(entry.getMessage(), entry.queue) for entry in logs]
     assert told == [("dead_letter_alarm", ORDERS), ("dead_letter_alarm_over", ORDERS)]
 
 

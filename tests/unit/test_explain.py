@@ -14,6 +14,7 @@ from penstock.core.explain import Reason
 from penstock.errors import InvalidRequest, QueueNotFound
 from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import InProcess, in_process
+from penstock.wire.webhooks import WebhookRequest
 
 ORDERS = parse_queue("orders")
 
@@ -392,6 +393,21 @@ async def test_nobody_is_asking(box):
     assert (await box.broker.explain(ORDERS))["last_asked_at_ms"] == asked
     await box.restart()
     assert (await reasons(box, second))[-1] == {"kind": "no_consumer", "last_asked_at_ms": None}
+
+
+@with_broker
+async def test_a_webhook_that_sends_nothing_is_named(box):
+    made = await box.broker.webhooks.create(
+        WebhookRequest(queue="orders", url="https://example.com", group="crm", paused=True)
+    )
+    (message,) = await ids(box, b"1")
+    await box.advance(60_001)
+    rests = {"kind": "webhook_rests", "webhook": made.id, "state": "paused", "until_at_ms": None}
+    assert await reasons(box, message, "crm") == [rests]
+    await box.broker.webhooks.disable(made.id, "the endpoint answered 410")
+    assert await reasons(box, message, "crm") == [{**rests, "state": "disabled"}]
+    await box.broker.webhooks.resume(made.id)
+    assert [reason["kind"] for reason in await reasons(box, message, "crm")] == ["no_consumer"]
 
 
 @with_broker

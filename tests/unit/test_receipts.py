@@ -26,8 +26,12 @@ forged = st.one_of(
 counting_up = st.tuples(st.sampled_from(LEASES), offsets, st.integers(1, 9)).map(
     lambda t: [f"{t[0]}{offset}" for offset in range(t[1], t[1] + t[2])]
 )
+with_gaps = st.tuples(st.sampled_from(LEASES), st.lists(offsets, min_size=2, max_size=12)).map(
+    lambda t: [f"{t[0]}{offset}" for offset in t[1]]
+)
 lists = st.one_of(
     counting_up,
+    with_gaps,
     st.lists(st.one_of(honest, spans, forged), max_size=12),
     st.tuples(counting_up, st.lists(st.one_of(honest, forged), max_size=2), counting_up).map(
         lambda parts: [*parts[0], *parts[1], *parts[2]]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core import commands, snapshot
-from penstock.core.slices import PART_BYTES, Later, Rows, encoded, plain
+from penstock.core.slices import PART_BYTES, Later, Rows, encoded, encoded_whole, plain
 from penstock.core.state import Shard
 from tests.unit.test_core_state import Machine
 
@@ -31,6 +31,7 @@ def lazily(value):
 @given(values)
 def test_the_parts_are_the_whole(value):
     assert b"".join(encoded(lazily(value))) == msgspec.msgpack.encode(value)
+    assert encoded_whole(lazily(value)) == msgspec.msgpack.encode(value)
     assert plain(lazily(value)) == value
 
 

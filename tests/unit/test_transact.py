@@ -8,7 +8,7 @@ from test_broker import with_broker
 from penstock import limits
 from penstock.batch import Batch, build
 from penstock.broker.types import PublishPart
-from penstock.errors import QueueFull, QueueNotFound, StaleReceipt, TooLarge
+from penstock.errors import Conflict, QueueFull, QueueNotFound, StaleReceipt, TooLarge
 from penstock.ids import parse_queue
 
 IN, OUT, AUDIT = parse_queue("in"), parse_queue("out"), parse_queue("audit")
@@ -87,6 +87,20 @@ async def test_the_same_again_is_answered_as_the_first_time(box):
         with pytest.raises(StaleReceipt):
             await box.broker.transact(*other)
     assert box.broker.get_queue(OUT)["depth"] == 2
+
+
+@with_broker
+async def test_it_is_known_by_the_name_of_a_queue_that_was_made_anew(box):
+    receipts = await taken(box, 1)
+    request = (receipts, [part(OUT, b"1")])
+    first = await box.broker.transact(*request)
+    with pytest.raises(Conflict) as asked:
+        await box.broker.delete_queue(OUT)
+    await box.broker.delete_queue(OUT, confirm=asked.value.details["confirm"])
+    await box.publish("out", b"another")
+    again = await box.broker.transact(*request)
+    assert [(run.id, run.duplicate) for run in again.runs] == [(run.id, True) for run in first.runs]
+    assert box.broker.get_queue(OUT)["depth"] == 1
 
 
 @with_broker

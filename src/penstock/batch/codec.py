@@ -29,26 +29,44 @@ class BadBatch(InvalidRequest):
 
 
 class Batch:
-    """One frame. Immutable; slices share nothing but bytes."""
+    """One frame, or a run of messages of one. Immutable.
 
-    __slots__ = ("_payload_data", "_payload_offsets", "_positions", "columns", "count", "flags", "frame")
+    A run is a pair of bounds on the frame that it is of. It becomes a frame of its own when somebody asks for its
+    bytes: whoever wants the messages one by one never does.
+    """
 
-    frame: Buffer
+    __slots__ = (
+        "_bytes", "_first", "_frame", "_payload_base", "_payload_offsets", "_positions", "_total", "columns", "count",
+        "flags",
+    )  # fmt: skip
+
     count: int
     flags: int
     columns: int
 
     def __init__(
-        self, frame: Buffer, count: int, flags: int, columns: int, positions: dict[int, int],
-        payload_offsets: memoryview, payload_data: int,
+        self, whole: Buffer, total: int, flags: int, columns: int, positions: dict[int, int],
+        payload_offsets: memoryview, payload_base: int, first: int, count: int,
     ):  # fmt: skip
-        self.frame = frame
         self.count = count
         self.flags = flags
         self.columns = columns
+        self._bytes = whole
+        self._total = total
+        self._first = first
+        """Row of the whole that is our first."""
         self._positions = positions
         self._payload_offsets = payload_offsets
-        self._payload_data = payload_data
+        self._payload_base = payload_base
+        """Where offset 0 of the payloads would be."""
+        self._frame = whole if count == total else None
+
+    @property
+    def frame(self) -> Buffer:
+        """The bytes, as they travel and are stored."""
+        if self._frame is None:
+            self._frame = self._cut_out()
+        return self._frame
 
     @classmethod
     def open(cls, frame: Buffer, *, known: bool = False) -> Batch:
@@ -90,7 +108,8 @@ class Batch:
         if _var_end(view, payload, count, size, known) != size:
             raise BadBatch("the frame is longer than its columns")
         data = payload + 4 * (count + 1)
-        return cls(frame, count, flags, columns, positions, view[payload:data].cast("I"), data)
+        offsets = view[payload:data].cast("I")
+        return cls(frame, count, flags, columns, positions, offsets, data - offsets[0], 0, count)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 
@@ -99,44 +118,37 @@ class Batch:
 
     def integers(self, column: int) -> memoryview:
         """A fixed column as a view of integers. The column must be present."""
-        at = self._positions[column]
         width = layout.fixed_width(column.bit_length() - 1)
-        return memoryview(self.frame)[at : at + width * self.count].cast(_FORMATS[width])
+        at = self._positions[column] + width * self._first
+        return memoryview(self._bytes)[at : at + width * self.count].cast(_FORMATS[width])
 
     def strings(self, column: int) -> list[bytes]:
         """A variable column as bytes, one per message; empty means "none". The column must be present."""
-        at = self._positions[column]
-        data = at + 4 * (self.count + 1)
-        view = memoryview(self.frame)
-        offsets = view[at:data].cast("I").tolist()
-        shift = data - offsets[0]
-        raw = view[data : shift + offsets[-1]].tobytes()
-        base = offsets[0]
-        return [raw[a - base : b - base] for a, b in pairwise(offsets)]
+        offsets, base = self._var(column)
+        return _pieces(memoryview(self._bytes), offsets.tolist(), base)
 
     def string(self, column: int, row: int) -> bytes:
         """One value of a variable column, or empty if the column is absent."""
-        at = self._positions.get(column)
-        if at is None:
+        if column not in self._positions:
             return b""
-        data = at + 4 * (self.count + 1)
-        view = memoryview(self.frame)
-        offsets = view[at:data].cast("I")
-        base = data - offsets[0]
-        return view[base + offsets[row] : base + offsets[row + 1]].tobytes()
+        offsets, base = self._var(column)
+        return memoryview(self._bytes)[base + offsets[row] : base + offsets[row + 1]].tobytes()
+
+    def _var(self, column: int) -> tuple[memoryview, int]:
+        """The offsets of our rows, and where offset 0 would be."""
+        at = self._positions[column]
+        view = memoryview(self._bytes)
+        base = at + 4 * (self._total + 1) - int.from_bytes(view[at : at + 4], "little")
+        at += 4 * self._first
+        return view[at : at + 4 * (self.count + 1)].cast("I"), base
 
     def raw(self, column: int) -> tuple[memoryview, memoryview]:
         """(offsets, data) of a variable column as it lies in the frame, or of the payloads if `column` is 0.
 
         Only differences of the offsets count: the data begins with what the first one points to.
         """
-        view = memoryview(self.frame)
-        if not column:
-            return self._payload_offsets, view[self._payload_data :]
-        at = self._positions[column]
-        data = at + 4 * (self.count + 1)
-        offsets = view[at:data].cast("I")
-        return offsets, view[data : data + offsets[self.count] - offsets[0]]
+        offsets, base = self._var(column) if column else (self._payload_offsets, self._payload_base)
+        return offsets, memoryview(self._bytes)[base + offsets[0] : base + offsets[self.count]]
 
     # -- payloads -----------------------------------------------------------------------------------------------------
 
@@ -145,17 +157,11 @@ class Batch:
         return self._payload_offsets
 
     def payload(self, row: int) -> bytes:
-        offsets = self._payload_offsets
-        base = self._payload_data - offsets[0]
-        return bytes(memoryview(self.frame)[base + offsets[row] : base + offsets[row + 1]])
+        offsets, base = self._payload_offsets, self._payload_base
+        return bytes(memoryview(self._bytes)[base + offsets[row] : base + offsets[row + 1]])
 
     def payloads(self) -> list[bytes]:
-        raw = memoryview(self.frame)[self._payload_data :].tobytes()
-        offsets = self._payload_offsets.tolist()
-        base = offsets[0]
-        if base:
-            return [raw[a - base : b - base] for a, b in pairwise(offsets)]
-        return [raw[a:b] for a, b in pairwise(offsets)]
+        return _pieces(memoryview(self._bytes), self._payload_offsets.tolist(), self._payload_base)
 
     def payload_bytes(self, first: int = 0, stop: int | None = None) -> int:
         """Bytes of the payloads of rows `first` to `stop`."""
@@ -186,23 +192,30 @@ class Batch:
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def run(self, first: int, stop: int) -> Batch:
-        """Messages `first` to `stop` (exclusive) as a frame of their own. The whole frame is itself."""
+        """Messages `first` to `stop` (exclusive). The whole frame is itself."""
         if first == 0 and stop == self.count:
             return self
         assert 0 <= first < stop <= self.count
-        view = memoryview(self.frame)
+        return Batch(
+            self._bytes, self._total, self.flags, self.columns, self._positions,
+            self._payload_offsets[first : stop + 1], self._payload_base, self._first + first, stop - first,
+        )  # fmt: skip
+
+    def _cut_out(self) -> bytes:
+        """Our messages as a frame of their own."""
+        view = memoryview(self._bytes)
         parts: list[Buffer] = [b""]
-        for column, at in self._positions.items():
-            bit = column.bit_length() - 1
-            if bit < layout.VAR_SHIFT:
-                width = layout.fixed_width(bit)
-                parts.append(view[at + width * first : at + width * stop])
+        for column in self._positions:
+            if column.bit_length() <= layout.VAR_SHIFT:
+                parts.append(self.integers(column).cast("B"))
             else:
-                _cut_var(parts, view, at, self.count, first, stop)
-        _cut_var(parts, view, self._payload_data - 4 * (self.count + 1), self.count, first, stop)
+                offsets, base = self._var(column)
+                parts += (offsets.cast("B"), view[base + offsets[0] : base + offsets[self.count]])
+        offsets, base = self._payload_offsets, self._payload_base
+        parts += (offsets.cast("B"), view[base + offsets[0] : base + offsets[self.count]])
         size = layout.HEADER.size + sum(map(len, parts))
-        parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self.flags, stop - first, self.columns, size)
-        return Batch.open(b"".join(parts), known=True)
+        parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self.flags, self.count, self.columns, size)
+        return b"".join(parts)
 
     def pick(self, rows: Sequence[int]) -> Batch:
         """These rows, in this order, as a frame of their own. Work per message: for keys that go separate ways."""
@@ -281,13 +294,13 @@ def _add_var(parts: list[Buffer], values: Sequence[bytes]) -> int:
     return 4 * len(offsets) + offsets[-1]
 
 
-def _cut_var(parts: list[Buffer], view: memoryview, at: int, count: int, first: int, stop: int) -> None:
-    data = at + 4 * (count + 1)
-    cut = view[at + 4 * first : at + 4 * (stop + 1)]
-    offsets = cut.cast("I")
-    base = data - int.from_bytes(view[at : at + 4], "little")
-    parts.append(cut)
-    parts.append(view[base + offsets[0] : base + offsets[stop - first]])
+def _pieces(view: memoryview, offsets: list[int], base: int) -> list[bytes]:
+    """The bytes between each offset and the next, where `base` is offset 0."""
+    begin = offsets[0]
+    raw = view[base + begin : base + offsets[-1]].tobytes()
+    if begin:
+        return [raw[a - begin : b - begin] for a, b in pairwise(offsets)]
+    return [raw[a:b] for a, b in pairwise(offsets)]
 
 
 def _var_end(view: memoryview, at: int, count: int, size: int, known: bool) -> int:

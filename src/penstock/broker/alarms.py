@@ -10,15 +10,14 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
-import structlog
-
 from penstock.core.state import Queue
+from penstock.logs import get_logger
 from penstock.runtime.loop import ShardLoop
 
 LOOK_EVERY_S = 5.0
 MINUTE_MS = 60_000
 
-_log = structlog.get_logger("penstock.alarms")
+_log = get_logger("penstock.alarms")
 
 
 class Alarm(NamedTuple):

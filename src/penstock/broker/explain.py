@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.batch import layout
+from penstock.broker.webhooks import Webhooks
 from penstock.core import explain as core
 from penstock.core.explain import Explainer, Explanation, Reason
 from penstock.core.lifecycle import State
@@ -35,9 +36,21 @@ class DiskFull(Reason, frozen=True, tag="disk_full"):
     """Not even a lease can be written; consumers are refused until there is room."""
 
 
+class WebhookRests(Reason, frozen=True, tag="webhook_rests"):
+    """The group is read by a webhook, which sends nothing now."""
+
+    blocks = False
+    webhook: str
+    state: str
+    """`paused`, `disabled`, or `open`: the circuit, because the endpoint failed too often or asked for patience."""
+    until_at_ms: int | None
+    """Of `open`."""
+
+
 class Explanations:
-    def __init__(self, loop: ShardLoop):
+    def __init__(self, loop: ShardLoop, webhooks: Webhooks):
         self._loop = loop
+        self._webhooks = webhooks
 
     async def explain(self, queue: Queue, group: str, message_id: str | None) -> dict[str, Any]:
         """The message with this id; or without one the head of every partition that has anything waiting."""
@@ -103,6 +116,9 @@ class Explanations:
         reasons: list[Reason] = []
         if self._loop.without_room:
             reasons.append(DiskFull())
+        rest = self._webhooks.rest_of(queue.path, group)
+        if rest is not None:
+            return [*reasons, WebhookRests(*rest)]
         asked = self._loop.last_asked_ms(queue, group)
         waiting = self._loop.waiting_in(queue, group)
         if group in queue.groups and not waiting and (asked is None or now_ms - asked > LATELY_MS):
@@ -238,6 +254,15 @@ def _nobody(reason: NoConsumer, now_ms: int) -> str:
     return f"no consumer of this group has asked for {(now_ms - reason.last_asked_at_ms) / 1000:.0f} s"
 
 
+def _webhook(reason: WebhookRests, now_ms: int) -> str:
+    if reason.until_at_ms is not None:
+        return (
+            f"the endpoint of webhook {reason.webhook} failed too often or asked for patience, and is tried again "
+            f"{_in(reason.until_at_ms, now_ms)}"
+        )
+    return f"its group is read by webhook {reason.webhook}, which is {reason.state}"
+
+
 _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.NotDue: _not_due,
     core.WaitingForRetry: _retry,
@@ -254,6 +279,7 @@ _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.LaneShareSpent: _lane,
     core.PastTtl: lambda _reason, _now: "its time to live is over, so it expires when it is let go of",
     NoConsumer: _nobody,
+    WebhookRests: _webhook,
     DiskFull: lambda _reason, _now: "the disk is full, and no lease can be written",
 }
 assert set(_WORDS) >= set(Reason.__subclasses__()), "every reason has its words"

@@ -22,7 +22,7 @@ class Looking:
 
     async def read(
         self, found: Queue, partition: int, offset: str, max: int | None, wait_ms: int, client_id: str | None,
-        until: int | None, max_bytes: int,
+        until: int | None, bytes_max: int,
     ) -> ReadReply:  # fmt: skip
         """See `Broker.read`."""
         if not 0 <= partition < len(found.partitions):
@@ -41,7 +41,7 @@ class Looking:
         end = self._readers.stored_end(found, partition)
         most = end if max is None else min(end, first + max)
         stop, _ = self._loop.log.fit(
-            found.number, partition, first, most if until is None else min(most, until), max_bytes
+            found.number, partition, first, most if until is None else min(most, until), bytes_max
         )
         runs: list[DeliveredRun] = []
         at = first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.core.commands import Claim, Outcome
 from penstock.ids import parse_offsets, parse_receipt_prefix
@@ -21,24 +22,51 @@ class Claims:
         self.claims: list[Claim] = []
         self._texts: list[Sequence[str]] = []
         """Per claim: its receipts in order; a single one may be a range."""
-        whole = _whole_lease(receipts)
-        self._is_whole = whole is not None
-        if whole is not None:
-            self.claims.append(whole)
-            self._texts.append(receipts)
+        numbers = _of_one_lease(receipts)
+        self._plain = receipts if numbers is not None else None
+        """All of them, if they are known to be made of letters, digits and dots."""
+        if numbers is not None:
+            self._claim_runs(receipts, numbers)
             return
+        run: list[str] = []
+        prefix, following = "", -1
         for text in receipts:
+            if following >= 0 and text == f"{prefix}{following}":
+                # The next of the same lease: one claim for both.
+                following += 1
+                run.append(text)
+                continue
             cut = text.rfind(".") + 1
             parsed, offsets = parse_receipt_prefix(text[: cut - 1] if cut else ""), parse_offsets(text[cut:])
+            following = -1
             if parsed is None or offsets is None:
                 self.claims.append(_FORGED)
             else:
                 self.claims.append(Claim(parsed[1], parsed[2], offsets[0], offsets[1] + 1))
-            self._texts.append([text])
+                if offsets[0] == offsets[1]:
+                    prefix, following = text[:cut], offsets[1] + 1
+            run = [text]
+            self._texts.append(run)
+        self.claims = [
+            claim if len(texts) == 1 else claim._replace(stop=claim.first + len(texts))
+            for claim, texts in zip(self.claims, self._texts, strict=True)
+        ]
+
+    def _claim_runs(self, receipts: Sequence[str], numbers: list[int]) -> None:
+        """One claim for each stretch that counts up: what was skipped or failed in between is not among them."""
+        prefix = parse_receipt_prefix(receipts[0][: receipts[0].rfind(".")])
+        assert prefix is not None
+        _, lease, nonce = prefix
+        ends = [at for at, (one, next) in enumerate(pairwise(numbers), 1) if next != one + 1]
+        for begin, end in pairwise((0, *ends, len(numbers))):
+            self.claims.append(Claim(lease, nonce, numbers[begin], numbers[end - 1] + 1))
+            self._texts.append(receipts[begin:end])
 
     def results(self, outcomes: list[list[Outcome]]) -> Sequence[Settled]:
-        if self._is_whole and len(outcomes[0]) == 1:
-            return Alike(self._texts[0], outcomes[0][0].status, *_times(outcomes[0][0]))
+        if self._plain is not None:
+            one = outcomes[0][0]
+            if all(len(parts) == 1 and parts[0][2:] == one[2:] for parts in outcomes):
+                return Alike(self._plain, one.status, *_times(one))
         results: list[Settled] = []
         for texts, claim, parts in zip(self._texts, self.claims, outcomes, strict=True):
             for part in parts:
@@ -59,22 +87,22 @@ def _times(outcome: Outcome) -> tuple[int | None, int | None]:
     return (None, outcome.at) if outcome.status == "extended" else (outcome.at, None)
 
 
-def _whole_lease(receipts: Sequence[str]) -> Claim | None:
-    """The claim of receipts that count up within one lease: what a consumer that acks its batch sends.
+def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
+    """The offsets of receipts that are each one message of the same lease: what a consumer that acks its batch sends.
 
     Told by writing down what such receipts look like and comparing. Anything else is None, and looked at one by one.
     """
     if len(receipts) < 2:
         return None
     cut = receipts[0].rfind(".") + 1
-    prefix, tail = receipts[0][:cut], receipts[0][cut:]
-    parsed = parse_receipt_prefix(prefix[:-1])
-    if parsed is None or not (tail.isascii() and tail.isdigit()) or len(tail) > _DIGITS_MAX:
+    prefix = receipts[0][:cut]
+    if parse_receipt_prefix(prefix[:-1]) is None:
         return None
-    first, stop = int(tail), int(tail) + len(receipts)
-    if receipts[-1] != f"{prefix}{stop - 1}":
+    try:
+        numbers = [int(text[cut:]) for text in receipts]
+    except ValueError:
+        return None
+    if min(numbers) < 0 or max(numbers) >= 10**_DIGITS_MAX:
         return None
     # As one text each: there are as many line breaks on the right as parts, so none can hide inside a receipt.
-    if "\n".join(receipts) != prefix + f"\n{prefix}".join(map(str, range(first, stop))):
-        return None
-    return Claim(parsed[1], parsed[2], first, stop)
+    return numbers if "\n".join(receipts) == prefix + f"\n{prefix}".join(map(str, numbers)) else None

@@ -19,7 +19,10 @@ from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.events import Bulk, Events
 from penstock.broker.explain import Explanations
+from penstock.broker.feed import Feed
+from penstock.broker.granted import granted
 from penstock.broker.holds import Holds
+from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
@@ -34,14 +37,17 @@ from penstock.broker.types import (
     PublishedRun,
     PublishPart,
     PublishReply,
+    QueueRow,
     ReadReply,
     ShareReply,
     Touched,
     TransactReply,
 )
+from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
+from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import DEFAULT, QueueConfig, parse_config
+from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
@@ -63,24 +69,31 @@ REDRIVE_SAMPLE = 10
 class Broker:
     """What users can do, independent of how they connect."""
 
-    def __init__(self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True):
+    def __init__(
+        self, host: ShardHost, entropy: Callable[[int], int], *, auto_create: bool = True, vault: Vault | None = None
+    ):
+        """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
         self._loop = host.loop
         self._entropy = entropy
         """Number of bits -> that many random bits."""
-        self._auto_create = auto_create
+        self.auto_create = auto_create
+        """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
         self._redrives = Redrives(host.loop, entropy)
         self._redrives.resume()
+        self.feed = Feed(host.loop)
+        self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._queue_for_publish)
-        self._explanations = Explanations(host.loop)
+        self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
+        self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
         self._events = Events(host.loop)
@@ -95,11 +108,18 @@ class Broker:
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
-    async def publish(self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None) -> PublishReply:
-        """Store all parts or none. Queues that do not exist are created, unless the server was told not to."""
+    async def publish(
+        self,
+        parts: Sequence[PublishPart],
+        producer: ProducerSeq | None = None,
+        *,
+        create_as: dict[str, Any] | None = None,
+    ) -> PublishReply:
+        """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
+        unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
-        self._check(parts)
-        numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+        self._check(parts, create_as)
+        numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
         return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
@@ -109,17 +129,17 @@ class Broker:
             run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
         )
 
-    def _check(self, parts: Sequence[PublishPart]) -> None:
+    def _check(self, parts: Sequence[PublishPart], create_as: dict[str, Any] | None = None) -> None:
         """Refuse what its queue would not take."""
         for part in parts:
-            config = self._config_for_publish(part.queue)
+            config = self._config_for_publish(part.queue, create_as)
             check_payload_sizes(part.batch, config.max_payload_bytes)
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
 
-    def _config_for_publish(self, path: QueuePath) -> QueueConfig:
-        if path not in self._loop.shard.paths and self._auto_create:
-            return DEFAULT
+    def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
+        if path not in self._loop.shard.paths and self.auto_create:
+            return parse_config(create_as or {})
         return self._queue(path).config
 
     def _queue_for_publish(self, path: QueuePath) -> int:
@@ -127,12 +147,12 @@ class Broker:
         self._config_for_publish(path)
         return self._number_for_publish(path)
 
-    def _number_for_publish(self, path: QueuePath) -> int:
+    def _number_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> int:
         number = self._loop.shard.paths.get(path)
         if number is None:
             self._loop.check_publish()
             # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, DEFAULT))
+            self._loop.submit(commands.ConfigureQueue(path, parse_config(create_as or {})))
             number = self._loop.shard.paths[path]
         return number
 
@@ -150,6 +170,7 @@ class Broker:
         member: str = "",
         generation: int = 0,
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
 
@@ -159,11 +180,12 @@ class Broker:
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.Lease(
-            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation
+            number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation,
+            bytes_max,
         )  # fmt: skip
         leased: list[commands.LeasedRun] = []
         try:
-            leased = await self._loop.lease(command, wait_ms)
+            leased = await granted(self._loop, command, wait_ms, acked)
         except PenstockError:
             # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
             # the lease is told to the next one, that settles nothing.
@@ -188,12 +210,13 @@ class Broker:
         lease_ms: int | None = None,
         consumer: str = "",
         ack: Sequence[str] = (),
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> LeaseReply:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
         claims = Claims(ack)
         acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
-        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer)
-        leased: list[commands.LeasedRun] = await self._loop.lease(command, wait_ms)
+        command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
+        leased = await granted(self._loop, command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
         return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
 
@@ -284,6 +307,13 @@ class Broker:
         """False if it was not a member. What it holds may still be settled, for as long as it said when it joined."""
         return await self._members.leave(self._queue(queue), group, member, generation)
 
+    async def begin_group(self, queue: QueuePath, group: str, *, offset: str = "latest") -> bool:
+        """See to it that there is such a group: a new one begins at `offset`, as `read` understands it. True if new.
+
+        The first group of a queue that keeps messages until they are acked begins with the oldest, whatever was asked.
+        """
+        return await self._readers.begin_group(self._queue(queue), group, offset)
+
     # -- messages that wait -------------------------------------------------------------------------------------------
 
     async def cancel(
@@ -320,7 +350,7 @@ class Broker:
         wait_ms: int = 0,
         client_id: str | None = None,
         until: int | None = None,
-        max_bytes: int = limits.LEASE_REPLY_BYTES_MAX,
+        bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
@@ -328,7 +358,14 @@ class Broker:
         is told, and nobody waits for it.
         """
         found = self._queue(queue)
-        return await self._looking.read(found, partition, offset, max, wait_ms, client_id, until, max_bytes)
+        return await self._looking.read(found, partition, offset, max, wait_ms, client_id, until, bytes_max)
+
+    def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
+        """From now on `changed` is told which partition has grown, after each commit; None: the queue is gone.
+
+        Only that, not by how much, and not from inside of anything. Returns what ends it.
+        """
+        return self._loop.watchers.watch(self._queue(queue).number, changed)
 
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
@@ -428,6 +465,10 @@ class Broker:
 
     def summary(self) -> dict[str, Any]:
         return self._stats.summary()
+
+    def overview(self, prefix: str = "") -> list[QueueRow]:
+        """The queues whose path begins with `prefix`, by path, with their most important numbers: one pass, no disk."""
+        return self._stats.rows(prefix)
 
     def groups(self, queue: QueuePath) -> dict[str, Any]:
         return self._stats.groups(self._queue(queue))

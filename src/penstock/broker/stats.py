@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.broker.alarms import Alarms
 from penstock.broker.members import describe, owner_of
+from penstock.broker.types import QueueRow
 from penstock.core import windows
 from penstock.core.state import Partition, Progress, Queue
 from penstock.runtime.holding import spanned_bytes
@@ -50,6 +51,23 @@ class Stats:
             "partitions": partitions,
             "groups": groups,
         }
+
+    def rows(self, prefix: str) -> list[QueueRow]:
+        shard = self._loop.shard
+        return [self._row(shard.queues[shard.paths[path]]) for path in sorted(shard.paths) if path.startswith(prefix)]
+
+    def _row(self, queue: Queue) -> QueueRow:
+        now_ms = self._loop.now_ms()
+        progress = [each for part in queue.partitions for each in part.progress.values()]
+        depth, scheduled = queue.depth(), sum(part.scheduled.count for part in queue.partitions)
+        leased = sum(each.leased.count for each in progress)
+        waiting = sum(len(each.waiting_for_retry(now_ms)) for each in progress)
+        return QueueRow(
+            queue.path, queue.config.order, queue.config.queue_priority, depth,
+            max(0, depth - scheduled - leased - waiting), scheduled, leased, waiting,
+            sum(len(part.dead) for part in queue.partitions),
+            self._loop.counters.of(queue.number).as_dict(), self._loop.counters.rates(queue.number, now_ms),
+        )  # fmt: skip
 
     def groups(self, queue: Queue) -> dict[str, Any]:
         now_ms = self._loop.now_ms()

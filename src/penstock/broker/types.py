@@ -98,6 +98,23 @@ class ReadReply(NamedTuple):
     """Offsets that were asked for and are below the start: retention has removed them."""
 
 
+class QueueRow(NamedTuple):
+    """A queue in a list of many."""
+
+    queue: str
+    order: str
+    priority: int
+    depth: int
+    ready: int
+    scheduled: int
+    leased: int
+    waiting_for_retry: int
+    dead: int
+    totals: dict[str, int]
+    """Since the process started."""
+    rates: dict[str, float]
+
+
 class FoundLetter(NamedTuple):
     """A dead letter: the message, the group that gave it up, and why."""
 

@@ -9,22 +9,30 @@ Without I/O:
     _terms      what a consumer asks for                         _numbers    sequence numbers
     _members    what a member of a group knows of its partitions
     _retry      when to try again                                _http1      requests and responses
+Ways to a server, one per URL scheme:
+    _transport  the protocol and the choice                      _pool, _sync_pool  http and https
+    _direct     a broker in this process                         _background        its event loop in a thread
+Functions instead of loops:
+    _handler    what a function wants to be called with          _worker, _workers  who calls it, and until when
+    _thread_desk  settling from a thread
 With asyncio:
-    _pool, _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _client
+    _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _webhooks, _client
 Blocking:
-    _sync_pool, _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync
+    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
 """
 
 from penstock.client._calls import ProducerSeq
 from penstock.client._client import Client, Queue
 from penstock.client._consumer import BatchConsumer, Consumer
 from penstock.client._delivery import LogBatch, StoredMessage
+from penstock.client._handler import Reject, Retry
 from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch, Transaction
 from penstock.client._outbox import Transacted
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
+from penstock.client._webhooks import Webhooks
 
 __all__ = [
     "Assigned",
@@ -38,9 +46,12 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "Reject",
+    "Retry",
     "Schedules",
     "Scope",
     "StoredMessage",
     "Transacted",
     "Transaction",
+    "Webhooks",
 ]

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from penstock.client import _calls as calls
 from penstock.client._calls import Call
 from penstock.client._outbox import Transacted, judged, transacted
-from penstock.client._pool import Pool
 from penstock.client._retry import Policy, Retry
+from penstock.client._tracing import Tracing
+from penstock.client._transport import Transport
 from penstock.errors import PenstockError, StaleReceipt
 
 T = TypeVar("T")
@@ -19,19 +20,21 @@ T = TypeVar("T")
 class Carrier:
     """What queues, lanes and sessions of a client share."""
 
-    def __init__(self, pool: Pool, policy: Policy):
-        self._pool = pool
+    def __init__(self, transport: Transport, policy: Policy):
+        self._transport = transport
         self._policy = policy
+        self.tracing: Tracing | None = None
+        """Whoever watches."""
 
     async def request(self, call: Call[T], retry: Retry | None = None) -> T:
         """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""
         while True:
             try:
-                return call.result(await self._pool.exchange(call))
+                return call.result(await self._transport.exchange(call))
             except PenstockError as error:
                 retry = retry or self.new_retry()
                 now = asyncio.get_running_loop().time()
-                delay = retry.delay_after(error, now, reached_before=self._pool.reached)
+                delay = retry.delay_after(error, now, reached_before=self._transport.reached)
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
@@ -49,4 +52,4 @@ class Carrier:
         return Retry(self._policy if within_s is None else self._policy.within(within_s))
 
     def close(self) -> None:
-        self._pool.close()
+        self._transport.close()

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._frames import frames, make_options, milliseconds, row
-from penstock.client._http1 import Origin
+from penstock.client._frames import PLAIN, encode_headers, frames, make_options, milliseconds, row, with_headers
 from penstock.client._members import Assigned
 from penstock.client._message import Message, MessageBatch
 from penstock.client._numbers import new_producer
 from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
-from penstock.client._pool import Pool
 from penstock.client._producer import Lane
 from penstock.client._published import Published, PublishedMessage
 from penstock.client._retry import Policy, is_transport_failure
+from penstock.client._room import Room
 from penstock.client._schedules import Schedules
 from penstock.client._scope import Scope
 from penstock.client._terms import Terms, make_terms
+from penstock.client._transport import Settings, Transport, open_transport
+from penstock.client._webhooks import Webhooks
+from penstock.client._worker import GRACE_S
+from penstock.client._workers import Declaring, Workers, exit_code
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 
+BUFFER_MESSAGES = 50_000
+"""A few full frames: enough to build the next one while one travels."""
+BUFFER_BYTES = 64 * limits.MIB
+LINGER_MS_MAX = 60_000
 
-class Client:
+
+class Client(Declaring):
     """A connection pool to one server, and everything one can ask of it. Use it with `async with`, from one loop.
 
     `url`              where `penstock serve` listens; https for TLS, checked by `ssl` (default: the system's rules)
@@ -40,10 +49,16 @@ class Client:
     `connect_timeout`  seconds that a connection may take
     `retry_for`        seconds to keep repeating a call that failed for a passing reason; 0: never, `math.inf`: for ever
     `connections`      most requests at the same time; long polls of consumers are not counted
+    `linger`           seconds that a frame of single publishes may wait for company; 0: only while another one travels
+    `buffer_messages`  `publish` waits while so many messages are on their way and not answered yet,
+    `buffer_bytes`     or so many bytes
 
     Creating a client connects to nothing. Methods raise `PenstockError` subclasses named after the API's codes, and
     `Unavailable` if the server cannot be reached.
     """
+
+    address: tuple[str, int] | None = None
+    """Host and port of the server; None if it is in this process."""
 
     def __init__(
         self,
@@ -55,24 +70,43 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
         connections: int = 64,
+        linger: float = 0.0,
+        buffer_messages: int = BUFFER_MESSAGES,
+        buffer_bytes: int = BUFFER_BYTES,
     ):
-        pool = Pool(
-            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout,
-            connections_max=connections,
-        )  # fmt: skip
-        self._carrier = Carrier(pool, Policy(retry_for))
+        settings = Settings(url, token, ssl, timeout, connect_timeout, connections)
+        self.address = settings.address
+        milliseconds("linger", linger, LINGER_MS_MAX)
+        self._assemble(open_transport(settings), retry_for, linger, Room(buffer_messages, buffer_bytes))
+
+    def _assemble(
+        self, transport: Transport, retry_for: float, linger_s: float = 0.0, room: Room | None = None
+    ) -> None:  # fmt: skip
+        """The rest of the constructor, whatever carries the calls."""
+        self._linger_s = linger_s
+        self._room = room or Room(BUFFER_MESSAGES, BUFFER_BYTES)
+        self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lanes: dict[QueuePath, Lane] = {}
-        self._sessions: set[Session] = set()
+        self._queues: dict[str, Queue] = {}
+        """By the name that was asked for: `client.queue("orders").publish(…)` is how many programs call it."""
+        self._sessions: WeakSet[Session] = WeakSet()
+        """Those that somebody still uses: a loop, a message in somebody's hands, an ack on its way."""
+        self._workers = Workers()
 
     def queue(self, name: str) -> Queue:
         """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
-        path = parse_queue(name)
-        if path not in self._lanes:
-            self._lanes[path] = Lane(self._carrier, path, self._producer)
-        return Queue(path, self._carrier, self._lanes[path], self._sessions)
+        queue = self._queues.get(name)
+        if queue is None:
+            path = parse_queue(name)
+            if path not in self._lanes:
+                self._lanes[path] = Lane(self._carrier, path, self._producer, self._room, self._linger_s)
+            queue = self._queues[name] = Queue(path, self._carrier, self._lanes[path], self._sessions)
+        return queue
 
     def scope(self, name: str) -> Scope:
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
@@ -117,12 +151,41 @@ class Client:
                 raise
             return False
 
+    # -- functions instead of loops ---------------------------------------------------------------------------
+
+    async def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+        """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
+
+        Then nothing more is taken, what was not begun goes back to the queue, and what runs has `grace` seconds to
+        finish. True if all of it did. With `wait` it ends by itself when nothing came to any worker for so long, which
+        is what tests want. `signals=False` leaves signals alone.
+
+        A server that goes away is waited for; any other refusal is raised, after the other workers were stopped too.
+        """
+        return await self._workers.run(self, wait=wait, grace=grace, signals=signals)
+
+    def run(self, *, grace: float = GRACE_S) -> int:
+        """The whole program of a worker: open the client, run its workers until a signal, close it.
+
+        For a program without an event loop of its own. Returns the exit code: 0, or 1 if handlers had to be cut off.
+        """
+
+        async def main() -> bool:
+            async with self:
+                return await self.run_workers(grace=grace)
+
+        return exit_code(asyncio.run(main()))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
     async def aclose(self) -> None:
         """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
         sessions = list(self._sessions)
         try:
             await asyncio.gather(*(session.aclose() for session in sessions))
-            await asyncio.gather(*(lane.drain() for lane in self._lanes.values()))
+            while not self._room.is_empty:  # also those who still wait to be let in
+                await asyncio.gather(*(lane.drain() for lane in self._lanes.values()))
+                await asyncio.sleep(0)
         finally:
             for session in sessions:
                 session.stop()
@@ -137,10 +200,17 @@ class Client:
         await self.aclose()
 
 
+def client_over(transport: Transport, retry_for: float = 30.0) -> Client:
+    """A client whose calls take another way than a URL can name."""
+    client = Client.__new__(Client)
+    client._assemble(transport, retry_for)
+    return client
+
+
 class Queue:
     """One queue of a server; made by `Client.queue`. Times are in seconds."""
 
-    def __init__(self, path: QueuePath, carrier: Carrier, lane: Lane, sessions: set[Session]):
+    def __init__(self, path: QueuePath, carrier: Carrier, lane: Lane, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._lane = lane
         self._sessions = sessions
@@ -180,11 +250,24 @@ class Queue:
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
         not take the message back.
         """
-        options = make_options(
-            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
-            max_retries=max_retries, tenant=tenant,
-        )  # fmt: skip
-        return await self._lane.publish(row(value, options))
+        if (
+            key is None and delay is None and deliver_at is None and ttl is None and priority == 0 and id is None
+            and headers is None and max_retries is None and tenant is None
+        ):  # fmt: skip
+            options = PLAIN  # what most messages are
+        else:
+            options = make_options(
+                key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
+                max_retries=max_retries, tenant=tenant,
+            )  # fmt: skip
+        made = row(value, options)
+        tracing = self._carrier.tracing
+        if tracing is None:
+            return await self._lane.publish(made)
+        with tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
+            placed = await self._lane.publish(with_headers(made, sending.headers))
+            sending.sent(placed.id, placed.partition)
+            return placed
 
     async def publish_many(
         self,
@@ -217,8 +300,15 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
-        return Published(await self._lane.publish_frames(chunks, sequence))
+        tracing = self._carrier.tracing
+        if tracing is None:
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return Published(await self._lane.publish_frames(chunks, sequence))
+        count = len(values) if isinstance(values, Sized) else None
+        with tracing.publishing(self.path, headers, count=count, size=None) as sending:
+            options = options._replace(headers=encode_headers(sending.headers))
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return Published(await self._lane.publish_frames(chunks, sequence))
 
     # -- consume ----------------------------------------------------------------------------------------------
 
@@ -254,7 +344,7 @@ class Queue:
         return BatchConsumer(self._open_session(terms, low_water=-1))
 
     def _open_session(self, terms: Terms, *, low_water: int) -> Session:
-        session = Session(self._carrier, terms, low_water=low_water, on_closed=self._sessions.discard)
+        session = Session(self._carrier, terms, low_water=low_water)
         self._sessions.add(session)
         return session
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -29,6 +31,7 @@ from penstock.client._message import Message, MessageBatch
 from penstock.client._outbox import Transacted
 from penstock.client._retry import Retry
 from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
+from penstock.client._tracing import settling
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
@@ -42,11 +45,11 @@ _Waiter: TypeAlias = "asyncio.Future[None] | None"
 class Session:
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int, on_closed: Callable[[Session], None]):
+    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int):
         """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
         self._carrier = carrier
-        self._on_closed = on_closed
         self._terms = terms
+        self.tracing = carrier.tracing
         self._low_water = low_water
         self._loop = asyncio.get_running_loop()
         self._ready: deque[LeasedRun] = deque()
@@ -161,7 +164,11 @@ class Session:
                 await attendance.ensure()
             seat = attendance.seat if attendance is not None else None
             call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else (), seat)
-            leased = await self._carrier.request(call, retry)
+            began_ns = time.time_ns()
+            with self._watched("ack", acks.spans if acks else (), alone=True):
+                leased = await self._carrier.request(call, retry)
+            if self.tracing is not None and leased.runs:
+                self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
         except PenstockError as error:
             if attendance is None or not await attendance.put_out(error):
                 self._error = error
@@ -255,7 +262,8 @@ class Session:
             while (acks := self._take_acks()) is not None:
                 retry = self._carrier.new_retry()
                 try:
-                    results = await self._carrier.request(calls.ack(acks.receipts), retry)
+                    with self._watched("ack", acks.spans, alone=True):
+                        results = await self._carrier.request(calls.ack(acks.receipts), retry)
                 except PenstockError as error:
                     self._not_acked(acks, error)
                 else:
@@ -288,7 +296,8 @@ class Session:
     # -- other settlements ------------------------------------------------------------------------------------
 
     async def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]:
-        return await self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
+        with self._watched("nack", spans):
+            return await self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
 
     async def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
         task = self._loop.create_task(self.nack(spans, delay_ms, error), name=f"penstock nack {self._terms.queue}")
@@ -302,13 +311,18 @@ class Session:
             log.warning("%s: nack failed: %s", self._terms.queue, problem)
 
     async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
-        return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
+        with self._watched("reject", spans):
+            return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
 
     async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
-        return await self._carrier.transact(receipts_of(spans), items)
+        with self._watched("transact", spans):
+            return await self._carrier.transact(receipts_of(spans), items)
 
     async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
         return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)
+
+    def _watched(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
+        return settling(self.tracing, verb, self._terms.queue, self._terms.group, spans, alone=alone)
 
     async def _settle(self, call: calls.Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
         retry = self._carrier.new_retry()
@@ -318,6 +332,10 @@ class Session:
         return results
 
     # -- renewal ----------------------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return self._terms.group
 
     def hold(self, holder: Holder) -> None:
         self._keeper.add(holder)
@@ -361,10 +379,12 @@ class Session:
             self._loop.call_soon_threadsafe(self._start_closing)
 
     async def aclose(self) -> None:
-        """Give back what was not handed out, send every ack, then return. What is being handled stays leased."""
+        """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
+        be settled later: calling this again sends that."""
         self._start_closing()
         assert self._closing is not None
         await asyncio.wait({self._closing})
+        await self._settle_rest()
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `aclose`."""
@@ -396,12 +416,16 @@ class Session:
         self._flush()
         if spans:
             await self._give_back(spans)
-        under_way = {task for task in (self._flushing, *self._settling) if task is not None}
-        if under_way:
-            await asyncio.wait(under_way)
+        await self._settle_rest()
         if self._attendance is not None:
             await self._attendance.leave()
-        self._on_closed(self)
+
+    async def _settle_rest(self) -> None:
+        """Wait until everything that was settled so far is sent and answered."""
+        self._flush()
+        while under_way := {task for task in (self._flushing, *self._settling) if task is not None}:
+            await asyncio.wait(under_way)
+            self._flush()
 
 
 class _Iterator:

@@ -69,10 +69,8 @@ class Row(NamedTuple):
     payload: bytes
     kind: int
     options: Options
-
-    @property
-    def size(self) -> int:
-        return len(self.payload) + self.options.size + _FIXED_BYTES_PER_MESSAGE
+    size: int
+    """Most that it can add to a frame."""
 
 
 # -- one message ------------------------------------------------------------------------------------------------
@@ -84,7 +82,14 @@ def row(value: Any, options: Options) -> Row:
     payload = bytes(value) if kind == layout.KIND_BYTES else _encode_json(value)
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(len(payload))
-    return Row(payload, kind, options)
+    more = _FIXED_BYTES_PER_MESSAGE if options is PLAIN else _FIXED_BYTES_PER_MESSAGE + options.size
+    return Row(payload, kind, options, len(payload) + more)
+
+
+def with_headers(made: Row, headers: Mapping[str, str]) -> Row:
+    """The same message with these headers instead."""
+    options = made.options._replace(headers=encode_headers(headers))
+    return Row(made.payload, made.kind, options, made.size - made.options.size + options.size)
 
 
 def frame_of_rows(rows: Sequence[Row]) -> Frame:
@@ -123,7 +128,7 @@ def make_options(
         -1 if max_retries is None else _bounded("max_retries", max_retries, 0, limits.RETRIES_MAX),
         b"" if key is None else _text("key", key, limits.KEY_BYTES_MAX),
         b"" if id is None else _text("id", id, limits.CLIENT_ID_BYTES_MAX),
-        b"" if not headers else _headers(headers),
+        b"" if not headers else encode_headers(headers),
         b"" if tenant is None else _text("tenant", tenant, limits.TENANT_BYTES_MAX),
     )
     # The one shared value lets frame_of_rows see at a glance that no column is needed.
@@ -281,7 +286,8 @@ def _text(name: str, value: str, size_max: int) -> bytes:
     return data
 
 
-def _headers(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """As they are in a frame. Raises InvalidRequest."""
     if len(headers) > limits.HEADERS_COUNT_MAX:
         raise _invalid("headers", f"{len(headers)} of them are over the limit of {limits.HEADERS_COUNT_MAX}")
     for name, value in headers.items():

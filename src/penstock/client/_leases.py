@@ -83,6 +83,10 @@ class AckBatch(NamedTuple, Generic[W]):
     receipts: list[str]
     entries: list[tuple[Sequence[Span], W | None]]
 
+    @property
+    def spans(self) -> list[Span]:
+        return [span for spans, _ in self.entries for span in spans]
+
 
 class PendingAcks(Generic[W]):
     """Acks that have not been sent yet, each with whoever wants to hear of it."""

@@ -13,6 +13,7 @@ from penstock.client._frames import milliseconds
 from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
 from penstock.client._leases import Holder, Span
 from penstock.client._outbox import Outbox, Transacted
+from penstock.client._tracing import Tracing
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
@@ -22,6 +23,10 @@ class Desk(Protocol):
 
     current: Any
     """What the loop is at, and therefore held already."""
+    tracing: Tracing | None
+
+    @property
+    def group(self) -> str: ...
 
     async def ack(self, spans: Sequence[Span]) -> None:
         """Returns when the ack is durable."""
@@ -57,6 +62,7 @@ class _Settling:
     renew_at: float
     _desk: Desk
     _entered: bool
+    _work: object
 
     def open_spans(self) -> list[Span]:
         raise NotImplementedError
@@ -134,12 +140,14 @@ class _Settling:
     async def __aenter__(self) -> Self:
         self._entered = True  # type: ignore[misc]  # a slot of the subclasses
         self._desk.hold(self)
+        self._begin_work()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False  # type: ignore[misc]
+        self._end_work(error)
         spans = self._begin()
         if not spans:
             return
@@ -150,6 +158,21 @@ class _Settling:
             await self._desk.nack_quietly(spans, 0, "the handler was cancelled")
         else:
             await self._desk.nack_quietly(spans, None, error_text(error))
+
+    def _begin_work(self) -> None:
+        """Tell whoever traces that a block has begun."""
+        if self._desk.tracing is not None:
+            self._work = self._desk.tracing.begin(self._desk.group, self)  # type: ignore[misc, arg-type]
+
+    def _end_work(self, error: BaseException | None) -> None:
+        if self._desk.tracing is not None and (work := getattr(self, "_work", None)) is not None:
+            self._work = None  # type: ignore[misc]
+            self._desk.tracing.end(work, error)
+
+    def _failed_with(self, error: BaseException) -> None:
+        """For whoever handles an exception inside the block: those who trace should know of it."""
+        if self._desk.tracing is not None and (work := getattr(self, "_work", None)) is not None:
+            self._desk.tracing.fail(work, error)
 
     def _begin(self) -> list[Span]:
         """What there is to settle; noted as settled before the call, so that nobody settles it twice meanwhile."""
@@ -184,7 +207,12 @@ class Transaction(Outbox):
         if error is not None:
             await self._source.__aexit__(kind, error, traceback)
             return
-        self.result = await self._source._transact(self.items)
+        try:
+            self.result = await self._source._transact(self.items)
+        except BaseException as problem:
+            self._source._end_work(problem)
+            raise
+        self._source._end_work(None)
 
 
 class Message(LeasedMessage, _Settling):
@@ -195,7 +223,7 @@ class Message(LeasedMessage, _Settling):
     with the consumer's next call, at most milliseconds later. To wait until it is durable, `await message.ack()`.
     """
 
-    __slots__ = ("_desk", "_entered")
+    __slots__ = ("_desk", "_entered", "_work")
 
     def __init__(self, run: LeasedRun, row: int, desk: Desk):
         # All slots at once, without the constructors of the base classes: one of these is made per message.
@@ -209,6 +237,8 @@ class Message(LeasedMessage, _Settling):
         self._entered = True
         if self._desk.current is not self:
             self._desk.hold(self)
+        if self._desk.tracing is not None:
+            self._begin_work()
         return self
 
     async def __aexit__(
@@ -219,6 +249,8 @@ class Message(LeasedMessage, _Settling):
             return
         # What happens to almost every message, on the shortest way.
         self._entered = False
+        if self._desk.tracing is not None:
+            self._end_work(None)
         self._desk.let_go(self)
         run, row = self._run, self._row
         prefix = run.meta.receipt
@@ -245,7 +277,7 @@ class MessageBatch(LeasedBatch[Message], _Settling):
     along in the same round trip. `async with batch:` acks or nacks the whole, as with a message.
     """
 
-    __slots__ = ("_desk", "_entered")
+    __slots__ = ("_desk", "_entered", "_work")
 
     def __init__(self, runs: list[LeasedRun], desk: Desk):
         LeasedBatch.__init__(self, runs)

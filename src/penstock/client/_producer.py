@@ -2,8 +2,10 @@
 
 Calls to `publish` that arrive while a frame is under way wait together and become the next frame. No timer is
 involved: an idle lane sends at once, a busy one collects for exactly as long as the server takes, so the batch grows
-with the load. One frame is in flight at a time, because order is worth more than the little that a second would
-gain: the server commits in groups anyway, and the next frame is built while this one travels.
+with the load. A client that wants fewer, larger frames at the price of latency asks for `linger`.
+
+One frame is in flight at a time, because order is worth more than the little that a second would gain: the server
+commits in groups anyway, and the next frame is built while this one travels.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 
 from penstock import limits
 from penstock.client import _calls as calls
@@ -18,6 +21,7 @@ from penstock.client._carrier import Carrier
 from penstock.client._frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_rows
 from penstock.client._numbers import Sequencer
 from penstock.client._published import PublishedMessage, messages_of
+from penstock.client._room import Room
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.replies import PublishRunsReply
@@ -26,9 +30,10 @@ from penstock.wire.replies import PublishRunsReply
 class _Open:
     """A frame that still grows: rows of `publish` calls, each with its caller."""
 
-    __slots__ = ("rows", "size", "waiters")
+    __slots__ = ("rows", "since", "size", "waiters")
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
+        self.since = since
         self.rows: list[Row] = []
         self.waiters: list[asyncio.Future[PublishedMessage]] = []
         self.size = 0
@@ -67,23 +72,29 @@ class _Sealed:
 class Lane:
     """All publishing of one client to one queue."""
 
-    def __init__(self, carrier: Carrier, queue: QueuePath, producer: str):
+    def __init__(self, carrier: Carrier, queue: QueuePath, producer: str, room: Room, linger_s: float):
         self._queue = queue
         self._carrier = carrier
+        self._room = room
+        self._linger_s = linger_s
+        self._enough = asyncio.Event()
+        """Set when a frame need not wait for company any longer."""
         self._sequencer = Sequencer(producer)
         self._entries: deque[_Open | _Sealed] = deque()
         self._sender: asyncio.Task[None] | None = None
 
-    def publish(self, row: Row) -> asyncio.Future[PublishedMessage]:
-        """Take one message along with the next frame. Cancelling the future does not take it back."""
-        waiter: asyncio.Future[PublishedMessage] = asyncio.get_running_loop().create_future()
+    async def publish(self, row: Row) -> PublishedMessage:
+        """Take one message along with the next frame. Cancelling the caller does not take it back."""
+        if not self._room.enter_now(1, row.size):
+            await self._room.enter(1, row.size)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[PublishedMessage] = loop.create_future()
         entry = self._entries[-1] if self._entries else None
         if not isinstance(entry, _Open) or not entry.has_room(row):
-            entry = _Open()
-            self._entries.append(entry)
+            entry = _Open(loop.time())
+            self._append(entry)
         entry.add(row, waiter)
-        self._start()
-        return waiter
+        return await waiter
 
     async def publish_frames(
         self, frames: Iterator[Frame], sequence: calls.ProducerSeq | None
@@ -92,10 +103,11 @@ class Lane:
 
         If one fails, the frames before it are stored and the ones after it are not.
         """
-        many = _Many(sequence)
+        many = _Many(None if sequence is None else calls.ProducerSeq(*sequence))
         replies: list[PublishRunsReply] = []
         before: asyncio.Future[PublishRunsReply] | None = None
         for frame in frames:
+            await self._room.enter(frame.rows, len(frame.data))
             waiter = self._add_sealed(frame, many)
             if before is None:
                 await asyncio.sleep(0)  # the sender writes the first frame before the second is built
@@ -110,28 +122,46 @@ class Lane:
         waiter: asyncio.Future[PublishRunsReply] = asyncio.get_running_loop().create_future()
         # Whoever waits for an earlier frame may never come to look at this one.
         waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._entries.append(_Sealed(frame, many, waiter))
+        self._append(_Sealed(frame, many, waiter))
         if many.sequence is not None:
             many.sequence = many.sequence._replace(seq=many.sequence.seq + frame.rows)
-        self._start()
         return waiter
+
+    def _append(self, entry: _Open | _Sealed) -> None:
+        self._entries.append(entry)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._run(), name=f"penstock publish {self._queue}")
+        elif len(self._entries) > 1:
+            self._enough.set()  # the one before will not grow any more
 
     async def drain(self) -> None:
         """Wait until everything handed over so far was sent and answered."""
+        self._linger_s = 0.0
+        self._enough.set()
         if self._sender is not None:
             await asyncio.wait({self._sender})
 
-    def _start(self) -> None:
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.get_running_loop().create_task(self._run(), name=f"penstock publish {self._queue}")
-
     async def _run(self) -> None:
         while self._entries:
+            if self._linger_s:
+                await self._linger()
             entry = self._entries.popleft()
             if isinstance(entry, _Sealed):
                 await self._send_sealed(entry)
+                self._room.leave(entry.frame.rows, len(entry.frame.data))
             else:
+                count = len(entry.rows)
                 await self._send_open(entry.rows, entry.waiters)
+                self._room.leave(count, entry.size)
+
+    async def _linger(self) -> None:
+        """Let the frame that is next grow, until it is as old as the client allows or cannot grow any more."""
+        entry = self._entries[0]
+        self._enough.clear()
+        if isinstance(entry, _Open) and len(self._entries) == 1:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(entry.since + self._linger_s):
+                    await self._enough.wait()
 
     async def _send_sealed(self, entry: _Sealed) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from penstock.client._carrier import Carrier
 from penstock.client._consumer import BatchConsumer, Consumer, Session
 from penstock.client._terms import Terms, make_terms
@@ -14,7 +16,7 @@ class Scope:
     Queues that are created later count too. Each message names its queue.
     """
 
-    def __init__(self, path: str, carrier: Carrier, sessions: set[Session]):
+    def __init__(self, path: str, carrier: Carrier, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._sessions = sessions
         self.path = path
@@ -46,6 +48,6 @@ class Scope:
         return BatchConsumer(self._open_session(terms, low_water=-1))
 
     def _open_session(self, terms: Terms, *, low_water: int) -> Session:
-        session = Session(self._carrier, terms, low_water=low_water, on_closed=self._sessions.discard)
+        session = Session(self._carrier, terms, low_water=low_water)
         self._sessions.add(session)
         return session

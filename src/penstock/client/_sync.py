@@ -6,19 +6,31 @@ by the thread that asks for it.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._client import client_over as async_client_over
 from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._frames import Frame, frame_of_rows, frames, make_options, milliseconds, row
-from penstock.client._http1 import Origin
+from penstock.client._frames import (
+    Frame,
+    encode_headers,
+    frame_of_rows,
+    frames,
+    make_options,
+    milliseconds,
+    row,
+    with_headers,
+)
 from penstock.client._members import Assigned
 from penstock.client._numbers import Sequencer, new_producer
 from penstock.client._outbox import Transacted, outbox_of, receipts_to_ack, recognisable, settled_by
@@ -27,20 +39,26 @@ from penstock.client._retry import Policy, is_transport_failure
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._sync_message import Message, MessageBatch
-from penstock.client._sync_pool import Pool
 from penstock.client._sync_schedules import Schedules
 from penstock.client._sync_scope import Scope
+from penstock.client._sync_webhooks import Webhooks
 from penstock.client._terms import Terms, make_terms
+from penstock.client._transport import Settings, SyncTransport, Transport, open_sync_transport, open_transport
+from penstock.client._worker import GRACE_S
+from penstock.client._workers import Declaring, Workers, exit_code
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
 from penstock.wire.replies import PublishRunsReply
 
 
-class Client:
+class Client(Declaring):
     """The blocking twin of `penstock.Client`: same arguments, same methods, same errors. Use it with `with`.
 
     Creating a client connects to nothing.
     """
+
+    address: tuple[str, int] | None = None
+    """Host and port of the server; None if it is in this process."""
 
     def __init__(
         self,
@@ -52,16 +70,27 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
     ):
-        pool = Pool(
-            Origin.parse(url), token=token, tls=ssl, connect_timeout_s=connect_timeout, timeout_s=timeout
-        )  # fmt: skip
-        self._carrier = Carrier(pool, Policy(retry_for))
+        settings = Settings(url, token, ssl, timeout, connect_timeout)
+        self.address = settings.address
+        self._assemble(open_sync_transport(settings), partial(open_transport, settings), retry_for)
+
+    def _assemble(
+        self, transport: SyncTransport, open_async_transport: Callable[[], Transport], retry_for: float
+    ) -> None:
+        """The rest of the constructor, whatever carries the calls; workers need a way for an event loop as well."""
+        self._open_async_transport = open_async_transport
+        self._retry_for = retry_for
+        self._carrier = Carrier(transport, Policy(retry_for))
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._carrier)
+        """Deliveries to HTTP endpoints."""
         self._producer = new_producer()
         self._lock = threading.Lock()
         self._sequencers: dict[QueuePath, Sequencer] = {}
-        self._sessions: set[Session] = set()
+        self._sessions: WeakSet[Session] = WeakSet()
+        """Those that somebody still uses: a loop, a message in somebody's hands, a helper with acks to send."""
+        self._workers = Workers()
 
     def queue(self, name: str) -> Queue:
         """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
@@ -113,6 +142,38 @@ class Client:
                 raise
             return False
 
+    # -- functions instead of loops ---------------------------------------------------------------------------
+
+    def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+        """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
+
+        Then nothing more is taken, what was not begun goes back to the queue, and what runs has `grace` seconds to
+        finish. True if all of it did. With `wait` it ends by itself when nothing came to any worker for so long, which
+        is what tests want. Signals are heard in the main thread; `signals=False` leaves them alone.
+
+        A server that goes away is waited for; any other refusal is raised, after the other workers were stopped too.
+        """
+
+        async def main() -> bool:
+            # Taking messages, renewing leases and sending acks is what the asyncio shell does best. Only the functions
+            # run in threads.
+            async with async_client_over(self._open_async_transport(), self._retry_for) as client:
+                client._carrier.tracing = self._carrier.tracing
+                return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
+
+        return asyncio.run(main())
+
+    def run(self, *, grace: float = GRACE_S) -> int:
+        """The whole program of a worker: open the client, run its workers until a signal, close it.
+
+        Returns the exit code: 0, or 1 if handlers had to be cut off.
+        """
+        with self:
+            finished = self.run_workers(grace=grace)
+        return exit_code(finished)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
     def close(self) -> None:
         """Finish what was begun, then disconnect: acks are sent, leases taken ahead given back."""
         sessions = list(self._sessions)
@@ -133,10 +194,19 @@ class Client:
         self.close()
 
 
+def client_over(
+    transport: SyncTransport, open_async_transport: Callable[[], Transport], retry_for: float = 30.0
+) -> Client:
+    """A client whose calls take another way than a URL can name."""
+    client = Client.__new__(Client)
+    client._assemble(transport, open_async_transport, retry_for)
+    return client
+
+
 class Queue:
     """The blocking twin of `penstock.Queue`; see there for what the options mean."""
 
-    def __init__(self, path: QueuePath, carrier: Carrier, sequencer: Sequencer, sessions: set[Session]):
+    def __init__(self, path: QueuePath, carrier: Carrier, sequencer: Sequencer, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._sequencer = sequencer
         self._sessions = sessions
@@ -170,7 +240,14 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        return Published([self._send(frame_of_rows([row(value, options)]), None)])[0]
+        made = row(value, options)
+        tracing = self._carrier.tracing
+        if tracing is None:
+            return Published([self._send(frame_of_rows([made]), None)])[0]
+        with tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
+            placed = Published([self._send(frame_of_rows([with_headers(made, sending.headers)]), None)])[0]
+            sending.sent(placed.id, placed.partition)
+            return placed
 
     def publish_many(
         self,
@@ -199,8 +276,19 @@ class Queue:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
+        tracing = self._carrier.tracing
+        if tracing is None:
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return self._send_all(chunks, sequence)
+        count = len(values) if isinstance(values, Sized) else None
+        with tracing.publishing(self.path, headers, count=count, size=None) as sending:
+            options = options._replace(headers=encode_headers(sending.headers))
+            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            return self._send_all(chunks, sequence)
+
+    def _send_all(self, chunks: Iterator[Frame], sequence: calls.ProducerSeq | None) -> Published:
         replies = []
-        for frame in frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants):
+        for frame in chunks:
             replies.append(self._send(frame, sequence))
             if sequence is not None:
                 sequence = sequence._replace(seq=sequence.seq + frame.rows)
@@ -241,7 +329,7 @@ class Queue:
         return BatchConsumer(self._open_session(terms))
 
     def _open_session(self, terms: Terms) -> Session:
-        session = Session(self._carrier, terms, on_closed=self._sessions.discard)
+        session = Session(self._carrier, terms)
         self._sessions.add(session)
         return session
 

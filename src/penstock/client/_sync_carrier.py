@@ -10,7 +10,8 @@ from penstock.client import _calls as calls
 from penstock.client._calls import Call
 from penstock.client._outbox import Transacted, judged, transacted
 from penstock.client._retry import Policy, Retry
-from penstock.client._sync_pool import Pool
+from penstock.client._tracing import Tracing
+from penstock.client._transport import SyncTransport
 from penstock.errors import PenstockError, StaleReceipt
 
 T = TypeVar("T")
@@ -19,18 +20,20 @@ T = TypeVar("T")
 class Carrier:
     """What queues and sessions of a client share. Thread-safe."""
 
-    def __init__(self, pool: Pool, policy: Policy):
-        self._pool = pool
+    def __init__(self, transport: SyncTransport, policy: Policy):
+        self._transport = transport
         self._policy = policy
+        self.tracing: Tracing | None = None
+        """Whoever watches."""
 
     def request(self, call: Call[T], retry: Retry | None = None) -> T:
         """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""
         while True:
             try:
-                return call.result(self._pool.exchange(call))
+                return call.result(self._transport.exchange(call))
             except PenstockError as error:
                 retry = retry or self.new_retry()
-                delay = retry.delay_after(error, time.monotonic(), reached_before=self._pool.reached)
+                delay = retry.delay_after(error, time.monotonic(), reached_before=self._transport.reached)
                 if delay is None:
                     raise
             time.sleep(delay)
@@ -48,4 +51,4 @@ class Carrier:
         return Retry(self._policy if within_s is None else self._policy.within(within_s))
 
     def close(self) -> None:
-        self._pool.close()
+        self._transport.close()

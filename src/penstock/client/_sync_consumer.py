@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ from penstock.client._sync_attendance import Attendance
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_message import Message, MessageBatch
 from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
+from penstock.client._tracing import settling
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
@@ -40,10 +41,10 @@ class Session:
     `_fetch_lock` lets one thread at a time ask for messages.
     """
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, on_closed: Callable[[Session], None]):
+    def __init__(self, carrier: Carrier, terms: Terms):
         self._carrier = carrier
-        self._on_closed = on_closed
         self._terms = terms
+        self.tracing = carrier.tracing
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
         self._current: Message | MessageBatch | None = None
@@ -146,14 +147,18 @@ class Session:
             wait_ms = 0 if acks.receipts else round(wait_s * 1000)
             seat = self._attendance.seat if self._attendance is not None else None
             call = self._terms.lease(self._ready_count, wait_ms, acks.receipts, seat)
+            began_ns = time.time_ns()
             try:
-                leased = self._carrier.request(call, retry)
+                with self._watched("ack", acks.spans, alone=True):
+                    leased = self._carrier.request(call, retry)
             except PenstockError as error:
                 # A call that carries acks is not refused for the sake of its lease.
                 if acks.receipts or self._attendance is None or not self._attendance.put_out(error):
                     raise
                 return []
             acks.lost = lost_in(leased.results, retry)
+        if self.tracing is not None and leased.runs:
+            self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
         renew_at = self._keeper.renew_at(time.monotonic())
         with self._lock:
             for run in leased.runs:
@@ -220,7 +225,8 @@ class Session:
         with self._soon(spans) as acks:
             if acks.receipts:
                 retry = self._carrier.new_retry()
-                acks.lost = lost_in(self._carrier.request(calls.ack(acks.receipts), retry), retry)
+                with self._watched("ack", acks.spans, alone=not spans):
+                    acks.lost = lost_in(self._carrier.request(calls.ack(acks.receipts), retry), retry)
         return acks.lost
 
     @contextmanager
@@ -232,7 +238,9 @@ class Session:
         if taken is not None and len(taken.receipts) + len(spans) > limits.RECEIPTS_MAX:
             self._put_back(taken)
             taken = None
-        acks = _Acks([*receipts_of(spans), *(taken.receipts if taken else ())])
+        acks = _Acks(
+            [*receipts_of(spans), *(taken.receipts if taken else ())], [*spans, *(taken.spans if taken else ())]
+        )
         try:
             yield acks
         except BaseException:
@@ -252,13 +260,16 @@ class Session:
     # -- other settlements ------------------------------------------------------------------------------------
 
     def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]:
-        return self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
+        with self._watched("nack", spans):
+            return self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
 
     def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
-        return self._settle(calls.reject(receipts_of(spans), error=error), spans)
+        with self._watched("reject", spans):
+            return self._settle(calls.reject(receipts_of(spans), error=error), spans)
 
     def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
-        return self._carrier.transact(receipts_of(spans), items)
+        with self._watched("transact", spans):
+            return self._carrier.transact(receipts_of(spans), items)
 
     def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
         return self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)
@@ -270,6 +281,9 @@ class Session:
         except PenstockError as problem:
             log.warning("%s: nack failed: %s", self._terms.queue, problem)
 
+    def _watched(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
+        return settling(self.tracing, verb, self._terms.queue, self._terms.group, spans, alone=alone)
+
     def _settle(self, call: calls.Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
         retry = self._carrier.new_retry()
         results = self._carrier.request(call, retry)
@@ -278,6 +292,10 @@ class Session:
         return results
 
     # -- the helper -------------------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return self._terms.group
 
     def hold(self, holder: Holder) -> None:
         """Keep the lease of this alive from now on."""
@@ -349,22 +367,23 @@ class Session:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what was not handed out, send every ack, then return. What is being handled stays leased."""
+        """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
+        be settled later: calling this again sends that."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._move_on()
-        self._give_back(self._empty())
+            first, self._closed = not self._closed, True
+        if first:
+            self._move_on()
+            self._give_back(self._empty())
         try:
             self._flush()
         except PenstockError as error:
             log.warning("%s: ack failed: %s", self._terms.queue, error)
+        if not first:
+            return
         if self._attendance is not None:
             self._attendance.leave()
         with self._lock:
             self._lock.notify()
-        self._on_closed(self)
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `close`."""
@@ -385,10 +404,11 @@ class Session:
 class _Acks:
     """Acks of one call and what became of them."""
 
-    __slots__ = ("lost", "receipts")
+    __slots__ = ("lost", "receipts", "spans")
 
-    def __init__(self, receipts: list[str]):
+    def __init__(self, receipts: list[str], spans: list[Span]):
         self.receipts = receipts
+        self.spans = spans
         self.lost: list[Span] = []
 
 

@@ -12,12 +12,18 @@ from penstock.client._frames import milliseconds
 from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
 from penstock.client._leases import Holder, Span
 from penstock.client._outbox import Outbox, Transacted
+from penstock.client._tracing import Tracing
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
 
 class Desk(Protocol):
     """Where messages are settled: the consumer's session. Every method raises StaleReceipt for lost messages."""
+
+    tracing: Tracing | None
+
+    @property
+    def group(self) -> str: ...
 
     def ack(self, spans: Sequence[Span]) -> None:
         """Returns when the ack is durable."""
@@ -50,6 +56,7 @@ class _Settling:
     renew_at: float
     _desk: Desk
     _entered: bool
+    _work: object
 
     def open_spans(self) -> list[Span]:
         raise NotImplementedError
@@ -127,12 +134,15 @@ class _Settling:
     def __enter__(self) -> Self:
         self._entered = True  # type: ignore[misc]  # a slot of the subclasses
         self._desk.hold(self)
+        if self._desk.tracing is not None:
+            self._work = self._desk.tracing.begin(self._desk.group, self)  # type: ignore[misc, arg-type]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False  # type: ignore[misc]
+        self._end_work(error)
         spans = self._begin()
         if not spans:
             return
@@ -143,6 +153,11 @@ class _Settling:
             self._desk.nack_quietly(spans, 0, "the handler was stopped")
         else:
             self._desk.nack_quietly(spans, None, error_text(error))
+
+    def _end_work(self, error: BaseException | None) -> None:
+        if self._desk.tracing is not None and (work := getattr(self, "_work", None)) is not None:
+            self._work = None  # type: ignore[misc]
+            self._desk.tracing.end(work, error)
 
     def _begin(self) -> list[Span]:
         """What there is to settle; noted as settled before the call, so that nobody settles it twice meanwhile."""
@@ -177,7 +192,12 @@ class Transaction(Outbox):
         if error is not None:
             self._source.__exit__(kind, error, traceback)
             return
-        self.result = self._source._transact(self.items)
+        try:
+            self.result = self._source._transact(self.items)
+        except BaseException as problem:
+            self._source._end_work(problem)
+            raise
+        self._source._end_work(None)
 
 
 class Message(LeasedMessage, _Settling):
@@ -188,7 +208,7 @@ class Message(LeasedMessage, _Settling):
     with the consumer's next call, at most milliseconds later. To wait until it is durable, `message.ack()`.
     """
 
-    __slots__ = ("_desk", "_entered")
+    __slots__ = ("_desk", "_entered", "_work")
 
     def __init__(self, run: LeasedRun, row: int, desk: Desk):
         LeasedMessage.__init__(self, run, row)
@@ -214,7 +234,7 @@ class MessageBatch(LeasedBatch[Message], _Settling):
     along in the same round trip. `with batch:` acks or nacks the whole, as with a message.
     """
 
-    __slots__ = ("_desk", "_entered")
+    __slots__ = ("_desk", "_entered", "_work")
 
     def __init__(self, runs: list[LeasedRun], desk: Desk):
         LeasedBatch.__init__(self, runs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_consumer import BatchConsumer, Consumer, Session
 from penstock.client._terms import Terms, make_terms
@@ -10,7 +12,7 @@ from penstock.client._terms import Terms, make_terms
 class Scope:
     """The blocking twin of `penstock.Scope`."""
 
-    def __init__(self, path: str, carrier: Carrier, sessions: set[Session]):
+    def __init__(self, path: str, carrier: Carrier, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._sessions = sessions
         self.path = path
@@ -43,6 +45,6 @@ class Scope:
         )
 
     def _open_session(self, terms: Terms) -> Session:
-        session = Session(self._carrier, terms, on_closed=self._sessions.discard)
+        session = Session(self._carrier, terms)
         self._sessions.add(session)
         return session

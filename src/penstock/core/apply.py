@@ -15,7 +15,7 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import holds, readers, rebalancing, records, redriven, schedules, windows
+from penstock.core import holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
 from penstock.core.bits import OffsetBits
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
@@ -499,6 +499,10 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.ScheduleRemoved: schedules.apply_removed,
     records.ScheduleFired: schedules.apply_fired,
     records.ScheduleRefused: schedules.apply_refused,
+    records.WebhookSet: webhooks.apply_set,
+    records.WebhookRotated: webhooks.apply_rotated,
+    records.WebhookState: webhooks.apply_state,
+    records.WebhookRemoved: webhooks.apply_removed,
     records.DeadLettersRemoved: redriven.dead_letters_removed,
     records.RedriveStarted: redriven.redrive_started,
     records.Redriven: redriven.redriven,

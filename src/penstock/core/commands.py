@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock import limits
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
-from penstock.core.records import ScheduleSpec
+from penstock.core.records import ScheduleSpec, WebhookSpec
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -82,6 +83,8 @@ class Lease(NamedTuple):
     member: str = ""
     generation: int = 0
     """The generation of the group that the member goes by."""
+    bytes_max: int = limits.LEASE_REPLY_BYTES_MAX
+    """Collecting stops at this size; one message is always given, whatever its size."""
 
 
 class LeaseScope(NamedTuple):
@@ -93,6 +96,7 @@ class LeaseScope(NamedTuple):
     nonce: int
     lease_ms: int | None = None
     consumer: str = ""
+    bytes_max: int = limits.LEASE_REPLY_BYTES_MAX
 
 
 class LeasedRun(msgspec.Struct, frozen=True):
@@ -171,6 +175,15 @@ class Heartbeat(NamedTuple):
     generation: int
     released: list[int]
     """Partitions that it was told to give up and is done with, whatever it still holds there."""
+
+
+class BeginGroup(NamedTuple):
+    """A group that begins elsewhere than at the oldest message. One that exists already stays where it is."""
+
+    queue: int
+    group: str
+    starts: list[int]
+    """Per partition: the first offset that it will see."""
 
 
 class Leave(NamedTuple):
@@ -267,6 +280,35 @@ class RemoveSchedule(NamedTuple):
     name: str
 
 
+# -- webhooks ---------------------------------------------------------------------------------------------------
+
+
+class SetWebhook(NamedTuple):
+    """Register a webhook, with its first secret; or change one, without."""
+
+    id: str
+    spec: WebhookSpec
+    secret: bytes = b""
+
+
+class RotateWebhook(NamedTuple):
+    """Sign with another secret from now on, and with the earlier ones as well for `overlap_ms`."""
+
+    id: str
+    secret: bytes
+    overlap_ms: int
+
+
+class SwitchWebhook(NamedTuple):
+    id: str
+    state: Literal["active", "paused", "disabled"]
+    reason: str = ""
+
+
+class RemoveWebhook(NamedTuple):
+    id: str
+
+
 # -- messages that were given up --------------------------------------------------------------------------------
 
 
@@ -339,7 +381,8 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
-    | Release | Extend | Join | Heartbeat | Leave | Cancel | Reschedule | StartRedrive | RedriveLetters | EndRedrive
-    | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule | KeepOffsets
-    | ForgetOffsets | SetHold | EndHold
+    | Release | Extend | Join | Heartbeat | Leave | BeginGroup | Cancel | Reschedule | StartRedrive | RedriveLetters
+    | EndRedrive | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
+    | SetHold | EndHold
 )  # fmt: skip

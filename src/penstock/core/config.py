@@ -50,6 +50,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ordered keys: a key whose message was given up stays blocked until its dead letter is redriven or deleted."""
     fair_share: FairShare = FairShare()
     queue_priority: int = 0
+    strict_leases: bool = False
+    """Settling by message id takes the name of the lease's holder; otherwise it is enough that there is one lease."""
     lease_ms: int = 30_000
     max_retries: int = 3
     backoff: Backoff = Backoff()

@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core import commands, holds, queues, readers, rebalancing, redriving, schedules, settling, waiting
+from penstock.core import (
+    commands,
+    holds,
+    queues,
+    readers,
+    rebalancing,
+    redriving,
+    schedules,
+    settling,
+    waiting,
+    webhooks,
+)  # fmt: skip
 from penstock.core.commands import Command
 from penstock.core.decision import Decision
 from penstock.core.leasing import Fit, decide_lease
@@ -42,6 +53,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Join: rebalancing.join,
     commands.Heartbeat: rebalancing.heartbeat,
     commands.Leave: rebalancing.leave,
+    commands.BeginGroup: rebalancing.begin_group,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
     commands.StartRedrive: redriving.start,
@@ -57,4 +69,8 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.SetSchedule: schedules.set_schedule,
     commands.PauseSchedule: schedules.pause,
     commands.RemoveSchedule: schedules.remove,
+    commands.SetWebhook: webhooks.set_webhook,
+    commands.RotateWebhook: webhooks.rotate,
+    commands.SwitchWebhook: webhooks.switch,
+    commands.RemoveWebhook: webhooks.remove,
 }

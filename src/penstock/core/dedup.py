@@ -59,11 +59,14 @@ class Producer(msgspec.Struct):
 
     def places(self, first: int, stop: int) -> dict[int, Place]:
         """Where the numbers from `first` to `stop` went, as far as that is still remembered."""
-        return {
-            seq: Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
-            for run in self.runs
-            for seq in range(max(first, run.first), min(stop, run.stop))
-        }
+        found: dict[int, Place] = {}
+        # What is repeated is mostly what was sent last.
+        for run in reversed(self.runs):
+            for seq in range(max(first, run.first), min(stop, run.stop)):
+                found[seq] = Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
+            if len(found) == stop - first:
+                break
+        return found
 
 
 class Dedup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock import limits
 from penstock.core.dispatch import Dispatcher, open_desks
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
@@ -36,6 +37,7 @@ def check(shard: Shard) -> None:
             _check_dispatcher(queue, group, dispatcher, f"{queue.path}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
     _check_schedules(shard)
+    _check_webhooks(shard)
 
 
 def check_dispatch(shard: Shard) -> None:
@@ -110,6 +112,16 @@ def _check_schedules(shard: Shard) -> None:
         if not schedule.paused:
             armed = (schedule.wakes_at(), name) in alarms or name in shard.due_schedules
             assert armed, f"schedule {name} is at {schedule.next}, and nobody will look"
+
+
+def _check_webhooks(shard: Shard) -> None:
+    places = {(hook.spec.queue, hook.spec.group): hook for hook in shard.webhooks.values()}
+    assert len(places) == len(shard.webhooks), "a group has two webhooks"
+    assert places == shard.webhook_groups, "the webhooks and who they are of disagree"
+    for name, hook in shard.webhooks.items():
+        assert name == hook.id
+        assert [secret.until for secret in hook.secrets].index(None) == 0, f"webhook {name}: no newest secret"
+        assert len(hook.secrets) <= limits.WEBHOOK_SECRETS_MAX
 
 
 def _check_membership(membership: Membership, where: str) -> None:

@@ -7,7 +7,6 @@ from heapq import heappop
 
 import msgspec
 
-from penstock import limits
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.line import partition_and_offset
@@ -46,7 +45,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     lease_id = shard.next_lease
     granted: list[commands.LeasedRun] = []
     partitions = queue.partitions
-    room = limits.LEASE_REPLY_BYTES_MAX
+    room = command.bytes_max
     turn, parts = queue.turn, len(partitions)
     for number in [number % parts for number in range(turn, turn + parts)] if member is None else reach:
         partition = partitions[number]
@@ -108,7 +107,7 @@ def _lease_in_order(
     shard: Shard, queue: Queue, group: int, command: commands.Lease, now_ms: int, fit: Fit | None
 ) -> Decision:
     """Up to `max` messages as the dispatcher orders them, over all partitions: one lease per partition again."""
-    room = limits.LEASE_REPLY_BYTES_MAX
+    room = command.bytes_max
 
     def room_after(place: int) -> int:
         nonlocal room

@@ -17,6 +17,8 @@ from collections.abc import Collection
 from heapq import heappush
 from typing import Literal
 
+import msgspec
+
 from penstock import limits
 from penstock.core import commands, records
 from penstock.core.assignment import NOBODY, assign
@@ -174,6 +176,21 @@ def new_group(queue: Queue, name: str, now_ms: int) -> records.GroupCreated:
         raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
     number = max(queue.group_names, default=-1) + 1
     return records.GroupCreated(now_ms, queue.number, number, name, [part.start for part in queue.partitions])
+
+
+def begin_group(shard: Shard, command: commands.BeginGroup, now_ms: int) -> Decision:
+    """Answers whether the group is new."""
+    queue = queue_of(shard, command.queue)
+    if command.group in queue.groups:
+        return Decision([], False)
+    created = new_group(queue, command.group, now_ms)
+    if queue.config.retention.mode == "until_acked" and not queue.groups:
+        # What the first group passes over would be finished for everybody, and gone.
+        return Decision([created], True)
+    # Partitions that came since the caller looked are new to everybody: all of what is in them.
+    wanted = [*command.starts, *created.starts[len(command.starts) :]]
+    starts = [min(max(start, part.start), part.end) for start, part in zip(wanted, queue.partitions, strict=True)]
+    return Decision([msgspec.structs.replace(created, starts=starts)], True)
 
 
 def busy_partitions(queue: Queue, group: int) -> set[int]:

@@ -16,6 +16,7 @@ def rebuild(shard: Shard) -> None:
     shard.alarms, shard.due_schedules = [], {}
     for schedule in shard.schedules.values():
         arm(shard, schedule)
+    shard.webhook_groups = {(hook.spec.queue, hook.spec.group): hook for hook in shard.webhooks.values()}
     for queue in shard.queues.values():
         rebuild_queue(shard, queue)
 

@@ -323,6 +323,49 @@ class ScheduleRefused(Fact, frozen=True, tag="schedule_refused"):
     retry_at: int
 
 
+class WebhookSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the messages of a group are sent to, and how, as its owner wants it."""
+
+    queue: str
+    group: str
+    url: str
+    retry_delays_ms: list[int]
+    """Waited after the first, second, … attempt failed; one attempt more than there are delays."""
+    format: Literal["plain", "cloudevents-structured", "cloudevents-binary"] = "plain"
+    timeout_ms: int = 15_000
+    concurrency: int = 4
+    description: str = ""
+
+
+class WebhookSet(Fact, frozen=True, tag="webhook"):
+    """A webhook was registered, or changed."""
+
+    id: str
+    spec: WebhookSpec
+    secret: bytes = b""
+    """Of a new one: what its deliveries are signed with, sealed."""
+
+
+class WebhookRotated(Fact, frozen=True, tag="webhook_rotated"):
+    """A webhook has a new secret. The earlier ones sign as well, until then."""
+
+    id: str
+    secret: bytes
+    until: int
+
+
+class WebhookState(Fact, frozen=True, tag="webhook_state"):
+    """A webhook was paused, resumed, or switched off because its endpoint said that it is gone."""
+
+    id: str
+    state: Literal["active", "paused", "disabled"]
+    reason: str = ""
+
+
+class WebhookRemoved(Fact, frozen=True, tag="webhook_removed"):
+    id: str
+
+
 class HoldSet(Fact, frozen=True, tag="hold"):
     """Somebody outside still has to copy what is here: from these places on nothing is let go. Replaces the hold of
     the same name."""
@@ -355,7 +398,8 @@ Record: TypeAlias = (
     | Acked | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded
     | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
-    | MemberJoined | MembersLeft | HandedOver | HoldSet | HoldEnded
+    | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
+    | HoldSet | HoldEnded
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
@@ -363,5 +407,5 @@ KINDS: tuple[type[Fact], ...] = (
     Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
     Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
-    MemberJoined, MembersLeft, HandedOver, HoldSet, HoldEnded,
+    MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,
 )  # fmt: skip

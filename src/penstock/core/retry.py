@@ -7,6 +7,7 @@ retried, not from chance: the same fact gives the same delay on every machine, a
 from __future__ import annotations
 
 from penstock.core.config import Backoff
+from penstock.core.state import Queue, Shard
 
 _MIX = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
@@ -15,6 +16,15 @@ _MASK = 2**64 - 1
 def exhausted(attempt: int, max_retries: int) -> bool:
     """True if a message that failed on this attempt may not be delivered again."""
     return attempt > max_retries
+
+
+def retries_of(shard: Shard, queue: Queue, group: int) -> int:
+    """How often a message that does not say so itself is tried again in this group: a webhook has its own patience."""
+    if shard.webhook_groups:
+        webhook = shard.webhook_groups.get((queue.path, queue.group_names[group]))
+        if webhook is not None:
+            return len(webhook.spec.retry_delays_ms)
+    return queue.config.max_retries
 
 
 def backoff_ms(policy: Backoff, attempt: int, seed: int) -> int:

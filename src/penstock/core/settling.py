@@ -9,8 +9,8 @@ from penstock.core.commands import Claim, Outcome
 from penstock.core.decision import Decision
 from penstock.core.ranges import RangeSet
 from penstock.core.records import Record
-from penstock.core.retry import backoff_ms, exhausted
-from penstock.core.state import Held, Lease, Partition, Queue, Shard
+from penstock.core.retry import backoff_ms, exhausted, retries_of
+from penstock.core.state import Held, Lease, Partition, Shard
 
 Reason: TypeAlias = Literal["nack", "lease_expired", "session_expired"]
 _WORDS: dict[Reason, str] = {
@@ -160,9 +160,10 @@ def fail(
     """Another attempt for those that have one left, the dead letters for the others; by runs, not by message."""
     queue = shard.queues[lease.queue]
     partition = queue.partitions[lease.partition]
+    general = retries_of(shard, queue, lease.group)
     outcomes: list[Outcome] = []
     for part in parts:
-        for first, stop, budget in _by_budget(partition, queue, lease.group, part):
+        for first, stop, budget in _by_budget(partition, general, lease.group, part):
             if exhausted(part.attempt, budget):
                 text = error or _WORDS[reason]
                 made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
@@ -182,8 +183,7 @@ def fail(
     return outcomes
 
 
-def _by_budget(partition: Partition, queue: Queue, group: int, part: Held) -> list[tuple[int, int, int]]:
-    general = queue.config.max_retries
+def _by_budget(partition: Partition, general: int, group: int, part: Held) -> list[tuple[int, int, int]]:
     # Only a message that was redriven remembers its budget itself.
     redriven = {
         offset: retry.budget

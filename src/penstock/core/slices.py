@@ -50,6 +50,11 @@ def encoded(value: Any) -> Iterator[bytes]:
         yield bytes(part)
 
 
+def encoded_whole(value: Any) -> bytes:
+    """The same bytes at once, several times as fast: for whoever holds up nobody."""
+    return _encode_whole(value)
+
+
 def plain(value: Any) -> Any:
     """The same value with nothing left to be made."""
     if isinstance(value, Rows):
@@ -83,6 +88,18 @@ def _write(values: Iterable[Any], out: bytearray) -> Iterator[None]:
             yield from _write(value, out)
         else:
             out += _encode(value)
+
+
+def _made(value: Any) -> Any:
+    """What stands in the place of a large value, as something that can be encoded."""
+    if isinstance(value, Rows):
+        return list(value.values)
+    if isinstance(value, Later):
+        return value.make()
+    raise TypeError(f"{type(value).__name__} has no place in a snapshot")
+
+
+_encode_whole = msgspec.msgpack.Encoder(enc_hook=_made).encode
 
 
 def _head(count: int, small: int, large: int) -> bytes:

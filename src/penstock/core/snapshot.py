@@ -28,7 +28,7 @@ from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.records import Transacted, TransactedRun
-from penstock.core.slices import Later, Rows, encoded, plain
+from penstock.core.slices import Later, Rows, encoded_whole, plain
 from penstock.core.state import (
     FormerQueue,
     Held,
@@ -41,6 +41,7 @@ from penstock.core.state import (
     Retry,
     Schedule,
     Shard,
+    Webhook,
     Window,
 )
 
@@ -63,10 +64,7 @@ def capture(shard: Shard) -> dict[str, Any]:
 
 def digest(shard: Shard, read: Read = unread) -> str:
     """Equal for equal hard states, whatever road led to them."""
-    state = blake2b(digest_size=16)
-    for part in encoded(_dump_shard(shard, COMPARABLE, read)):
-        state.update(part)
-    return state.hexdigest()
+    return blake2b(encoded_whole(_dump_shard(shard, COMPARABLE, read)), digest_size=16).hexdigest()
 
 
 def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
@@ -88,6 +86,8 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         "former_queues": [
             (number, former.path, sorted(former.groups.items())) for number, former in shard.former_queues.items()
         ],
+        # Absent where there are none, so that a state from before there were any is still written as it was.
+        **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
     }
 
 
@@ -115,6 +115,9 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
     for entry in values.get("schedules", ()):
         schedule = msgspec.convert(entry, Schedule)
         shard.schedules[schedule.name] = schedule
+    for entry in values.get("webhooks", ()):
+        webhook = msgspec.convert(entry, Webhook)
+        shard.webhooks[webhook.id] = webhook
     for at, key, runs in values.get("transactions", ()):
         shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     for name, max_bytes, index, offsets, set_at, lost_at in values.get("holds", ()):

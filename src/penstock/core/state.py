@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from heapq import heapify, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
-from penstock.core.records import ScheduleSpec, Transacted
+from penstock.core.records import ScheduleSpec, Transacted, WebhookSpec
 from penstock.core.traits import Traits
 
 if TYPE_CHECKING:
@@ -444,13 +444,39 @@ class Schedule(msgspec.Struct):
         self.error_code = self.error = ""
 
 
+class SealedSecret(msgspec.Struct, frozen=True, array_like=True):
+    """What deliveries are signed with, as nobody can read it who has only the journal."""
+
+    sealed: bytes
+    until: int | None
+    """Not used from then on; None for the newest."""
+
+
+class Webhook(msgspec.Struct):
+    """A group whose messages are sent to a URL. Hard, all of it."""
+
+    id: str
+    spec: WebhookSpec
+    created_at: int
+    changed_at: int
+    secrets: list[SealedSecret]
+    """Newest first."""
+    state: Literal["active", "paused", "disabled"] = "active"
+    reason: str = ""
+    switched_at: int = 0
+
+    def secrets_at(self, now_ms: int) -> list[SealedSecret]:
+        """Those that sign now, newest first."""
+        return [secret for secret in self.secrets if secret.until is None or now_ms < secret.until]
+
+
 class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
         "advanced_ms", "alarms", "deadlines", "due_schedules", "former_queues", "holds", "last_id", "leases",
         "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues",
-        "replaying", "schedules", "term", "timers", "transactions",
+        "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -470,7 +496,10 @@ class Shard:
         """The latest ones that were deleted, oldest first."""
         self.transactions: dict[bytes, Transacted] = {}
         """By the digest of the request, oldest first: what can be answered again."""
+        self.webhooks: dict[str, Webhook] = {}
         # Soft.
+        self.webhook_groups: dict[tuple[str, str], Webhook] = {}
+        """The same by queue and group; one each."""
         self.alarms: list[tuple[int, str]] = []
         """Heap of (due, schedule); stale entries are dropped when they come up."""
         self.due_schedules: dict[str, None] = {}

@@ -19,7 +19,7 @@ from penstock.core.state import Shard
 
 def transact(shard: Shard, command: commands.Transact, now_ms: int) -> Decision:
     """A reply without runs means: some receipts are stale, nothing happened."""
-    key = _key(command)
+    key = _key(shard, command)
     known = shard.transactions.get(key)
     if known is not None:
         outcomes = [[commands.Outcome(claim.first, claim.stop, "acked")] for claim in command.claims]
@@ -35,12 +35,14 @@ def transact(shard: Shard, command: commands.Transact, now_ms: int) -> Decision:
     return Decision(made, commands.Transacted(acked.reply, runs))
 
 
-def _key(command: commands.Transact) -> bytes:
+def _key(shard: Shard, command: commands.Transact) -> bytes:
+    """Of what was asked: by the queues' names, as a queue may have been deleted and made anew since."""
     digest = blake2b(digest_size=16)
     for claim in command.claims:
         digest.update(b"%d.%d.%d.%d;" % claim)
     for part in command.parts:
-        digest.update(b"%d:%d;" % (part.queue, len(part.batch.frame)))
+        path = shard.queues[part.queue].path.encode()
+        digest.update(b"%b:%d;" % (path, len(part.batch.frame)))
         digest.update(part.batch.frame)
     return digest.digest()
 

@@ -170,6 +170,9 @@ def describe(record: Record) -> str:
             f"payload_bytes={batch.payload_bytes()}{producer}"
         )
     values = msgspec.to_builtins(record)
+    if values.get("secret"):
+        # Sealed, and still nothing that anybody should paste somewhere.
+        values["secret"] = "***"  # noqa: S105  that is the point
     kind = values.pop("type")
     if isinstance(record, QueueConfigured):
         # Settings that say something: those that are not as usual.

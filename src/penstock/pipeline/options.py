@@ -35,9 +35,9 @@ class Options:
             if near and near[0] != name.lower():
                 raise PipelineError(f"unknown option {name!r}; did you mean {known[near[0]]!r}?")
         # All of them now, on the driver: a task would be a bad place to learn of a typing error.
-        for option in vars(Options).values():
-            if isinstance(option, property) and option is not Options.queue:
-                option.fget(self)  # type: ignore[misc]
+        for name, option in vars(Options).items():
+            if isinstance(option, property) and name != "queue":
+                getattr(self, name)
 
     @property
     def url(self) -> str:

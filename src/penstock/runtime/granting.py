@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock import limits
 from penstock.core import commands
 from penstock.core.decide import decide
 from penstock.core.decision import Decision
@@ -58,7 +57,7 @@ class Granting:
         """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
         now_ms = self._loop.now_ms()
         granted: list[commands.LeasedRun] = []
-        wanted, room = command.max, limits.LEASE_REPLY_BYTES_MAX
+        wanted, room = command.max, command.bytes_max
 
         def fit(queue: int, partition: int, first: int, stop: int, most: int) -> tuple[int, int]:
             nonlocal room

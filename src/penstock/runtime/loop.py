@@ -49,6 +49,7 @@ from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
+from penstock.runtime.watchers import Watchers
 
 ATTACHED_INLINE_BYTES = 4096
 """Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
@@ -119,6 +120,7 @@ class ShardLoop:
         self.scopes = Scopes(shard, log.published_at)
         self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
+        self.watchers = Watchers()
         self._pile: deque[Parked] = deque()
         self._pile_bytes = 0
         self._committing = False
@@ -138,6 +140,8 @@ class ShardLoop:
         """Told after every commit how many seconds it took to make it durable."""
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        self.on_facts: Callable[[list[bytes]], None] | None = None
+        """Told the records of every commit, as the bytes that they are, when they are durable."""
         self._committer = asyncio.ensure_future(self._commit_forever())
         self.arm_timer()
 
@@ -430,6 +434,8 @@ class ShardLoop:
                 self._solitude.observe(may_block, len(self._pile), took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)
+            if self.on_facts is not None and parts:
+                self.on_facts(parts)
         finally:
             self._committing = False
             if self._pile:
@@ -461,6 +467,8 @@ class ShardLoop:
                 for reader in self._readers.pop((record.queue, record.partition), ()):
                     if not reader.done():
                         reader.set_result(None)
+                self.watchers.note(record)
+            self.watchers.note_emptied(parked.emptied)
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
@@ -468,7 +476,7 @@ class ShardLoop:
                 if not parked.future.done():
                     parked.future.set_result(parked.reply)
                 elif parked.future.cancelled():
-                    self._give_back(parked.reply)
+                    self.give_back(parked.reply)
             if parked.leaving or parked.emptied:
                 self._events.call_soon(self._left, parked)
         if locator:
@@ -486,7 +494,7 @@ class ShardLoop:
         for emptied in parked.emptied:
             self.log.let_go(emptied)
 
-    def _give_back(self, reply: Any) -> None:
+    def give_back(self, reply: Any) -> None:
         """Whoever asked for these messages went away before they could be handed over."""
         if isinstance(reply, list) and self.failed is None and not self._shut:
             claims = [

@@ -6,19 +6,25 @@ import asyncio
 import secrets
 from typing import NamedTuple
 
-import structlog
-
 from penstock.broker.service import Broker
-from penstock.clock import SystemClock
+from penstock.broker.vault import Vault
+from penstock.clock import Clock, SystemClock
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError
+from penstock.logs import get_logger
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
+from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
+from penstock.transports.dialects import open_app
 from penstock.transports.http import HttpApp
+from penstock.transports.webhooks.courier import WebhookCourier
+from penstock.transports.webhooks.guard import Guard, parse_networks
+from penstock.transports.webhooks.sender import Sender
+from penstock.transports.websocket import WebSockets
 
-_log = structlog.get_logger("penstock.server")
+_log = get_logger("penstock.server")
 
 
 class Node(NamedTuple):
@@ -27,12 +33,16 @@ class Node(NamedTuple):
     engine: Engine
     broker: Broker
     app: HttpApp
+    courier: WebhookCourier
+    clock: Clock
     failed: asyncio.Event
     """Set when the journal can no longer be trusted. The process must then end: only a restart reads it afresh."""
 
-    async def close(self) -> None:
-        """Answers whoever waits, makes everything durable, lets go of the store."""
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Answers whoever waits, makes everything durable, lets go of the store. Webhooks under way have `grace_s`."""
         try:
+            self.broker.stop_waiting()
+            await self.courier.close(grace_s)
             await self.broker.close()
         finally:
             await self.engine.close()
@@ -64,8 +74,13 @@ async def open_node(settings: Settings) -> Node:
     except (EngineError, OSError) as error:
         await engine.close()
         raise Unavailable(f"the store cannot be opened: {error}") from error
-    broker = Broker(host, secrets.randbits, auto_create=settings.auto_create)
+    vault = Vault(lambda: key_of(settings.store, settings.data_dir))
+    broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    app = HttpApp(broker, clock)
+    app = open_app(settings.dialect, broker, clock)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins)
     broker.watch_commits(app.metrics.commit_took)
-    return Node(engine, broker, app, failed)
+    guard = Guard(parse_networks(settings.webhook_allow))
+    courier = WebhookCourier(broker, guard, Sender(guard), clock)
+    app.metrics.webhook_attempts = lambda: courier.outcomes
+    return Node(engine, broker, app, courier, clock, failed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
+
+from penstock.transports.webhooks.guard import parse_networks
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 _NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
@@ -41,12 +44,18 @@ class Address(NamedTuple):
             return False
 
 
+GRPC_DEFAULT = Address("127.0.0.1", 7401)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a server runs. The words of each field are also its help text on the command line."""
 
     data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
-    grpc: Annotated[str, Meta(description="Address of gRPC (reserved: not served by this version).")] = "127.0.0.1:7401"
+    grpc: Annotated[
+        str,
+        Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
+    ] = "auto"
     store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
         "local:"
     )
@@ -55,12 +64,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="When an answer may be given: always means after the data is on disk."),
     ] = "always"
     auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
+    dialect: Annotated[
+        tuple[Literal["queen", "pulsar-proxy", "disheap", "epochqueue"], ...],
+        Meta(description="Also serve the interface of this system; may be given more than once."),
+    ] = ()
+    webhook_allow: Annotated[
+        str,
+        Meta(
+            description="Networks that webhooks may reach although they are not public, like 10.0.0.0/8,127.0.0.1/32."
+        ),
+    ] = ""
     log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
         "json"
     )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
+    websocket_origins: Annotated[
+        str,
+        Meta(
+            description="Origins of web pages that may open a WebSocket, besides the broker's own, comma-separated: "
+            "http://localhost:8000, say; null for pages of local files."
+        ),
+    ] = ""
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25
@@ -70,8 +96,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parse_address("listen", self.listen)
 
     @property
-    def grpc_address(self) -> Address:
-        return parse_address("grpc", self.grpc)
+    def grpc_address(self) -> Address | None:
+        """None where gRPC is off."""
+        if self.grpc == "off":
+            return None
+        return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
+
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        return parse_origins(self.websocket_origins)
 
 
 class Key(NamedTuple):
@@ -88,6 +121,8 @@ def _keys() -> dict[str, Key]:
         kind, words = field.type, ""
         if isinstance(kind, msgspec.inspect.Metadata):
             words, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
+        if isinstance(kind, msgspec.inspect.VarTupleType):
+            kind = kind.item_type
         choices = kind.values if isinstance(kind, msgspec.inspect.LiteralType) else ()
         fields[field.name] = Key(words, tuple(map(str, choices)), field.default)
     return fields
@@ -107,8 +142,12 @@ def load_settings(
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
-    for name in ("listen", "grpc"):
-        parse_address(name, getattr(settings, name))
+    _ = settings.listen_address, settings.grpc_address
+    try:
+        parse_networks(settings.webhook_allow)
+    except ValueError as error:
+        raise ConfigError(f"webhook_allow: {error}") from None
+    parse_origins(settings.websocket_origins)
     return settings
 
 
@@ -122,6 +161,15 @@ def parse_address(name: str, text: str) -> Address:
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigError(f"{name}: {text!r} is not HOST:PORT (an IPv6 host in brackets, a port from 0 to 65535)")
     return Address(host, int(port))
+
+
+def parse_origins(text: str) -> frozenset[str]:
+    """As browsers write them: scheme, host, and port unless it is the scheme's own."""
+    origins = [origin.strip().lower() for origin in text.split(",") if origin.strip()]
+    for origin in origins:
+        if origin != "null" and not re.fullmatch(r"https?://[^/\s*@]+", origin):
+            raise ConfigError(f"websocket_origins: {origin!r} is not an origin like http://localhost:8000, nor null")
+    return frozenset(origins)
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -155,9 +203,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_text(name: str, key: str, text: str) -> Any:
-    """An environment variable is text; numbers and booleans are read from it."""
+    """An environment variable is text; numbers and booleans are read from it, and lists with commas between."""
+    value = [part.strip() for part in text.split(",") if part.strip()] if isinstance(KEYS[key].default, tuple) else text
     try:
-        return getattr(msgspec.convert({key: text}, Settings, strict=False), key)
+        return getattr(msgspec.convert({key: value}, Settings, strict=False), key)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name}: {_reason(error)}") from None
 
@@ -171,7 +220,7 @@ def _converted(values: dict[str, Any], source: str = "") -> Settings:
 
 def _reason(error: msgspec.ValidationError) -> str:
     reason, _, path = str(error).partition(" - at `$.")
-    key = path.rstrip("`")
+    key = path.rstrip("`").partition("[")[0]
     if key in KEYS and KEYS[key].choices:
         reason = f"{reason}, choose one of {', '.join(KEYS[key].choices)}"
     return f"{key}: {reason}" if key else reason

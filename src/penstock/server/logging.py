@@ -14,6 +14,11 @@ from structlog.typing import Processor
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _ESCAPES |= {0x2028: "\\u2028", 0x2029: "\\u2029", ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
+# Variables of a function that failed may be anybody's payload, or a key.
+_without_locals = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
 
 def configure_logging(style: Literal["json", "console"], level: str) -> None:
     """Send our own events and those of libraries to standard error. Called once, before anything logs."""
@@ -24,9 +29,14 @@ def configure_logging(style: Literal["json", "console"], level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[Processor] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        [_without_locals, structlog.processors.JSONRenderer()]
         if style == "json"
-        else [_escape_controls, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [
+            _escape_controls,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
     )
     structlog.configure(
         processors=[
@@ -41,7 +51,7 @@ def configure_logging(style: Literal["json", "console"], level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )

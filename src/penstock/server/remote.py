@@ -22,13 +22,15 @@ class Unreachable(Unavailable):
 class Remote:
     """`url` is that of the server, `http://HOST:PORT`."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S):
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise PenstockError(f"{url!r} is not the address of a server, like http://127.0.0.1:7400")
         self.url = url
+        self._timeout_s = timeout_s
         self._host = parts.hostname
         self._port = parts.port or 80
+        self._timeout_s = timeout_s
 
     def get(self, path: str, **query: object) -> Any:
         return self.call("GET", path, query=query)
@@ -39,11 +41,13 @@ class Remote:
         target = f"{path}?{urlencode(given)}" if given else path
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if content is None else {"content-type": "application/json"}
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, target, content, headers)
             response = connection.getresponse()
             answer = response.read()
+        except ConnectionRefusedError:
+            raise Unreachable(f"no broker at {self.url}") from None
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"no answer from {self.url}: {error}") from None
         finally:

@@ -91,4 +91,9 @@ def _is_table(value: Any) -> bool:
 def _text(value: Any, chars_max: int | None = None) -> Text:
     """As text and not as markup, and without what a terminal would act on: a message may carry anything."""
     text = value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
-    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:chars_max]))
+    return Text(printable(text[:chars_max]))
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would act on."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

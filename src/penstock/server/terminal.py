@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from penstock.errors import PenstockError
+from penstock.server import completion
 from penstock.server.config import ConfigError
 from penstock.server.remote import Unreachable
 from penstock.server.tables import Listing, print_listing, print_object
@@ -28,9 +29,14 @@ class Output(StrEnum):
 
 
 Url = Annotated[str, typer.Option("--url", envvar="PENSTOCK_URL", help="The server to talk to.")]
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Like orders, email/high or shop/mail/high.")]
+QueueArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="Like orders, email/high or shop/mail/high.", autocompletion=completion.complete_queue
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
-URL_DEFAULT = "http://127.0.0.1:7400"
+URL_DEFAULT = completion.URL_DEFAULT
 
 
 @contextlib.contextmanager
@@ -41,7 +47,7 @@ def errors_in_one_line() -> Iterator[None]:
     except ConfigError as error:
         code, text = EXIT_BAD_SETTINGS, str(error)
     except Unreachable as error:
-        code, text = EXIT_NO_SERVER, f"{error.message} (is it running? start one with: penstock serve)"
+        code, text = EXIT_NO_SERVER, f"{error.message}: start one with `penstock serve`, or name another with --url"
     except PenstockError as error:
         code, text = EXIT_REFUSED, error.message
     except BrokenPipeError:
@@ -69,3 +75,30 @@ def value_of(text: bytes) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, for people only; the function says how much is done by now."""
+    if not show or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn(label), BarColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total or None)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextlib.contextmanager
+def working(label: str) -> Iterator[None]:
+    """Say on standard error what is going on, while it does; for people only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(label):
+        yield

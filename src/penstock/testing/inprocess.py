@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
+from penstock.broker.vault import Vault
 from penstock.core.commands import Tick
 from penstock.engines.memory import MemoryEngine
 from penstock.ids import parse_queue, ulid_text
@@ -75,7 +76,9 @@ class InProcess:
         except BaseException:
             await self.engine.close()
             raise
-        self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create)
+        # The same key each time, so that what was sealed before a restart can be opened after it.
+        vault = Vault(lambda: bytes(range(32)))
+        self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create, vault=vault)
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
         await self.broker.close(final_snapshot=final_snapshot)

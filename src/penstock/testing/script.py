@@ -19,6 +19,8 @@ comparison and regenerating is writing the result back.
     schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
     pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
     keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
+    webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
+    rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
     time +MS                                    let time pass; what ends by itself becomes records
     restart snapshot|journal                    build the state again, from either
     open [after=MS]                             a node takes the shard, after nobody had it for so long
@@ -43,7 +45,7 @@ from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.members import Share
 from penstock.core.rebuild import end_replay
-from penstock.core.records import Record, ScheduleSpec, Template, Transacted
+from penstock.core.records import Record, ScheduleSpec, Template, Transacted, WebhookSpec
 from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
@@ -58,7 +60,7 @@ _INTEGERS = {
 }  # fmt: skip
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
 _SHOWN_MAX = 20
-_TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from"})
+_TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from", "until"})
 _LISTS = frozenset({"ids", "seqs"})
 
 
@@ -353,6 +355,27 @@ class Script:
         times = ", ".join(self._time(time) for time in upcoming(schedule, 3)) or "never again"
         self._out.append(f"next {times}" + (f", failing: {schedule.error}" if schedule.error else ""))
 
+    def _do_webhook(self, words: list[str], options: dict[str, str]) -> None:
+        name, queue = words
+        delays = [int(delay) for delay in options.get("retries", "1000,2000").split(",") if delay]
+        spec = WebhookSpec(parse_queue(queue), options.get("group", "default"), f"https://{name}.example", delays)
+        self._submit(commands.SetWebhook(name, spec, b"" if name in self.shard.webhooks else b"first"))
+
+    def _do_rotate(self, words: list[str], options: dict[str, str]) -> None:
+        self._entropy += 1
+        self._submit(commands.RotateWebhook(words[0], b"number %d" % self._entropy, int(options["overlap_ms"])))
+
+    def _do_switch(self, words: list[str], options: dict[str, str]) -> None:
+        self._submit(commands.SwitchWebhook(words[0], words[1], options.get("reason", "")))  # type: ignore[arg-type]
+
+    def _do_unhook(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.RemoveWebhook(words[0]))
+
+    def _do_secrets(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        for secret in self.shard.webhooks[words[0]].secrets_at(self.now_ms):
+            until = "" if secret.until is None else f" until {self._time(secret.until)}"
+            self._out.append(f"signs with {secret.sealed.decode()}{until}")
+
     def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))
         if kept is not None:
@@ -464,9 +487,13 @@ class Script:
                 told.append(f"times={','.join(f'{time - START_MS:+d}' for time in value)}")
             elif isinstance(value, ScheduleSpec):
                 told.append(f"queue={value.queue} cron={value.cron!r} catch_up={value.catch_up}")
+            elif isinstance(value, WebhookSpec):
+                told.append(f"queue={value.queue} group={value.group} retries={value.retry_delays_ms}")
             elif name == "config":
                 given, general = _flat(msgspec.to_builtins(value)), _flat(msgspec.to_builtins(type(value)()))
                 told += [f"{key}={given[key]}" for key in given if given[key] != general[key]]
+            elif name == "id" and isinstance(value, str):
+                told.append(f"id={value}")
             elif name not in ("id", "key", "nonce") and not isinstance(record, Transacted):
                 told.append(f"{name}={value}")
         return f"{type(record).__struct_config__.tag} {' '.join(told)}"

@@ -60,6 +60,17 @@ WaitMs: TypeAlias = Annotated[
 ]
 
 
+ReadOffset: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+        description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
+        "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
+        examples=["0", "earliest", "at:1760000000000"],
+    ),
+]
+
+
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     """Base of everything a client sends."""
 
@@ -160,6 +171,15 @@ class PublishFrameQuery(Request):
         for name in ("epoch", "seq"):
             if (getattr(self, name) is None) != (self.producer is None):
                 raise InvalidRequest("producer, epoch and seq come together or not at all", details={"field": name})
+
+
+class PublishEventQuery(Request):
+    """Query of a publish whose body is a CloudEvent, or a batch of them."""
+
+    queue: QueueName
+    dedup: Annotated[
+        bool, Meta(description="An event of the same source and id, within a day, is a duplicate and not stored again.")
+    ] = True
 
 
 # -- lease and settle ---------------------------------------------------------------------------------------------
@@ -334,18 +354,13 @@ Page: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
 PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
 
 
+READ_MAX_DEFAULT = 100
+
+
 class ReadQuery(Request):
     queue: QueueName
     partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
-    offset: Annotated[
-        str,
-        Meta(
-            pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
-            description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
-            "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
-            examples=["0", "earliest", "at:1760000000000"],
-        ),
-    ] = "earliest"
+    offset: ReadOffset = "earliest"
     max: (
         Annotated[
             int,

@@ -31,6 +31,7 @@ _plain_decoder = msgspec.json.Decoder(PlainPublishRequest)
 _request_decoder = msgspec.json.Decoder(PublishRequest)
 _envelope_decoder = msgspec.json.Decoder(PublishEnvelope)
 _message_decoder = msgspec.json.Decoder(PublishMessage)
+_any_decoder = msgspec.json.Decoder(msgspec.Raw)
 _encoder = msgspec.json.Encoder()
 
 
@@ -228,6 +229,16 @@ _TOO_MANY_OPENERS = b"[" * (limits.JSON_DEPTH_MAX + 1)
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
 _BRACKETS_ONLY = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def is_json(payload: bytes) -> bool:
+    """True if these bytes are what a publish would take for JSON."""
+    try:
+        payload.decode()
+        _any_decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return not is_too_deep(payload)
 
 
 def is_too_deep(payload: bytes) -> bool:

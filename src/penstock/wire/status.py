@@ -25,6 +25,7 @@ STATUS: dict[str, Status] = {
     "stale_generation": Status(409, "FAILED_PRECONDITION"),
     "unknown_member": Status(409, "FAILED_PRECONDITION"),
     "too_large": Status(413, "INVALID_ARGUMENT"),
+    "unsupported_media_type": Status(415, "INVALID_ARGUMENT"),
     "rate_limited": Status(429, "RESOURCE_EXHAUSTED"),
     "queue_full": Status(429, "RESOURCE_EXHAUSTED"),
     "internal": Status(500, "INTERNAL"),

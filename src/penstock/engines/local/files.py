@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -23,6 +24,8 @@ _Work: TypeAlias = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.Abstrac
 
 IOV_MAX = 1000
 """Buffers per call of writev; Linux allows 1,024."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a write for which there is no room fails with."""
 
 
 class Files(Protocol):

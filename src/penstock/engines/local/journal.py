@@ -9,7 +9,6 @@ been read again from the disk.
 from __future__ import annotations
 
 import asyncio
-import errno
 import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -21,7 +20,8 @@ import google_crc32c
 
 from penstock import limits
 from penstock.batch import Buffer
-from penstock.engines.local.files import Files, portions
+from penstock.engines.local.blobs import BlobFiles
+from penstock.engines.local.files import FULL, Files, portions
 from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.segment import Segment
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
@@ -38,12 +38,10 @@ POSITION_BITS = 27
 SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
-BLOB_HANDLES_MAX = 64
 BLOB_SLICE_BYTES = 512 * limits.KIB
 """Of a blob, written and synced in one go: the disk has one queue in the end, and commits are in it too."""
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LocalJournal:
@@ -66,7 +64,7 @@ class LocalJournal:
         self._unsynced = 0
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sync_task: asyncio.Task[None] | None = None
-        self._blob_handles: dict[str, int] = {}
+        self._blobs = BlobFiles(files, f"{root}/blobs")
         self._hint = -1
         self._pieces = PieceReader(self._pin, self._unpin, self._scan)
         self._pinning = threading.Lock()
@@ -278,7 +276,7 @@ class LocalJournal:
                 segment.zeroed = segment.size + size + len(self._zero_ahead)
             self._files.write(segment.handle, segment.size, parts)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 self._files.truncate(segment.handle, segment.size)
                 segment.zeroed = segment.size
             raise
@@ -288,14 +286,14 @@ class LocalJournal:
         try:
             work()
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             self._short_of_space = True
             self._files.remove(self._reserve)
             try:
                 work()
             except OSError as second:
-                if second.errno in _FULL:
+                if second.errno in FULL:
                     raise OutOfSpace("the disk is full") from second
                 raise
 
@@ -304,6 +302,14 @@ class LocalJournal:
         self._unsynced = 0
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
         self._files.write(self._hint, 0, [_cell(self.tail.index)])
+
+    def _sync_all(self) -> None:
+        """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste."""
+        if self._fsync == "never":
+            for segment in self._segments.values():
+                if segment.first != self._current:
+                    self._files.sync(segment.handle)
+        self._sync()
 
     def _sync_later(self) -> None:
         self._sync_timer = None
@@ -337,7 +343,7 @@ class LocalJournal:
             files.sync(handle)
         except OSError as error:
             files.close(handle)
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 files.remove(path)
             raise
         files.sync_dir(f"{self._root}/journal")
@@ -456,62 +462,20 @@ class LocalJournal:
         at = 0
         for portion in portions(parts, BLOB_SLICE_BYTES):
             self._check()
-            await self._offload(partial(self._write_blob, name, at, portion), bulk=True)
+            await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
             at += sum(map(len, portion))
         self._check()
-        await self._offload(partial(self._finish_blob, name), bulk=True)
-
-    def _write_blob(self, name: str, at: int, parts: Sequence[Buffer]) -> None:
-        files, path = self._files, f"{self._root}/blobs/{name}.tmp"
-        if not at:
-            files.remove(path)
-        handle = files.open(path, create=not at)
-        try:
-            files.write(handle, at, parts)
-            files.sync(handle)
-        except OSError as error:
-            if error.errno in _FULL:
-                files.remove(path)
-                raise OutOfSpace("the disk is full") from error
-            raise
-        finally:
-            files.close(handle)
-
-    def _finish_blob(self, name: str) -> None:
-        path = f"{self._root}/blobs/{name}"
-        self._files.rename(f"{path}.tmp", path)
-        self._files.sync_dir(f"{self._root}/blobs")
+        await self._offload(partial(self._blobs.finish, name), bulk=True)
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
-        handle = self._blob_handles.get(name)
-        if handle is None:
-            if len(self._blob_handles) >= BLOB_HANDLES_MAX:
-                self._files.close(self._blob_handles.pop(next(iter(self._blob_handles))))
-            handle = self._blob_handles[name] = self._files.open(f"{self._root}/blobs/{name}")
-        return self._files.read(handle, start, length)
+        return self._blobs.read(name, start, length)
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
-        return await self._offload(lambda: self._list_blobs(prefix))
-
-    def _list_blobs(self, prefix: str) -> list[tuple[str, int]]:
-        found = []
-        for name in self._files.list_dir(f"{self._root}/blobs"):
-            if name.startswith(prefix) and not name.endswith(".tmp"):
-                handle = self._files.open(f"{self._root}/blobs/{name}")
-                found.append((name, self._files.size(handle)))
-                self._files.close(handle)
-        return sorted(found)
+        return await self._offload(partial(self._blobs.list, prefix))
 
     async def delete_blob(self, name: str) -> None:
         self._check()
-        await self._offload(lambda: self._delete_blob(name))
-
-    def _delete_blob(self, name: str) -> None:
-        handle = self._blob_handles.pop(name, None)
-        if handle is not None:
-            self._files.close(handle)
-        self._files.remove(f"{self._root}/blobs/{name}")
-        self._files.sync_dir(f"{self._root}/blobs")
+        await self._offload(partial(self._blobs.delete, name))
 
     # -- space, failure, end ------------------------------------------------------------------------------------------
 
@@ -538,7 +502,7 @@ class LocalJournal:
                 files.close(handle)
             self._short_of_space = False
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             files.remove(self._reserve)
             self._short_of_space = True
@@ -577,15 +541,15 @@ class LocalJournal:
         # What was given up by those who asked for it may still be under way, and uses the files.
         await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
-        if self._failed is None and not self._fenced and self._unsynced and self._fsync != "never":
-            await self._offload(self._sync)
+        if self._failed is None and not self._fenced and self._unsynced:
+            await self._offload(self._sync_all)
         for handle in (
             *(segment.handle for segment in self._segments.values()),
-            *self._blob_handles.values(),
             self._hint,
         ):
             self._files.close(handle)
-        self._segments, self._blob_handles, self._hint = {}, {}, -1
+        self._blobs.close()
+        self._segments, self._hint = {}, -1
         self._failed = self._failed or "the journal is closed"
 
 

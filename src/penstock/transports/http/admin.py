@@ -10,6 +10,7 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath
+from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -26,8 +27,7 @@ _config_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 async def list_queues(edge: Edge, request: Request) -> Answer:
-    query = parse_query(QueuesQuery, request.query)
-    return json_answer(edge.broker.list_queues(prefix=query.prefix, page=query.page, limit=query.limit))
+    return json_answer(await translate.list_queues(edge.broker, parse_query(QueuesQuery, request.query)))
 
 
 async def get_queue(edge: Edge, request: Request) -> Answer:
@@ -71,16 +71,15 @@ async def _queue_and_config(request: Request) -> tuple[QueuePath, dict[str, Any]
 
 
 async def stats(edge: Edge, request: Request) -> Answer:
-    return json_answer(edge.broker.stats(parse_queue(parse_query(QueueQuery, request.query).queue)))
+    return json_answer(await translate.stats(edge.broker, parse_query(QueueQuery, request.query)))
 
 
 async def summary(edge: Edge, request: Request) -> Answer:
-    parse_query(NoQuery, request.query)
-    return json_answer(edge.broker.summary())
+    return json_answer(await translate.summary(edge.broker, parse_query(NoQuery, request.query)))
 
 
 async def groups(edge: Edge, request: Request) -> Answer:
-    return json_answer(edge.broker.groups(parse_queue(parse_query(QueueQuery, request.query).queue)))
+    return json_answer(await translate.groups(edge.broker, parse_query(QueueQuery, request.query)))
 
 
 # -- the process --------------------------------------------------------------------------------------------------

@@ -6,36 +6,55 @@ says so, a bug is `internal` with nothing of ours in it, and only a client that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import structlog
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
 from penstock.clock import Clock
 from penstock.errors import Internal, PenstockError, Unavailable
+from penstock.logs import get_logger
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.hosts import check_host
-from penstock.transports.http.metrics import Metrics
 from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
+from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-_log = structlog.get_logger("penstock.http")
+_log = get_logger("penstock.http")
+
+
+class Upgrades(Protocol):
+    """What a request to become something else than HTTP is handed to."""
+
+    def open(
+        self, request: Request, headers: Sequence[tuple[bytes, bytes]], transport: asyncio.Transport, server_state: Any
+    ) -> asyncio.Protocol:
+        """Accept it and take over, or raise PenstockError."""
+
+    def drain(self) -> None:
+        """Come to an end."""
 
 
 class HttpApp:
     """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
 
-    def __init__(self, broker: Broker, clock: Clock):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
+        """`table` says what is served: our operations, or more than those."""
         self.metrics = Metrics()
+        self._table = table
         self._edge = Edge(broker, clock, self.metrics)
+        self.websockets: Upgrades | None = None
+        """None: there are none, and who asks for one is told so."""
 
     def drain(self) -> None:
-        """Say no to readiness probes, and to nothing else, from now on."""
+        """Say no to readiness probes from now on, and let WebSockets come to an end; requests go on."""
         self._edge.draining = True
+        if self.websockets is not None:
+            self.websockets.drain()
 
     def _check_room(self, request: Request) -> None:
         if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
@@ -43,7 +62,7 @@ class HttpApp:
             raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "lifespan and websockets are switched off"
+        assert scope["type"] == "http", "lifespan is switched off, and WebSockets do not come this way"
         request = Request(scope["method"], scope["path"], scope["query_string"], scope["headers"], None, receive)
         answer = await self.respond(request)
         if answer is not None:
@@ -56,10 +75,10 @@ class HttpApp:
             check_host(request)
             self._check_room(request)
             if request.method == "OPTIONS":
-                allow = ", ".join(routes.allowed(request.path)).encode()
+                allow = ", ".join(self._table.allowed(request.path)).encode()
                 answer = Answer(204, b"", headers=((b"allow", allow),))
             else:
-                found = routes.find(request.method, request.path)
+                found = self._table.find(request.method, request.path)
                 operation = found.name
                 answer = await found.handler(self._edge, request)
         except ClientGone:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.broker.types import LeaseReply
 from penstock.errors import PenstockError
-from penstock.ids import check_client_id, check_group, check_member, parse_scope
+from penstock.transports import translate
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
 from penstock.transports.http.request import BATCH_TYPE, ClientGone, Request
 from penstock.wire.delivery import encode_delivery
 from penstock.wire.messages import LeaseRequest, NoQuery, PeekQuery, ReadQuery
-from penstock.wire.parse import parse_json, parse_query, parse_queue
+from penstock.wire.parse import parse_json, parse_query
 
 T = TypeVar("T")
 
-READ_MAX_DEFAULT = 100
 
 _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
@@ -31,23 +28,14 @@ async def lease(edge: Edge, request: Request) -> Answer:
     if request.query:
         parse_query(NoQuery, request.query)
     asked = parse_json(_lease_decoder, await request.json_body())
-    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
-    if asked.scope is not None:
-        take = partial(edge.broker.lease_scope, parse_scope(asked.scope))
-    else:
-        member = "" if asked.member is None else check_member(asked.member)
-        queue = parse_queue(cast(str, asked.queue))
-        take = partial(edge.broker.lease, queue, member=member, generation=asked.generation or 0)
-    take = partial(
-        take, group=check_group(asked.group), max=asked.max, lease_ms=asked.lease_ms, consumer=asked.consumer
-    )
+    take = translate.lease(edge.broker, asked)
     # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
     reply = await take(ack=asked.ack or ())
     results = None if asked.ack is None else reply.results
     if not reply.runs and asked.wait_ms:
         waiting = take(wait_ms=asked.wait_ms)
         try:
-            reply = await _unless_gone(request, waiting)
+            reply = await unless_gone(request, waiting)
         except PenstockError:
             # What was settled must be told: a client that repeats the acks would only hear that they are stale.
             if not results:
@@ -61,23 +49,14 @@ async def lease(edge: Edge, request: Request) -> Answer:
 
 async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
-    queue = parse_queue(query.queue)
-    client_id = None if query.client_id is None else check_client_id(query.client_id)
     in_bulk = request.wants_batch and query.until is not None and query.max is None
-    most = None if in_bulk else query.max or READ_MAX_DEFAULT
-    reply = await edge.broker.read(
-        queue, partition=query.partition, offset=query.offset, max=most, client_id=client_id, until=query.until,
-        max_bytes=query.max_bytes,
-    )  # fmt: skip
+    look = translate.read(edge.broker, query, everything=in_bulk)
+    reply = await look(offset=query.offset, client_id=translate.reader_of(query))
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
-        offset = str(reply.next_offset)
-        waiting = edge.broker.read(
-            queue, partition=query.partition, offset=offset, max=most, wait_ms=query.wait_ms, until=query.until,
-            max_bytes=query.max_bytes,
-        )  # fmt: skip
-        reply = await _unless_gone(request, waiting)
+        waiting = look(offset=str(reply.next_offset), wait_ms=query.wait_ms)
+        reply = await unless_gone(request, waiting)
     if request.wants_batch:
         meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
         return Answer(200, encode_delivery(meta, [run.batch.frame for run in reply.runs]), BATCH_TYPE)
@@ -89,12 +68,11 @@ async def read(edge: Edge, request: Request) -> Answer:
 
 
 async def peek(edge: Edge, request: Request) -> Answer:
-    query = parse_query(PeekQuery, request.query)
-    runs = await edge.broker.peek(parse_queue(query.queue), max=query.max, group=check_group(query.group))
+    runs = await translate.peek(edge.broker, parse_query(PeekQuery, request.query))
     return Answer(200, b'{"messages":%b}' % read_messages(runs))
 
 
-async def _unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
     """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get."""
     work = asyncio.ensure_future(waiting)
     gone = asyncio.ensure_future(request.gone())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.clock import Clock
 from penstock.transports.http.answer import Answer
-from penstock.transports.http.metrics import Metrics
 from penstock.transports.http.request import Request
+from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock import limits
-from penstock.ids import check_client_id
+from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -26,40 +26,37 @@ async def events(edge: Edge, request: Request) -> Answer:
     if _TYPE in request.accept:
         bulk = await edge.broker.events_in_bulk(query, queue)
         return Answer(200, encode_events(bulk.meta, bulk.records), _TYPE)
-    return json_answer(await edge.broker.events(query, queue))
+    return json_answer(await translate.events(edge.broker, query))
 
 
 async def event_ranges(edge: Edge, request: Request) -> Answer:
-    return json_answer(await edge.broker.event_ranges(parse_query(EventRangesQuery, request.query)))
+    return json_answer(await translate.event_ranges(edge.broker, parse_query(EventRangesQuery, request.query)))
 
 
 async def extent(edge: Edge, request: Request) -> Answer:
-    query = parse_query(ExtentQuery, request.query)
-    return json_answer(edge.broker.extent(parse_queue(query.queue), query.at))
+    return json_answer(await translate.extent(edge.broker, parse_query(ExtentQuery, request.query)))
 
 
 async def list_holds(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    return json_answer(edge.broker.holds())
+    return json_answer(await translate.list_holds(edge.broker))
 
 
 async def get_hold(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    return json_answer(edge.broker.hold(_name(request)))
+    return json_answer(await translate.get_hold(edge.broker, _name(request)))
 
 
 async def put_hold(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
     asked = parse_json(_hold_decoder, await request.json_body(limits.REQUEST_BYTES_MAX))
-    return json_answer(
-        await edge.broker.set_hold(_name(request), asked, {each: parse_queue(each) for each in asked.queues})
-    )
+    return json_answer(await translate.put_hold(edge.broker, _name(request), asked))
 
 
 async def delete_hold(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    return json_answer(await edge.broker.remove_hold(_name(request)))
+    return json_answer(await translate.delete_hold(edge.broker, _name(request)))
 
 
 def _name(request: Request) -> str:
-    return check_client_id(request.path.removeprefix(HOLDS_PREFIX))
+    return request.path.removeprefix(HOLDS_PREFIX)

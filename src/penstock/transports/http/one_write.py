@@ -45,5 +45,10 @@ class OneWrite:
             self.write(b"")
         self._transport.close()
 
+    def unwrap(self) -> asyncio.Transport:
+        """The transport itself, for whoever takes the connection over."""
+        assert not self._head
+        return self._transport
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

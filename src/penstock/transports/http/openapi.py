@@ -13,13 +13,22 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import events, holds, looks, messages, readers, replies, schedules
+from penstock.wire import cloudevents, events, holds, looks, messages, readers, replies, schedules, webhooks
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
 _BATCH = BATCH_TYPE.decode()
 _BINARY_SCHEMA = {"type": "string", "format": "binary"}
 _OBJECT_SCHEMA = {"type": "object"}
+_EVENT_SCHEMA = {
+    "type": "object",
+    "description": "A CloudEvent 1.0.",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"const": "1.0"},
+        **{name: {"type": "string", "minLength": 1} for name in ("id", "source", "type")},
+    },
+}
 
 
 class Described(NamedTuple):
@@ -45,7 +54,7 @@ OPERATIONS: dict[str, Described] = {
         messages.PublishRequest,
         messages.PublishFrameQuery,
         answers=((201, replies.PublishReply), (207, replies.PublishResultsReply)),
-        refusals=_DATA,
+        refusals=(*_DATA, 415),
         takes_batch=True,
     ),
     "lease": Described(
@@ -206,6 +215,57 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, schedules.ScheduleReply),),
         refusals=_DATA,
     ),
+    "list_webhooks": Described(
+        "Webhooks, oldest first.", query=webhooks.WebhooksQuery, answers=((200, webhooks.WebhooksReply),)
+    ),
+    "create_webhook": Described(
+        "Send the messages of a group to a URL. The answer has the secret that they are signed with, once.",
+        webhooks.WebhookRequest,
+        answers=((201, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "get_webhook": Described("A webhook and how it goes.", answers=((200, webhooks.WebhookReply),), refusals=(404,)),
+    "change_webhook": Described(
+        "Change some settings of a webhook.",
+        webhooks.WebhookChanges,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "delete_webhook": Described(
+        "Remove a webhook. Messages of its group stay.",
+        answers=((200, webhooks.WebhookRemovedReply),),
+        refusals=_DATA,
+    ),
+    "pause_webhook": Described(
+        "Send nothing until it is resumed.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "resume_webhook": Described(
+        "Go on sending, also to an endpoint that was given up or is left alone for a while.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "rotate_webhook": Described(
+        "Sign with a new secret, which this answer shows; and with the earlier one as well for a while.",
+        webhooks.RotateRequest,
+        answers=((200, webhooks.WebhookReply),),
+        refusals=_DATA,
+    ),
+    "test_webhook": Described(
+        "Send something to the endpoint that is not a message, and say what came of it.",
+        webhooks.WebhookNamed,
+        answers=((200, webhooks.TestReply),),
+        refusals=(404,),
+    ),
+    "webhook_attempts": Described(
+        "The latest attempts, newest first.",
+        query=webhooks.AttemptsQuery,
+        answers=((200, webhooks.AttemptsReply),),
+        refusals=(404,),
+    ),
     "extent": Described(
         "From where to where the log of each partition goes.",
         query=messages.ExtentQuery,
@@ -305,9 +365,15 @@ def _operation(name: str, path: str, described: Described, references: dict[type
     operation: dict[str, Any] = {"operationId": name, "summary": described.summary}
     parameters = _parameters(described.query) if described.query else []
     if described.takes_batch:
-        parameters = [{**each, "required": False, "description": "With a batch frame."} for each in parameters]
+        of_events = [each for each in _parameters(messages.PublishEventQuery) if each["name"] != "queue"]
+        parameters = [
+            *({**each, "required": False, "description": "With a batch frame."} for each in parameters),
+            *({**each, "description": "With a CloudEvent."} for each in of_events),
+        ]
     if "{path}" in path:
         parameters.insert(0, _path_parameter())
+    if "{id}" in path:
+        parameters.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 64}})
     if "{name}" in path:
         pattern = f"^{limits.SCHEDULE_NAME_PATTERN}$"
         parameters.insert(
@@ -316,9 +382,11 @@ def _operation(name: str, path: str, described: Described, references: dict[type
     if parameters:
         operation["parameters"] = parameters
     if described.body is not None:
-        content = {_JSON: {"schema": references.get(described.body, _OBJECT_SCHEMA)}}
+        content: dict[str, Any] = {_JSON: {"schema": references.get(described.body, _OBJECT_SCHEMA)}}
         if described.takes_batch:
             content[_BATCH] = {"schema": _BINARY_SCHEMA}
+            content[cloudevents.STRUCTURED_TYPE] = {"schema": _EVENT_SCHEMA}
+            content[cloudevents.BATCH_TYPE] = {"schema": {"type": "array", "items": _EVENT_SCHEMA}}
         operation["requestBody"] = {"required": True, "content": content}
     responses: dict[str, Any] = {}
     for status, shape in described.answers:

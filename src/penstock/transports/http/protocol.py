@@ -7,10 +7,15 @@ for as long as they like, unless somebody counts bytes and seconds. That is done
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
+
+import httptools
 
 from penstock import limits
+from penstock.errors import InvalidRequest, NotFound, PenstockError
+from penstock.transports.http.answer import error_answer
 from penstock.transports.http.one_write import OneWrite
+from penstock.transports.http.request import Request
 from penstock.transports.http.shortcut import Shortcut
 
 
@@ -29,6 +34,10 @@ class HttpProtocol(Shortcut):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
         self._wait_for_headers()
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._stop_timers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
@@ -58,6 +67,34 @@ class HttpProtocol(Shortcut):
 
     def _wait_for_headers(self) -> None:
         self._header_timer = self.loop.call_later(limits.HEADER_WAIT_MS / 1000, self.transport.close)
+
+    # -- becoming a WebSocket ---------------------------------------------------------------------------------
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, and let go of all that belongs to HTTP; or refuse, and end it."""
+        url = httptools.parse_url(self.url)
+        request = Request("GET", url.path.decode("latin-1"), url.query or b"", self.headers, b"")
+        try:
+            if self.parser.get_method() != b"GET":
+                raise InvalidRequest("a WebSocket begins with GET")
+            if self.cycle is not None and not self.cycle.response_complete:
+                raise InvalidRequest("an answer is still to come on this connection")
+            websockets = self.app.websockets
+            if websockets is None:
+                raise NotFound("there are no WebSockets here")
+            transport = cast(OneWrite, self.transport).unwrap()
+            opened = websockets.open(request, self.headers, transport, self.server_state)
+        except PenstockError as error:
+            answer = error_answer(error)
+            self.app.metrics.answered("websocket", answer.status)
+            self._write(answer, "GET", close=True)
+            return
+        self.app.metrics.answered("websocket", 101)
+        self._let_go()
+        self.connections.discard(self)
+        transport.set_protocol(opened)
+        # It refers back to us, and there may be ten thousand.
+        self.parser = None  # type: ignore[assignment]
 
     # -- answers ----------------------------------------------------------------------------------------------
 

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Sequence
+from itertools import chain, groupby
 
 import msgspec
 
 from penstock.batch import Batch, layout
 from penstock.broker.types import DeliveredRun, FoundLetter, PublishedRun
-from penstock.ids import ulid_tails, ulid_text, ulid_texts
+from penstock.ids import ULID_TAIL_BITS, ulid_tails, ulid_text, ulid_texts
 from penstock.transports.http.weave import Weave, numbers
+from penstock.transports.publishing import Parts, rows_of_request
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, results_json
-from penstock.wire.publishing import is_too_deep
+from penstock.wire.publishing import is_json
 
 _encoder = msgspec.json.Encoder()
-_any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 # -- published ----------------------------------------------------------------------------------------------------
 
 
-def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] | None], count: int) -> list[str]:
+def published_items(runs: Sequence[PublishedRun], parts: Parts, count: int) -> list[str]:
     """One JSON object per message, in the order of the request, each without its opening brace.
 
     `parts[p]` are the rows of the request that part `p` was made of, None for all of them.
@@ -33,16 +34,15 @@ def published_items(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int] 
     if len(parts) == 1 and parts[0] is None and all(run.rows is None for run in runs):
         return [item for run in runs for item in _published_run(run)]
     items = [""] * count
-    taken = [0] * len(parts)
-    for run in runs:
-        rows: Sequence[int] | None = run.rows
-        if rows is None:
-            rows = range(taken[run.part], taken[run.part] + run.count)
-            taken[run.part] += run.count
-        of_request = parts[run.part]
+    for run, rows in rows_of_request(runs, parts):
         for row, item in zip(rows, _published_run(run), strict=True):
-            items[row if of_request is None else of_request[row]] = item
+            items[row] = item
     return items
+
+
+def published_item(run: PublishedRun, place: int) -> str:
+    """One of `published_items`."""
+    return f'"id":"{ulid_text(run.id + place)}{_published_middle(run)}{run.offset + place}{_published_end(run)}'
 
 
 def published_whole(runs: Sequence[PublishedRun], durable: bool) -> bytes | None:
@@ -87,15 +87,22 @@ def _published_objects(run: PublishedRun) -> bytes:
     shared, tails = ulid_tails(run.id, run.count)
     weave = Weave(f'{{"id":"{shared}')
     weave.column(tails)
-    weave.text(f'","queue":"{run.queue}","partition":{run.partition},"offset":')
+    weave.text(_published_middle(run))
     weave.column(numbers(range(run.offset, run.offset + run.count)))
-    weave.text(',"duplicate":true}' if run.duplicate else ',"duplicate":false}')
+    weave.text(_published_end(run))
     return weave.objects()
 
 
+def _published_middle(run: PublishedRun) -> str:
+    return f'","queue":"{run.queue}","partition":{run.partition},"offset":'
+
+
+def _published_end(run: PublishedRun) -> str:
+    return ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
+
+
 def _published_run(run: PublishedRun) -> list[str]:
-    middle = f'","queue":"{run.queue}","partition":{run.partition},"offset":'
-    end = ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
+    middle, end = _published_middle(run), _published_end(run)
     offsets = range(run.offset, run.offset + run.count)
     return [
         f'"id":"{text}{middle}{offset}{end}'
@@ -108,18 +115,18 @@ def _published_run(run: PublishedRun) -> list[str]:
 
 def leased_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of the messages of a lease."""
-    return b"[%b]" % b",".join([_messages(run, leased=True) for run in runs])
+    return b"[%b]" % b",".join([_messages(alike, leased=True) for alike in _alike(runs)])
 
 
 def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
     """A JSON array of messages that nobody holds: as of a lease, without receipt and deadline."""
-    return b"[%b]" % b",".join([_messages(run, leased=False) for run in runs])
+    return b"[%b]" % b",".join([_messages(alike, leased=False) for alike in _alike(runs)])
 
 
 def dead_letter(found: FoundLetter) -> bytes:
     """A message that was given up, with its last attempt and why."""
     letter = found.letter
-    message = _messages(found.run, leased=False)
+    message = _messages([found.run], leased=False)
     why = {
         "group": found.group,
         "reason": letter.reason,
@@ -173,13 +180,30 @@ def read_meta(
     return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset, skipped)
 
 
-def _messages(run: DeliveredRun, *, leased: bool) -> bytes:
-    """The messages of a run, with commas between."""
+def _alike(runs: Sequence[DeliveredRun]) -> list[list[DeliveredRun]]:
+    """Neighbours that are written alike together: what a lease skips makes many short runs of one batch."""
+    if len(runs) < 2:
+        return [list(runs)] if runs else []
+    return [list(group) for _, group in groupby(runs, key=_what_all_have)]
+
+
+def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
+    """Everything of a run that is the same in each of its messages."""
     batch = run.batch
-    shared, tails = ulid_tails(run.id, batch.count)
-    offsets = numbers(range(run.offset, run.offset + batch.count))
-    weave = Weave(f'{{"id":"{shared}')
-    weave.column(tails)
+    return (
+        run.queue, run.partition, run.published_at_ms, run.attempt, run.receipt, run.deadline_at_ms, batch.flags,
+        batch.columns, run.id >> ULID_TAIL_BITS, run.id + batch.count - 1 >> ULID_TAIL_BITS,
+    )  # fmt: skip
+
+
+def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
+    """The messages of runs that are alike, with commas between."""
+    run, batches = runs[0], [run.batch for run in runs]
+    batch = batches[0]
+    tails = [ulid_tails(each.id, each.batch.count) for each in runs]
+    offsets = numbers(chain.from_iterable([range(each.offset, each.offset + each.batch.count) for each in runs]))
+    weave = Weave(f'{{"id":"{tails[0][0]}')
+    weave.column(_joined([texts for _, texts in tails]))
     if leased and run.receipt is not None:
         weave.text(f'","receipt":"{run.receipt}')
         weave.column(offsets)
@@ -190,29 +214,32 @@ def _messages(run: DeliveredRun, *, leased: bool) -> bytes:
     weave.column(offsets)
     if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
         weave.text(',"payload":')
-        weave.column(batch.payloads())
+        weave.column(_joined([each.payloads() for each in batches]))
     else:
         weave.text(",")
-        weave.column(_payload_fields(batch))
+        weave.column(_joined([_payload_fields(each) for each in batches]))
     # A column that the batch does not have is the same for all.
     if batch.has(layout.KEY):
         weave.text(',"key":')
-        weave.column([_encoder.encode(key.decode()) if key else b"null" for key in batch.strings(layout.KEY)])
+        keys = chain.from_iterable([each.strings(layout.KEY) for each in batches])
+        weave.column([_encoder.encode(key.decode()) if key else b"null" for key in keys])
     else:
         weave.text(',"key":null')
     if batch.has(layout.PRIORITY):
         weave.text(',"priority":')
-        weave.column(numbers(batch.integers(layout.PRIORITY)))
+        weave.column(numbers(chain.from_iterable([each.integers(layout.PRIORITY) for each in batches])))
     else:
         weave.text(',"priority":0')
     if batch.has(layout.HEADERS):
         weave.text(',"headers":')
-        weave.column([headers or b"{}" for headers in batch.strings(layout.HEADERS)])
+        headers = chain.from_iterable([each.strings(layout.HEADERS) for each in batches])
+        weave.column([each or b"{}" for each in headers])
     else:
         weave.text(',"headers":{}')
     if batch.has(layout.TENANT):
         weave.text(',"tenant":')
-        weave.column([_encoder.encode(name.decode()) if name else b"null" for name in batch.strings(layout.TENANT)])
+        tenants = chain.from_iterable([each.strings(layout.TENANT) for each in batches])
+        weave.column([_encoder.encode(name.decode()) if name else b"null" for name in tenants])
     weave.text(f',"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}')
     if leased:
         weave.text(f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}')
@@ -220,21 +247,16 @@ def _messages(run: DeliveredRun, *, leased: bool) -> bytes:
     return weave.objects()
 
 
+def _joined(lists: list[list[bytes]]) -> list[bytes]:
+    return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
+
+
 def _payload_fields(batch: Batch) -> list[bytes]:
     """`"payload":…` or `"payload_b64":…` per message. What a client called JSON is only believed after a look."""
     checked = batch.checked
     return [
         b'"payload":%b' % payload
-        if kind == layout.KIND_JSON and (checked or _is_json(payload))
+        if kind == layout.KIND_JSON and (checked or is_json(payload))
         else b'"payload_b64":"%b"' % b2a_base64(payload, newline=False)
         for payload, kind in zip(batch.payloads(), batch.kinds(), strict=True)
     ]
-
-
-def _is_json(payload: bytes) -> bool:
-    try:
-        payload.decode()
-        _any_json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return not is_too_deep(payload)

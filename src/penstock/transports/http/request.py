@@ -28,7 +28,7 @@ class Request:
 
     __slots__ = (
         "_body", "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type",
-        "gone", "hosts", "method", "must_close", "origin", "path", "query",
+        "gone", "headers", "hosts", "method", "must_close", "origin", "path", "query",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class Request:
         self.method = method
         self.path = path
         self.query = query
+        self.headers = headers
         self.hosts: list[bytes] = []
         self.origin: bytes | None = None
         self.accept = b""
@@ -111,7 +112,9 @@ class Request:
                 if more:
                     await self._discard()
                 raise self._too_large(size_max)
-        return b"".join(parts)
+        # What was read can be read again: of a path with two meanings the body says which one it is.
+        self._body = b"".join(parts)
+        return self._body
 
     async def _disconnected(self) -> None:
         assert self._receive is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.errors import MethodNotAllowed, NotFound
 from penstock.transports.http import (
@@ -18,6 +18,7 @@ from penstock.transports.http import (
     schedules,
     settle,
     transact,
+    webhooks,
 )
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Handler
@@ -30,6 +31,13 @@ class Operation(NamedTuple):
     method: str
     path: str
     handler: Handler
+
+
+class Table(Protocol):
+    """Something that knows which operation is meant. This module is one."""
+
+    def find(self, method: str, path: str) -> Operation: ...
+    def allowed(self, path: str) -> list[str]: ...
 
 
 async def _openapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
@@ -70,6 +78,16 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("delete_schedule", "DELETE", "/v1/schedules/{name}", schedules.delete_schedule),
     Operation("pause_schedule", "POST", "/v1/schedules/{name}/pause", schedules.pause_schedule),
     Operation("resume_schedule", "POST", "/v1/schedules/{name}/resume", schedules.resume_schedule),
+    Operation("list_webhooks", "GET", "/v1/webhooks", webhooks.list_webhooks),
+    Operation("create_webhook", "POST", "/v1/webhooks", webhooks.create_webhook),
+    Operation("get_webhook", "GET", "/v1/webhooks/{id}", webhooks.get_webhook),
+    Operation("change_webhook", "PATCH", "/v1/webhooks/{id}", webhooks.change_webhook),
+    Operation("delete_webhook", "DELETE", "/v1/webhooks/{id}", webhooks.delete_webhook),
+    Operation("pause_webhook", "POST", "/v1/webhooks/pause", webhooks.pause_webhook),
+    Operation("resume_webhook", "POST", "/v1/webhooks/resume", webhooks.resume_webhook),
+    Operation("rotate_webhook", "POST", "/v1/webhooks/rotate", webhooks.rotate_webhook),
+    Operation("test_webhook", "POST", "/v1/webhooks/test", webhooks.test_webhook),
+    Operation("webhook_attempts", "GET", "/v1/webhooks/attempts", webhooks.webhook_attempts),
     Operation("extent", "GET", "/v1/extent", events.extent),
     Operation("events", "GET", "/v1/events", events.events),
     Operation("event_ranges", "GET", "/v1/events/ranges", events.event_ranges),
@@ -114,6 +132,7 @@ _QUEUE = _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}")
 # `…/purge` is a queue's name as well as an end of a path: what is posted to it purges, anything else means the queue.
 _QUEUE_OR_PURGE = _QUEUE | _BY_PATH.pop(admin.QUEUES_PREFIX + "{path}" + admin.PURGE_SUFFIX)
 
+_WEBHOOK = _BY_PATH.pop(webhooks.WEBHOOKS_PREFIX + "{id}")
 _HOLD = _BY_PATH.pop(events.HOLDS_PREFIX + "{name}")
 _SCHEDULE = {
     suffix: _BY_PATH.pop(schedules.SCHEDULES_PREFIX + "{name}" + suffix)
@@ -127,6 +146,8 @@ def _methods_of(path: str) -> dict[str, Operation]:
         return methods
     if path.startswith(schedules.SCHEDULES_PREFIX):
         return next(methods for suffix, methods in _SCHEDULE.items() if path.endswith(suffix))
+    if path.startswith(webhooks.WEBHOOKS_PREFIX):
+        return _WEBHOOK
     if path.startswith(events.HOLDS_PREFIX):
         return _HOLD
     if path.startswith(admin.QUEUES_PREFIX):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock import limits
+from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -20,7 +20,7 @@ from penstock.wire.messages import (
     RejectRequest,
     RescheduleRequest,
 )
-from penstock.wire.parse import T, parse_json, parse_query, parse_queue
+from penstock.wire.parse import T, parse_json, parse_query
 
 _ack_decoder = msgspec.json.Decoder(AckRequest)
 _nack_decoder = msgspec.json.Decoder(NackRequest)
@@ -31,47 +31,31 @@ _reschedule_decoder = msgspec.json.Decoder(RescheduleRequest)
 
 
 async def ack(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _ack_decoder)
-    return _settled(await edge.broker.ack(asked.receipts))
+    return _settled(await translate.ack(edge.broker, await _asked(request, _ack_decoder)))
 
 
 async def nack(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _nack_decoder)
-    results = await edge.broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
-    return _settled(results)
+    return _settled(await translate.nack(edge.broker, await _asked(request, _nack_decoder)))
 
 
 async def reject(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _reject_decoder)
-    return _settled(await edge.broker.reject(asked.receipts, error=_shortened(asked.error)))
+    return _settled(await translate.reject(edge.broker, await _asked(request, _reject_decoder)))
 
 
 async def release(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _ack_decoder)
-    return _settled(await edge.broker.release(asked.receipts))
+    return _settled(await translate.release(edge.broker, await _asked(request, _ack_decoder)))
 
 
 async def extend(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _extend_decoder)
-    return _settled(await edge.broker.extend(asked.receipts, lease_ms=asked.lease_ms))
+    return _settled(await translate.extend(edge.broker, await _asked(request, _extend_decoder)))
 
 
 async def cancel(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _cancel_decoder)
-    count, results = await edge.broker.cancel(parse_queue(asked.queue), ids=asked.ids, key=asked.key)
-    return json_answer({"cancelled": count, "results": [{"id": each.id, "status": each.status} for each in results]})
+    return json_answer(await translate.cancel(edge.broker, await _asked(request, _cancel_decoder)))
 
 
 async def reschedule(edge: Edge, request: Request) -> Answer:
-    asked = await _asked(request, _reschedule_decoder)
-    count, results = await edge.broker.reschedule(
-        parse_queue(asked.queue),
-        ids=asked.ids,
-        key=asked.key,
-        deliver_at_ms=asked.deliver_at_ms,
-        delay_ms=asked.delay_ms,
-    )
-    return json_answer({"rescheduled": count, "results": [{"id": each.id, "status": each.status} for each in results]})
+    return json_answer(await translate.reschedule(edge.broker, await _asked(request, _reschedule_decoder)))
 
 
 async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
@@ -82,7 +66,3 @@ async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
 
 def _settled(results: Sequence[Settled]) -> Answer:
     return Answer(200, b'{"results":%b}' % results_json(results))
-
-
-def _shortened(error: str | None) -> str:
-    return (error or "")[: limits.ERROR_CHARS_MAX]

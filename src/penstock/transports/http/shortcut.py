@@ -113,11 +113,15 @@ class Shortcut(HttpToolsProtocol):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+        super().connection_lost(exc)
+
+    def _let_go(self) -> None:
+        """No timer may meet the connection any more."""
         self._stop_collecting()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        super().connection_lost(exc)
 
     def _may_shorten(self) -> bool:
         """True if nothing about this request or about the moment is special."""

@@ -6,7 +6,7 @@ one list, a slice per column, and joined in one go, which is less than half of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class Weave:
@@ -42,5 +42,5 @@ class Weave:
         return b"".join(parts)
 
 
-def numbers(values: Sequence[int]) -> list[bytes]:
+def numbers(values: Iterable[int]) -> list[bytes]:
     return [b"%d" % value for value in values]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, exposition
@@ -61,6 +61,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
+        self._calls: Counter[tuple[str, str]] = Counter()
         self._traffic: Counter[str] = Counter()
         """Messages in and out by queue: only to know which queues are the busiest."""
         self._duplicates = 0
@@ -68,12 +69,22 @@ class Metrics:
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
-        """Asked at every scrape; whoever owns the sockets sets it."""
+        """Connections that speak HTTP. Asked at every scrape; whoever owns the sockets sets it."""
+        self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
+        """By outcome; whoever delivers webhooks sets it."""
+        self.count_websockets: Callable[[], int] = lambda: 0
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """What other edges of this node count."""
+        self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     # -- counting ---------------------------------------------------------------------------------------------
 
     def answered(self, operation: str, status: int) -> None:
         self._requests[operation, status] += 1
+
+    def called(self, operation: str, status: str) -> None:
+        """A call of gRPC has ended; a stream counts once."""
+        self._calls[operation, status] += 1
 
     def published(self, runs: Sequence[PublishedRun]) -> None:
         for run in runs:
@@ -109,6 +120,12 @@ class Metrics:
         for (operation, status), count in sorted(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
+        calls = CounterMetricFamily(
+            "penstock_grpc_calls", "Calls that have ended, by operation and status.", labels=["operation", "status"]
+        )
+        for (operation, code), count in sorted(self._calls.items()):
+            calls.add_metric([operation, code], count)
+        yield calls
         yield CounterMetricFamily(
             "penstock_messages_duplicate", "Messages that were there already and not stored again.", self._duplicates
         )
@@ -121,7 +138,19 @@ class Metrics:
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
+        connections.add_metric(["websocket"], self.count_websockets())
+        connections.add_metric(["grpc"], self.count_grpc_connections())
         yield connections
+        webhooks = CounterMetricFamily(
+            "penstock_webhook_attempts",
+            "Requests to the endpoints of webhooks, by what came of them.",
+            labels=["outcome"],
+        )
+        for outcome, count in sorted(self.webhook_attempts().items()):
+            webhooks.add_metric([outcome], count)
+        yield webhooks
+        for families in self.others:
+            yield from families()
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:

@@ -1,0 +1,241 @@
+"""Webhooks, as people register and see them, and as whoever delivers them needs them.
+
+What is registered is facts of the shard. Delivering is not done here but by an ordinary consumer among the transports,
+which attaches itself as the `Courier`; a server without one keeps registrations and sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from penstock import limits
+from penstock.broker.vault import Secret, Vault
+from penstock.core import commands
+from penstock.core.decide import decide
+from penstock.core.records import WebhookSpec
+from penstock.core.state import Webhook
+from penstock.core.webhooks import webhook_of
+from penstock.errors import Conflict, Unavailable
+from penstock.ids import QueuePath, check_group, parse_queue, ulid_text
+from penstock.runtime.loop import ShardLoop
+from penstock.wire.webhooks import (
+    Attempt,
+    AttemptsReply,
+    DeliveryStatus,
+    Format,
+    TestReply,
+    WebhookChanges,
+    WebhookReply,
+    WebhookRequest,
+    WebhooksReply,
+)
+
+
+class Registration(NamedTuple):
+    """A webhook as whoever delivers it needs it. The URL is as good as a secret to some: it is not for logs."""
+
+    id: str
+    queue: QueuePath
+    group: str
+    url: str
+    format: Format
+    retry_delays_ms: Sequence[int]
+    timeout_ms: int
+    concurrency: int
+    active: bool
+
+
+class Courier(Protocol):
+    """Who delivers."""
+
+    def check_url(self, url: str) -> None:
+        """Raises InvalidRequest for what could never be sent to."""
+
+    def changed(self, id: str) -> None:
+        """This webhook was registered, changed, switched or removed, and that is durable."""
+
+    async def test(self, registration: Registration) -> TestReply:
+        """Send something to it that is not a message."""
+
+    def status(self, id: str) -> DeliveryStatus | None: ...
+
+    def attempts(self, id: str, limit: int) -> list[Attempt]: ...
+
+
+class Webhooks:
+    """The webhooks of one shard. `make_queue` sees to it that a queue exists, or refuses."""
+
+    def __init__(
+        self,
+        loop: ShardLoop,
+        entropy: Callable[[int], int],
+        make_queue: Callable[[QueuePath], object],
+        vault: Vault | None,
+    ):
+        self._loop = loop
+        self._entropy = entropy
+        self._make_queue = make_queue
+        self._vault = vault
+        self._courier: Courier | None = None
+
+    def attach(self, courier: Courier) -> None:
+        self._courier = courier
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    async def create(self, asked: WebhookRequest) -> WebhookReply:
+        """With its secret, which is not shown again."""
+        spec = WebhookSpec(
+            parse_queue(asked.queue), check_group(asked.group), asked.url, asked.retry_delays_ms, asked.format,
+            asked.timeout_ms, asked.concurrency, asked.description,
+        )  # fmt: skip
+        if self._courier is not None:
+            self._courier.check_url(spec.url)
+        now_ms = self._loop.now_ms()
+        id = ulid_text(now_ms << 80 | self._entropy(80))
+        secret = Secret.new()
+        command = commands.SetWebhook(id, spec, self._opened_vault().seal(secret, id))
+        # A rehearsal, which changes nothing: what is refused must not leave a queue behind.
+        decide(self._loop.shard, command, now_ms)
+        self._make_queue(QueuePath(spec.queue))
+        made = [self._loop.submit(command)]
+        if asked.paused:
+            made.append(self._loop.submit(commands.SwitchWebhook(id, "paused")))
+        await asyncio.gather(*made)
+        return self._after_change(id, secret)
+
+    def get(self, id: str) -> WebhookReply:
+        return self._shown(webhook_of(self._loop.shard, id))
+
+    def list(self, *, queue: str | None, page: int, limit: int) -> WebhooksReply:
+        path = None if queue is None else parse_queue(queue)
+        found = sorted(
+            (hook for hook in self._loop.shard.webhooks.values() if path in (None, hook.spec.queue)),
+            key=lambda hook: hook.id,
+        )
+        return WebhooksReply(
+            [self._shown(hook) for hook in found[(page - 1) * limit : page * limit]], len(found), page, limit
+        )
+
+    async def change(self, id: str, changes: WebhookChanges) -> WebhookReply:
+        webhook = webhook_of(self._loop.shard, id)
+        given = {name: value for name in changes.__struct_fields__ if (value := getattr(changes, name)) is not UNSET}
+        spec = msgspec.structs.replace(webhook.spec, **given)
+        if self._courier is not None:
+            self._courier.check_url(spec.url)
+        await self._loop.submit(commands.SetWebhook(id, spec))
+        return self._after_change(id)
+
+    async def rotate(self, id: str, overlap_ms: int) -> WebhookReply:
+        """With the new secret. The earlier ones sign as well for `overlap_ms`."""
+        webhook_of(self._loop.shard, id)
+        secret = Secret.new()
+        sealed = self._opened_vault().seal(secret, id)
+        await self._loop.submit(commands.RotateWebhook(id, sealed, overlap_ms))
+        return self._after_change(id, secret)
+
+    async def pause(self, id: str) -> WebhookReply:
+        if webhook_of(self._loop.shard, id).state == "disabled":
+            raise Conflict(f"webhook {id} is disabled, which is more than paused; resume it first")
+        await self._loop.submit(commands.SwitchWebhook(id, "paused"))
+        return self._after_change(id)
+
+    async def resume(self, id: str) -> WebhookReply:
+        """Also one that is disabled, and one whose circuit is open: its next message is tried at once."""
+        await self._loop.submit(commands.SwitchWebhook(id, "active"))
+        return self._after_change(id)
+
+    async def remove(self, id: str) -> None:
+        """Messages of its group stay where they are."""
+        await self._loop.submit(commands.RemoveWebhook(id))
+        if self._courier is not None:
+            self._courier.changed(id)
+
+    async def test(self, id: str) -> TestReply:
+        webhook = webhook_of(self._loop.shard, id)
+        if self._courier is None:
+            raise Unavailable("this server delivers no webhooks")
+        return await self._courier.test(_registration(webhook))
+
+    def attempts(self, id: str, limit: int) -> AttemptsReply:
+        webhook_of(self._loop.shard, id)
+        return AttemptsReply(id, [] if self._courier is None else self._courier.attempts(id, limit))
+
+    def rest_of(self, queue: str, group: str) -> tuple[str, str, int | None] | None:
+        """(webhook, paused | disabled | open, until) if the group is read by a webhook that sends nothing now."""
+        webhook = self._loop.shard.webhook_groups.get((queue, group))
+        if webhook is None:
+            return None
+        if webhook.state != "active":
+            return webhook.id, webhook.state, None
+        status = None if self._courier is None else self._courier.status(webhook.id)
+        if status is None or status.next_at_ms is None:
+            return None
+        return webhook.id, "open", status.next_at_ms
+
+    # -- for the courier ----------------------------------------------------------------------------------------------
+
+    def registrations(self) -> Sequence[Registration]:
+        return [_registration(webhook) for webhook in self._loop.shard.webhooks.values()]
+
+    def registration(self, id: str) -> Registration | None:
+        webhook = self._loop.shard.webhooks.get(id)
+        return None if webhook is None else _registration(webhook)
+
+    def secrets(self, id: str) -> Sequence[Secret]:
+        """Those that sign now, newest first. Raises Unavailable if they cannot be opened."""
+        webhook = webhook_of(self._loop.shard, id)
+        vault = self._opened_vault()
+        return [vault.open(secret.sealed, id) for secret in webhook.secrets_at(self._loop.now_ms())]
+
+    async def disable(self, id: str, reason: str) -> None:
+        """Its endpoint is gone for good. Nothing is sent until somebody resumes it."""
+        await self._loop.submit(commands.SwitchWebhook(id, "disabled", reason[: limits.ERROR_CHARS_MAX]))
+        if self._courier is not None:
+            self._courier.changed(id)
+
+    def _after_change(self, id: str, secret: Secret | None = None) -> WebhookReply:
+        if self._courier is not None:
+            self._courier.changed(id)
+        shown = self.get(id)
+        if secret is not None:
+            shown.secret = secret.text
+        return shown
+
+    def _opened_vault(self) -> Vault:
+        if self._vault is None:
+            raise Unavailable("this server has no key to seal secrets with, and so no webhooks")
+        return self._vault
+
+    def _shown(self, webhook: Webhook) -> WebhookReply:
+        spec = webhook.spec
+        return WebhookReply(
+            id=webhook.id,
+            queue=spec.queue,
+            group=spec.group,
+            url=spec.url,
+            format=spec.format,
+            retry_delays_ms=spec.retry_delays_ms,
+            timeout_ms=spec.timeout_ms,
+            concurrency=spec.concurrency,
+            description=spec.description,
+            state=webhook.state,
+            reason=webhook.reason or None,
+            secrets=len(webhook.secrets_at(self._loop.now_ms())),
+            created_at_ms=webhook.created_at,
+            changed_at_ms=webhook.changed_at,
+            delivery=None if self._courier is None else self._courier.status(webhook.id),
+        )
+
+
+def _registration(webhook: Webhook) -> Registration:
+    spec = webhook.spec
+    return Registration(
+        webhook.id, QueuePath(spec.queue), spec.group, spec.url, spec.format, spec.retry_delays_ms, spec.timeout_ms,
+        spec.concurrency, webhook.state == "active",
+    )  # fmt: skip

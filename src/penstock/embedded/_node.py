@@ -1,0 +1,55 @@
+"""A node without sockets: opened for a client, closed behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.embedded import MEMORY
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.server.compose import Node, open_node
+from penstock.server.config import ConfigError, Settings, load_settings
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.direct import Direct
+
+
+class EmbeddedNode:
+    """The broker of one embedded client. `open` and `close` belong to the event loop that asks it."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], options: Mapping[str, Any]):
+        """Checks the settings, and opens nothing yet. Raises InvalidRequest."""
+        where = os.fspath(data_dir)
+        store = {"store": "memory:"} if where == MEMORY else {"data_dir": where}
+        # Nothing from the environment: what this process opens is what its program says.
+        self._settings: Settings = _checked({**options, **store})
+        self._node: Node | None = None
+        self._direct: Direct | None = None
+
+    async def open(self) -> None:
+        if self._node is None:
+            try:
+                self._node = await open_node(self._settings)
+            except ConfigError as error:
+                raise InvalidRequest(str(error)) from None
+            self._node.courier.start()
+            self._direct = Direct(self._node.app)
+
+    async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
+        if self._direct is None:
+            raise PenstockError("the broker is not open: use the client with `with` or `async with`")
+        return await self._direct.ask(method, target, headers, body)
+
+    async def close(self) -> None:
+        """Whoever still waits is answered, everything becomes durable, the directory is free."""
+        node, self._node, self._direct = self._node, None, None
+        if node is not None:
+            node.courier.stop()
+            await node.close()
+
+
+def _checked(values: dict[str, Any]) -> Settings:
+    try:
+        return load_settings(values, {})
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from None

@@ -1,0 +1,56 @@
+"""Who wants to hear when something was stored in a queue: for as long as they like, at the price of an entry in a list.
+
+Where `ShardLoop.grown` waits once, for one call, this is for edges that follow a queue for hours on behalf of many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from penstock.core.records import Published, QueueDeleted, QueuePurged
+
+Changed: TypeAlias = Callable[[int | None], None]
+"""Told the partition in which something was stored; None: the queue is gone."""
+
+
+class Watchers:
+    """Of one shard."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[int, list[Changed]] = {}
+        self._changes: dict[tuple[int, int | None], None] = {}
+
+    def watch(self, queue: int, changed: Changed) -> Callable[[], None]:
+        """From now on it is told. Returns what ends it."""
+        self._by_queue.setdefault(queue, []).append(changed)
+
+        def end() -> None:
+            watching = self._by_queue[queue]
+            watching.remove(changed)
+            if not watching:
+                del self._by_queue[queue]
+
+        return end
+
+    def note(self, stored: Published) -> None:
+        if stored.queue in self._by_queue:
+            self._changed(stored.queue, stored.partition)
+
+    def note_emptied(self, emptied: Iterable[QueueDeleted | QueuePurged]) -> None:
+        for record in emptied:
+            if isinstance(record, QueueDeleted) and record.queue in self._by_queue:
+                self._changed(record.queue, None)
+
+    def _changed(self, queue: int, partition: int | None) -> None:
+        """They are told in the next turn of the event loop: once, however much it was, and outside of the commit."""
+        if not self._changes:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changes[queue, partition] = None
+
+    def _tell(self) -> None:
+        changes, self._changes = self._changes, {}
+        for queue, partition in changes:
+            for changed in list(self._by_queue.get(queue, ())):
+                changed(partition)

@@ -1,0 +1,87 @@
+"""What `penstock publish` reads: an argument, a file or standard input; whole, or line by line without holding it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import typer
+
+from penstock import limits
+from penstock.errors import TooLarge
+from penstock.server.terminal import value_of
+
+
+@contextlib.contextmanager
+def open_input(payload: str | None, file: Path | None) -> Iterator[BinaryIO]:
+    """The text itself, the file, or standard input for `-`."""
+    if file is not None:
+        try:
+            opened = file.open("rb")
+        except OSError as error:
+            raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
+        with opened:
+            yield opened
+    elif payload == "-":
+        yield sys.stdin.buffer
+    else:
+        yield io.BytesIO((payload or "").encode())
+
+
+def single(source: BinaryIO) -> Any:
+    """The whole input as one payload. Raises TooLarge without reading all of what is too much."""
+    content = source.read(limits.PAYLOAD_BYTES_MAX + 1)
+    if len(content) > limits.PAYLOAD_BYTES_MAX:
+        raise TooLarge(
+            f"no queue takes a payload of more than {limits.PAYLOAD_BYTES_MAX} bytes; --lines publishes line by line"
+        )
+    return value_of(content)
+
+
+class Lines:
+    """One payload per line that is not empty, read as it is asked for."""
+
+    LARGE_BYTES = 4 * limits.MIB
+    """A file that takes long enough to show how far it is."""
+
+    def __init__(self, source: BinaryIO):
+        self._source = source
+        self._number = 0
+        self.size = _size_of(source)
+        """In bytes; 0 if nobody can know."""
+        self.done = 0
+        """Bytes read."""
+
+    @property
+    def is_file(self) -> bool:
+        """False for a pipe, whose lines may be minutes apart."""
+        return self.size > 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while line := self._source.readline(limits.PAYLOAD_BYTES_MAX + 2):
+            self._number += 1
+            self.done += len(line)
+            text = line.rstrip(b"\r\n")
+            if len(text) > limits.PAYLOAD_BYTES_MAX:
+                raise TooLarge(
+                    f"line {self._number} is longer than {limits.PAYLOAD_BYTES_MAX} bytes, which no queue takes; the "
+                    "lines before it may have been published"
+                )
+            if text.strip():
+                yield value_of(text)
+
+
+def _size_of(source: BinaryIO) -> int:
+    if isinstance(source, io.BytesIO):
+        return source.getbuffer().nbytes
+    try:
+        found = os.fstat(source.fileno())
+    except (OSError, io.UnsupportedOperation):
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -1,0 +1,268 @@
+"""`penstock publish`, `consume` and `tail`: messages in, messages out, messages looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.errors import QueueNotFound, Unavailable
+from penstock.server.completion import complete_queue
+from penstock.server.input import Lines, open_input, single
+from penstock.server.message_lines import print_message, print_published, print_tailed
+from penstock.server.moment import parse_moment
+from penstock.server.remote import Remote
+from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, progress
+
+if TYPE_CHECKING:
+    from penstock.client import Client as AsyncClient
+    from penstock.client import Queue as AsyncQueue
+    from penstock.sync import Client, Consumer, Queue
+
+LINES_AT_ONCE = 5_000
+"""Of a file: one frame each, so that a file of any size is published in little memory."""
+WAIT_FOR_QUEUE_S = 0.5
+
+Group = Annotated[str, typer.Option(help="Groups read a queue independently of each other.")]
+
+
+def client_of(url: str, *, patient: bool = False) -> Client:
+    """A client that gives up at once, unless it is `patient`: a person can type the command again."""
+    from penstock.sync import Client
+
+    if not patient:
+        Remote(url).get("/healthz")
+    return Client(url, retry_for=math.inf if patient else 0)
+
+
+# -- publish ------------------------------------------------------------------------------------------------------
+
+
+def publish(
+    queue: QueueArgument,
+    payload: Annotated[str | None, typer.Argument(help="JSON, or any text; - reads standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Publish what is in this file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False,
+    key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deliver no sooner than this.")] = None,
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Let it expire after this.")] = None,
+    priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be given repeatedly.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say how many there were.")] = False,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table: the id of each message; json: where it is.")
+    ] = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Publish a message, or one per line of a file or of standard input.
+
+    What is JSON is published as JSON, anything else as plain bytes. Prints the id of each message. Lines are published
+    while they are read, so the input may be of any size, and may never end.
+    """
+    options: dict[str, Any] = {
+        "key": key,
+        "delay": delay,
+        "ttl": ttl,
+        "priority": priority,
+        "headers": _headers(header),
+    }
+    if (payload is None) == (file is None):
+        raise typer.BadParameter("give a PAYLOAD, or --file, or - for standard input")
+    with errors_in_one_line(), open_input(payload, file) as source, client_of(url) as client:
+        target = client.queue(queue)
+        if not lines:
+            print_published(target.publish_many([single(source)], **options), output, quiet=quiet)
+            return
+        read = Lines(source)
+        count = 0
+        with progress("publishing", read.size, show=quiet or read.size > Lines.LARGE_BYTES) as advance:
+            while chunk := list(islice(read, LINES_AT_ONCE if read.is_file else 1)):
+                print_published(target.publish_many(chunk, **options), output, quiet=quiet)
+                count += len(chunk)
+                advance(read.done)
+        if quiet:
+            typer.echo(f"{count} published")
+
+
+def _headers(texts: list[str] | None) -> dict[str, str]:
+    headers = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--header {text}: write NAME=VALUE")
+        headers[name] = value
+    return headers
+
+
+# -- consume ------------------------------------------------------------------------------------------------------
+
+
+def consume(
+    queue: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUEUE]", help="Like orders or email/high.", autocompletion=complete_queue),
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Instead of a QUEUE, all of a namespace (email) or a task of it (email/news).")
+    ] = None,
+    group: Group = "default",
+    max_messages: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Also wait for a queue that does not exist yet and a server that is away."),
+    ] = False,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", help="Join the group as a member, with a share of the partitions.")
+    ] = False,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table: payloads only; json: everything.")
+    ] = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Print messages and acknowledge them, one line each, until Ctrl-C.
+
+    A message is acknowledged after it was printed; what was not printed stays in the queue. To look without taking
+    anything away, there is penstock tail.
+    """
+    if (queue is None) == (scope is None):
+        raise typer.BadParameter("give a QUEUE, or a --scope")
+    if follow and wait is not None:
+        raise typer.BadParameter("--follow never stops by itself: leave out --wait")
+    options: dict[str, Any] = {"group": group, "wait": wait, "prefetch": 1 if max_messages else 100}
+    with (
+        errors_in_one_line(),
+        contextlib.suppress(KeyboardInterrupt),
+        client_of(url, patient=follow) as client,
+        _consumer(client, queue, scope, assigned, options, follow=follow) as messages,
+    ):
+        for printed, message in enumerate(messages, start=1):
+            with message:
+                print_message(message, output)
+            if printed == max_messages:
+                break
+
+
+@contextlib.contextmanager
+def _consumer(
+    client: Client, queue: str | None, scope: str | None, assigned: bool, options: dict[str, Any], *, follow: bool
+) -> Iterator[Consumer]:
+    if scope is not None:
+        yield client.scope(scope).consume(**options)
+        return
+    target = client.queue(queue or "")
+    if follow:
+        _wait_for_queue(target)
+    yield target.consume(**options, assigned=assigned)
+
+
+def _wait_for_queue(queue: Queue) -> None:
+    said = False
+    while True:
+        try:
+            queue.config()
+            return
+        except (QueueNotFound, Unavailable) as error:
+            if not said:
+                typer.echo(f"waiting: {error}", err=True)
+            said = True
+            time.sleep(WAIT_FOR_QUEUE_S)
+
+
+# -- tail ---------------------------------------------------------------------------------------------------------
+
+
+def tail(
+    queues: Annotated[
+        list[str], typer.Argument(metavar="QUEUE...", help="One or several.", autocompletion=complete_queue)
+    ],
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, metavar="N", help="Begin with so many of each partition.")
+    ] = 10,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Begin here: 30s, 10m, 2h, 7d ago, a time like 2026-01-31T12:00, or 0."),
+    ] = None,
+    max_messages: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after so many.")] = None,
+    wait: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop when nothing came for so long.")
+    ] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Show what is published, as it is published, until Ctrl-C. Takes nothing: no lease, no ack, no group.
+
+    Messages that were consumed and removed are not in the log any more, unless the queue keeps them.
+    """
+    start = None if since is None else parse_moment(since)
+    with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt):
+        Remote(url).get("/healthz")
+        tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
+        asyncio.run(tailing.run(url, queues))
+
+
+class _Tail:
+    """Follows every partition of some queues at once."""
+
+    def __init__(
+        self, output: Output, start: str | None, last: int, max_messages: int | None, wait: float | None, *,
+        show_queue: bool,
+    ):  # fmt: skip
+        self._output = output
+        self._start = start
+        self._last = last
+        self._left = math.inf if max_messages is None else max_messages
+        self._wait = wait
+        self._show_queue = show_queue
+        self._enough = asyncio.Event()
+
+    async def run(self, url: str, queues: list[str]) -> None:
+        from penstock.client import Client
+
+        async with Client(url, retry_for=0) as client:
+            places = [place for queue in queues for place in await self._partitions(client, queue)]
+            following = [asyncio.create_task(self._follow(*place)) for place in places]
+            enough = asyncio.create_task(self._enough.wait())
+            try:
+                all_over = asyncio.gather(*following)
+                await asyncio.wait((all_over, enough), return_when=asyncio.FIRST_COMPLETED)
+                if all_over.done():
+                    all_over.result()
+            finally:
+                for task in (*following, enough):
+                    task.cancel()
+                await asyncio.gather(*following, enough, return_exceptions=True)
+
+    async def _partitions(self, client: AsyncClient, name: str) -> list[tuple[AsyncQueue, int, int | str]]:
+        queue = client.queue(name)
+        count = (await queue.config())["config"]["partitions"]
+        return [(queue, partition, await self._begin(queue, partition)) for partition in range(count)]
+
+    async def _begin(self, queue: AsyncQueue, partition: int) -> int | str:
+        if self._start is not None:
+            return self._start
+        log = await queue.read(partition=partition, offset="latest", max=1)
+        return max(log.start_offset, log.end_offset - self._last)
+
+    async def _follow(self, queue: AsyncQueue, partition: int, offset: int | str) -> None:
+        async for batch in queue.follow(partition=partition, offset=offset, wait=self._wait):
+            for message in batch:
+                print_tailed(message, self._output, show_queue=self._show_queue)
+                self._left -= 1
+                if self._left <= 0:
+                    self._enough.set()
+                    return
+            await asyncio.sleep(0)  # the others also have something to show

@@ -1,0 +1,63 @@
+"""Messages on the terminal, one line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from penstock.server.tables import printable
+from penstock.server.terminal import Output
+
+if TYPE_CHECKING:
+    from penstock.client import Published, StoredMessage
+    from penstock.client._leased import LeasedMessage
+
+_encode = msgspec.json.Encoder().encode
+
+
+def print_published(published: Published, output: Output, *, quiet: bool) -> None:
+    if quiet:
+        return
+    for message in published:
+        typer.echo(message.id if output is Output.table else _encode(message._asdict()))
+
+
+def print_message(message: LeasedMessage, output: Output) -> None:
+    """What was consumed: the payload as it is, or all there is to know."""
+    typer.echo(message.payload if output is Output.table else _encode({**_all_of(message), "attempt": message.attempt}))
+
+
+def print_tailed(message: StoredMessage, output: Output, *, show_queue: bool) -> None:
+    """What was seen in the log: when, where, and the payload as far as a terminal can take it."""
+    if output is Output.json:
+        typer.echo(_encode(_all_of(message)))
+        return
+    when = message.published_at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    place = (
+        f"{message.queue}:{message.partition}:{message.offset}"
+        if show_queue
+        else f"{message.partition}:{message.offset}"
+    )
+    key = f" [{printable(message.key)}]" if message.key else ""
+    text = printable(message.payload.decode("utf-8", "replace"))
+    typer.secho(f"{when} ", dim=True, nl=False)
+    typer.secho(place, fg="cyan", nl=False)
+    typer.secho(key, fg="yellow", nl=False)
+    typer.echo(f" {text}")
+
+
+def _all_of(message: StoredMessage) -> dict[str, Any]:
+    payload = {"payload": msgspec.Raw(message.payload)} if message.is_json else {"payload_b64": message.payload}
+    return {
+        "id": message.id,
+        "queue": message.queue,
+        "partition": message.partition,
+        "offset": message.offset,
+        **payload,
+        "key": message.key,
+        "priority": message.priority,
+        "headers": message.headers,
+        "published_at_ms": message.published_at_ms,
+    }

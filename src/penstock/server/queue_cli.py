@@ -1,0 +1,135 @@
+"""`penstock queues`, `stats`, `groups`, `explain` and `history`: a look at a running server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import QueueNotFound
+from penstock.server.completion import complete_queue
+from penstock.server.remote import Remote
+from penstock.server.tables import Listing, print_group
+from penstock.server.terminal import (
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    QueueArgument,
+    Url,
+    errors_in_one_line,
+    show,
+    value_of,
+)
+
+QUEUES = Listing(
+    "queues", ("queue", "depth", "config.order", "config.partitions", "config.lease_ms", "config.max_retries")
+)
+EVENTS = Listing(
+    "events",
+    ("at_ms", "kind", "group", "consumer", "attempt", "lease", "reason", "error", "due_at_ms", "deadline_at_ms"),
+)
+MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
+PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
+
+
+def queues(
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUEUE]", help="Show the settings of this queue.", autocompletion=complete_queue),
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="Only queues whose full path starts with this.")] = "",
+    page: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; creates the queue.")
+    ] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """List the queues, or show and change one."""
+    with errors_in_one_line():
+        remote = Remote(url)
+        if path is None:
+            if change:
+                raise typer.BadParameter("--set needs a QUEUE")
+            show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
+        elif change:
+            show(_changed(remote, path, dict(map(_assignment, change))), output)
+        else:
+            show(remote.get(f"/v1/queues/{path}"), output)
+
+
+def stats(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Of this queue only.", autocompletion=complete_queue)
+    ] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """How the server, or one queue, is doing."""
+    with errors_in_one_line():
+        remote = Remote(url)
+        show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
+
+
+def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """The groups that read a queue: how far they are, their members, and who has which partition."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/groups", queue=queue)
+        if output is Output.json:
+            show(answer, output)
+        for group in answer["groups"] if output is Output.table else ():
+            print_group(group, MEMBERS, PROGRESS)
+        if output is Output.table and not answer["groups"]:
+            typer.echo("no groups")
+
+
+def explain(
+    queue: QueueArgument,
+    message: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message; the head if left out.")] = None,
+    group: Annotated[str, typer.Option(help="In this consumer group.")] = "default",
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Why a message, or what is first in the queue, is not being delivered now."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/explain", queue=queue, id=message, group=group)
+        if output is Output.json:
+            show(answer, output)
+        elif not answer["messages"]:
+            typer.echo(f"nothing waits in {answer['queue']} for group {group}")
+        for entry in answer["messages"] if output is Output.table else ():
+            place = f" at {entry['partition']}:{entry['offset']}" if entry["offset"] is not None else ""
+            typer.echo(f"{entry['id']}{place}, {entry['state']}: {entry['text']}")
+
+
+def history(
+    queue: QueueArgument,
+    message: Annotated[str, typer.Argument(metavar="ID", help="The message's id, as publish answered it.")],
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """What became of a message, as far back as the server's journal goes."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/history", queue=queue, id=message)
+        if output is Output.json:
+            show(answer, output)
+            return
+        show({**answer, "total": len(answer["events"])}, output, EVENTS)
+        if not answer["complete"]:
+            typer.echo("the beginning is missing: the journal does not go back that far")
+
+
+def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
+    try:
+        return remote.call("PATCH", f"/v1/queues/{path}", body=values)
+    except QueueNotFound:
+        return remote.call("PUT", f"/v1/queues/{path}", body=values)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--set {text}: write KEY=VALUE")
+    decoded = value_of(value.encode())
+    return name, value if isinstance(decoded, bytes) else decoded

@@ -1,0 +1,145 @@
+"""`penstock webhooks …`: send the messages of a group to a URL."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.server.remote import Remote
+from penstock.server.tables import Listing
+from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, show
+
+WEBHOOKS = Listing(
+    "webhooks",
+    ("id", "state", "queue", "group", "url", "delivery.circuit", "delivery.delivered", "delivery.failed"),
+)
+ATTEMPTS = Listing(
+    "attempts", ("at_ms", "message_id", "attempt", "outcome", "status", "duration_ms", "error", "retry_at_ms")
+)
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As add and list show it.")]
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Like https://example.com/hooks.")]
+
+webhooks = typer.Typer(name="webhooks", help="Send the messages of a group to a URL.", no_args_is_help=True)
+
+
+@webhooks.command("list")
+def list_webhooks(
+    queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
+    page: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """The webhooks, and how they are doing."""
+    with errors_in_one_line():
+        show(Remote(url).get("/v1/webhooks", queue=queue, page=page, limit=limit), output, WEBHOOKS)
+
+
+@webhooks.command()
+def add(
+    queue: QueueArgument,
+    endpoint: UrlArgument,
+    group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="plain|cloudevents-structured|cloudevents-binary",
+            help="What is sent: the payload as it is, or a CloudEvent.",
+        ),
+    ] = "plain",
+    retry_delay: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Wait so long after a failure; give it once for each retry.  [default: 9 retries in 3 days]",
+        ),
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="For one attempt.  [default: 15]")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests at the same time.  [default: 4]")] = None,
+    description: Annotated[str, typer.Option(help="For whoever reads the list.")] = "",
+    paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Register a webhook. Shows the secret that its deliveries are signed with: once, so keep it."""
+    body: dict[str, Any] = {
+        "queue": queue, "url": endpoint, "group": group, "format": format, "description": description, "paused": paused,
+    }  # fmt: skip
+    if retry_delay is not None:
+        body["retry_delays_ms"] = [round(seconds * 1000) for seconds in retry_delay]
+    if timeout is not None:
+        body["timeout_ms"] = round(timeout * 1000)
+    if concurrency is not None:
+        body["concurrency"] = concurrency
+    _call("POST", "/v1/webhooks", output, url, body)
+
+
+@webhooks.command("show")
+def show_webhook(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """A webhook, and how it is doing."""
+    _call("GET", f"/v1/webhooks/{id}", output, url)
+
+
+@webhooks.command()
+def test(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Send something to the endpoint that is not a message. Exits with 1 if it did not take it."""
+    with errors_in_one_line():
+        answer = Remote(url, timeout_s=90).call("POST", "/v1/webhooks/test", body={"id": id})
+        show(answer, output)
+    raise typer.Exit(0 if answer["outcome"] == "delivered" else 1)
+
+
+@webhooks.command()
+def pause(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Send nothing until it is resumed."""
+    _call("POST", "/v1/webhooks/pause", output, url, {"id": id})
+
+
+@webhooks.command()
+def resume(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Go on sending, also to an endpoint that said it was gone."""
+    _call("POST", "/v1/webhooks/resume", output, url, {"id": id})
+
+
+@webhooks.command()
+def rotate(
+    id: IdArgument,
+    overlap: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="How long the earlier secret signs as well.  [default: a day]"),
+    ] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Sign with a new secret. Shows it: once, so keep it."""
+    body: dict[str, Any] = {"id": id}
+    if overlap is not None:
+        body["overlap_ms"] = round(overlap * 1000)
+    _call("POST", "/v1/webhooks/rotate", output, url, body)
+
+
+@webhooks.command()
+def remove(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """Remove a webhook. Messages of its group stay."""
+    _call("DELETE", f"/v1/webhooks/{id}", output, url)
+
+
+@webhooks.command()
+def attempts(
+    id: IdArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100)] = 20,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """The latest attempts, newest first."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/webhooks/attempts", id=id, limit=limit)
+        if output is Output.table:
+            answer = {**answer, "total": len(answer["attempts"])}
+        show(answer, output, ATTEMPTS)
+
+
+def _call(method: str, path: str, output: Output, url: str, body: object = None) -> None:
+    with errors_in_one_line():
+        show(Remote(url).call(method, path, body=body), output)

@@ -1,0 +1,117 @@
+"""A broker for users' own tests: the real one, in memory, with a clock that moves when told.
+
+    with MemoryBroker() as broker, broker.sync_client() as client:
+        client.queue("mail").publish("remind", delay=3600)
+        broker.advance(3600)
+        (message,) = client.queue("mail").consume(wait=0.0)
+
+It runs in a thread of its own, so that clients of any event loop, and of none, can use it side by side.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from penstock.client import Client
+from penstock.client._background import Background
+from penstock.client._client import client_over
+from penstock.client._direct import Across, Direct, SyncAcross
+from penstock.client._sync import Client as SyncClient
+from penstock.client._sync import client_over as sync_client_over
+from penstock.engines.memory import MemoryEngine
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.testing.clock import ManualClock
+from penstock.testing.inprocess import InProcess
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.app import HttpApp
+from penstock.transports.http.direct import Direct as HttpDirect
+
+
+class MemoryBroker:
+    """Use it with `with`. Time stands still from `start` on, until `advance`."""
+
+    def __init__(self, *, start: datetime | None = None, auto_create: bool = True, seed: int = 1):
+        """`start` is what time it is at first (default: now). The same `seed` gives the same message ids."""
+        at_ms = round((time.time() if start is None else _aware(start).timestamp()) * 1000)
+        engine = MemoryEngine()
+        self._box = InProcess(lambda: engine, ManualClock(at_ms), seed, {"auto_create": auto_create})
+        self._home: Background | None = None
+        self._edge: HttpDirect | None = None
+
+    def __enter__(self) -> Self:
+        self._home = Background("penstock test broker")
+        self._home.run(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        home, self._home = self._running(), None
+        try:
+            home.run(self._stop())
+        finally:
+            home.stop()
+
+    # -- clients ----------------------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """A new `penstock.Client` of this broker, for one event loop. Nothing is repeated for it: errors show."""
+        return client_over(Across(Direct(self._ask), self._running()), retry_for=0.0)
+
+    def sync_client(self) -> SyncClient:
+        """A new `penstock.sync.Client` of this broker."""
+        home = self._running()
+        return sync_client_over(
+            SyncAcross(Direct(self._ask), home), lambda: Across(Direct(self._ask), home), retry_for=0.0
+        )
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """What the broker's clock says, in UTC."""
+        return datetime.fromtimestamp(self._box.clock.now_ms() / 1000, UTC)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and the broker do what it does because of it: delays end, leases run out, cron fires."""
+        if seconds < 0:
+            raise InvalidRequest("time does not go back", details={"field": "seconds"})
+        self._running().run(self._box.advance(round(seconds * 1000)))
+
+    def restart(self) -> None:
+        """Stop the broker and start it again on what it had stored. Clients stay usable; waiting ones are answered."""
+        self._running().run(self._restart())
+
+    # -- in the thread of the broker --------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        await self._box.start()
+        self._edge = HttpDirect(HttpApp(self._box.broker, self._box.clock))
+
+    async def _stop(self) -> None:
+        self._edge = None
+        self._box.broker.stop_waiting()
+        await self._box.stop()
+
+    async def _restart(self) -> None:
+        await self._stop()
+        await self._start()
+
+    async def _ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
+        if self._edge is None:
+            raise PenstockError("this broker is stopped")
+        return await self._edge.ask(method, target, headers, body)
+
+    def _running(self) -> Background:
+        if self._home is None:
+            raise PenstockError("this broker is not running: use it with `with`")
+        return self._home
+
+
+def _aware(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise InvalidRequest("start: a datetime without a time zone may mean any of them", details={"field": "start"})
+    return moment

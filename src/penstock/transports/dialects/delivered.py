@@ -1,0 +1,85 @@
+"""Delivered messages one by one: dialects show each in a shape of their own, and none of them is in a hurry."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.batch import Batch, layout
+from penstock.broker.types import DeliveredRun
+from penstock.ids import ulid_text
+from penstock.wire.publishing import is_json
+
+_headers_decoder = msgspec.json.Decoder(dict[str, str])
+_DEFAULT = "default/default/"
+
+
+class Delivered(NamedTuple):
+    queue: str
+    partition: int
+    offset: int
+    number: int
+    """The message's id as a number: later ones are greater, over all queues."""
+    id: str
+    client_id: str | None
+    """The id that its publisher gave it."""
+    payload: bytes
+    json: bool
+    headers: dict[str, str]
+    key: str | None
+    priority: int
+    attempt: int
+    published_at_ms: int
+    receipt: str | None
+    deadline_at_ms: int | None
+
+    def payload_field(self) -> dict[str, Any]:
+        """`payload` as it was published; bytes that are not JSON as `payload_b64`."""
+        if self.json:
+            return {"payload": msgspec.Raw(self.payload)}
+        return {"payload_b64": b64encode(self.payload).decode()}
+
+
+def one_by_one(runs: Sequence[DeliveredRun]) -> list[Delivered]:
+    return [_message(run, row) for run in runs for row in range(run.count)]
+
+
+def _message(run: DeliveredRun, row: int) -> Delivered:
+    batch = run.batch
+    payload = batch.payload(row)
+    headers = batch.string(layout.HEADERS, row)
+    return Delivered(
+        run.queue,
+        run.partition,
+        run.offset + row,
+        run.id + row,
+        ulid_text(run.id + row),
+        _text(batch, layout.ID, row),
+        payload,
+        batch.is_json(row) and (batch.checked or is_json(payload)),
+        _headers_decoder.decode(headers) if headers else {},
+        _text(batch, layout.KEY, row),
+        batch.integers(layout.PRIORITY)[row] if batch.has(layout.PRIORITY) else 0,
+        run.attempt,
+        run.published_at_ms,
+        None if run.receipt is None else f"{run.receipt}{run.offset + row}",
+        run.deadline_at_ms,
+    )
+
+
+def _text(batch: Batch, column: int, row: int) -> str | None:
+    return batch.string(column, row).decode() or None
+
+
+def moment(at_ms: int) -> str:
+    """`2025-10-07T12:00:00.000Z`"""
+    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def flat(queue: str) -> str:
+    """The name of a queue where names have no levels: the last one alone, if the others are `default`."""
+    return queue.removeprefix(_DEFAULT)

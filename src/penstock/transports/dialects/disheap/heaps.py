@@ -1,0 +1,143 @@
+"""`/v1/heaps` and `/v1/stats`: heaps are queues that order by number; others are not seen from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.types import QueueRow
+from penstock.errors import Conflict, InvalidRequest, QueueNotFound
+from penstock.ids import QueuePath
+from penstock.transports.dialects.delivered import flat
+from penstock.transports.dialects.disheap.proto_json import duration
+from penstock.transports.dialects.disheap.shapes import (
+    DeleteQuery,
+    HeapSettings,
+    MakeHeapRequest,
+    TopicQuery,
+    one_of,
+)
+from penstock.transports.dialects.router import Names
+from penstock.transports.http.answer import Answer, json_answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.request import Request
+from penstock.wire.messages import NoQuery
+from penstock.wire.parse import parse_json, parse_query, parse_queue
+
+_make_decoder = msgspec.json.Decoder(MakeHeapRequest, strict=False)
+_update_decoder = msgspec.json.Decoder(HeapSettings, strict=False)
+
+
+def heap_at(edge: Edge, topic: str) -> QueuePath:
+    """The queue of this heap; raises QueueNotFound if there is none, or if it orders otherwise."""
+    path = _path(topic)
+    if edge.broker.get_queue(path)["config"]["order"] != "heap":
+        raise QueueNotFound(f"{topic} is a queue but not a heap", details={"queue": path})
+    return path
+
+
+def _path(topic: str) -> QueuePath:
+    try:
+        return parse_queue(topic)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message.replace("queue ", "topic ", 1), details={"field": "topic"}) from None
+
+
+async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    """How many replicas there are is the store's business; what is asked for is checked, and not kept."""
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_make_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    path = _path(asked.topic)
+    one_of(asked, "rf", "replication_factor")
+    settings = {**asked.settings(), "order": "heap", "heap_mode": "max" if asked.mode in ("MAX", 1) else "min"}
+    try:
+        edge.broker.get_queue(path)
+    except QueueNotFound:
+        await edge.broker.put_queue(path, settings)
+        return json_answer({"topic": flat(path), "heap_id": path})
+    raise Conflict(f"{asked.topic} exists already", details={"queue": path})
+
+
+async def update(edge: Edge, request: Request, names: Names) -> Answer:
+    parse_query(NoQuery, request.query)
+    path = heap_at(edge, names["topic"])
+    asked = parse_json(_update_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    await edge.broker.patch_queue(path, asked.settings())
+    return json_answer({})
+
+
+async def delete(edge: Edge, request: Request, names: Names) -> Answer:
+    """Asked three times: by `force`, and by the token that the refusal without one gives."""
+    query = parse_query(DeleteQuery, request.query)
+    path = heap_at(edge, names["topic"])
+    if not query.force:
+        raise InvalidRequest("deleting a heap takes force=true", details={"field": "force"})
+    try:
+        await edge.broker.delete_queue(path, confirm=query.confirmation_token)
+    except Conflict as error:
+        token = {"confirmation_token": error.details["confirm"], "would_lose": error.details["would_lose"]}
+        raise Conflict(
+            f"deleting {names['topic']} cannot be undone; repeat the call with confirmation_token", details=token
+        ) from None
+    return json_answer({})
+
+
+async def list_all(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    parse_query(NoQuery, request.query)
+    return json_answer({"heaps": [_described(edge, row) for row in _rows(edge)]})
+
+
+def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
+    config = edge.broker.get_queue(QueuePath(row.queue))["config"]
+    kept_ms = config["dead_letter_ttl_ms"]
+    kept = {} if kept_ms is None else {"retention_time": duration(kept_ms)}
+    return {
+        "topic": flat(row.queue),
+        "mode": config["heap_mode"].upper(),
+        "partitions": config["partitions"],
+        "K": config["top_k"],
+        **kept,
+        "visibility_timeout_default": duration(config["lease_ms"]),
+        "max_retries_default": config["max_retries"],
+        "max_payload_bytes": str(config["max_payload_bytes"]),
+        "compression": False,
+        "dlq_policy": {"enabled": config["dead_letter"], **kept},
+        "stats": _counted([row]),
+    }
+
+
+async def stats(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    query = parse_query(TopicQuery, request.query)
+    rows = list(_rows(edge, None if query.topic is None else heap_at(edge, query.topic)))
+    return json_answer(
+        {"global_stats": _counted(rows), "topic_stats": {flat(row.queue): _counted([row]) for row in rows}}
+    )
+
+
+def _rows(edge: Edge, only: QueuePath | None = None) -> Iterable[QueueRow]:
+    for row in edge.broker.overview(only or ""):
+        if row.queue == only or (only is None and row.order == "heap"):
+            yield row
+
+
+def _counted(rows: Iterable[QueueRow]) -> dict[str, str]:
+    """64-bit numbers are texts in this JSON."""
+    counted = {
+        "total_messages": 0, "inflight_messages": 0, "dlq_messages": 0, "total_enqueues": 0, "total_pops": 0,
+        "total_acks": 0, "total_nacks": 0, "total_retries": 0, "total_timeouts": 0,
+    }  # fmt: skip
+    for row in rows:
+        totals = row.totals
+        counted["total_messages"] += row.depth
+        counted["inflight_messages"] += row.leased
+        counted["dlq_messages"] += row.dead
+        counted["total_enqueues"] += totals["published"]
+        counted["total_pops"] += totals["delivered"]
+        counted["total_acks"] += totals["acked"]
+        counted["total_nacks"] += totals["retried"] - totals["lease_expired"] - totals["session_expired"]
+        counted["total_retries"] += totals["retried"]
+        counted["total_timeouts"] += totals["lease_expired"]
+    return {name: str(value) for name, value in counted.items()}

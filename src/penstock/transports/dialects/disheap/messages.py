@@ -1,0 +1,186 @@
+"""Enqueue, ack, nack, extend, peek. A lease token is one of our receipts: `/v1/lease` gives them out."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.types import ProducerSeq
+from penstock.errors import InvalidRequest, StaleReceipt
+from penstock.ids import QueuePath
+from penstock.transports.dialects.delivered import Delivered, flat, moment, one_by_one
+from penstock.transports.dialects.disheap.heaps import heap_at
+from penstock.transports.dialects.disheap.proto_json import base64_plain, milliseconds
+from penstock.transports.dialects.disheap.shapes import (
+    AckRequest,
+    EnqueueBatchRequest,
+    EnqueueRequest,
+    ExtendRequest,
+    NackRequest,
+    PeekQuery,
+)
+from penstock.transports.dialects.router import Names
+from penstock.transports.dialects.storing import Item, Stored, store
+from penstock.transports.http.answer import Answer, json_answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.request import Request
+from penstock.wire.messages import NoQuery, PublishMessage
+from penstock.wire.parse import parse_json, parse_query
+from penstock.wire.publishing import is_json
+
+_enqueue_decoder = msgspec.json.Decoder(EnqueueRequest, strict=False)
+_batch_decoder = msgspec.json.Decoder(EnqueueBatchRequest, strict=False)
+_ack_decoder = msgspec.json.Decoder(AckRequest)
+_nack_decoder = msgspec.json.Decoder(NackRequest)
+_extend_decoder = msgspec.json.Decoder(ExtendRequest)
+
+
+# -- enqueue ------------------------------------------------------------------------------------------------------
+
+
+async def enqueue(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_enqueue_decoder, await request.json_body())
+    (stored,) = await store(edge, [_item(edge, asked)], _producer([asked]))
+    return json_answer(_stored(stored))
+
+
+async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    """All or nothing, over all heaps."""
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_batch_decoder, await request.json_body()).requests
+    items = [_item(edge, each) for each in asked]
+    producer = _producer(asked)
+    if producer is not None and len({item.queue for item in items}) > 1:
+        raise InvalidRequest(
+            "a producer's numbers count up within one topic: a batch with numbers is for one topic",
+            details={"field": "topic"},
+        )
+    stored = await store(edge, items, producer)
+    return json_answer(
+        {"responses": [_stored(each) for each in stored], "all_duplicates": all(each.duplicate for each in stored)}
+    )
+
+
+def _item(edge: Edge, asked: EnqueueRequest) -> Item:
+    queue = heap_at(edge, asked.topic)
+    message = PublishMessage(
+        payload_b64=base64_plain(asked.payload),
+        key=asked.partition_key or None,
+        priority=asked.priority,
+        delay_ms=0 if asked.not_before is None else milliseconds("not_before", asked.not_before),
+        max_retries=asked.max_retries,
+    )
+    if asked.json:
+        payload = _decoded(message.payload_b64 or "")
+        if not is_json(payload):
+            raise InvalidRequest("payload: is not JSON, and json says it is", details={"field": "payload"})
+        message.payload, message.payload_b64 = msgspec.Raw(payload), None
+    return Item(queue, message)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return msgspec.convert(text, bytes)
+    except msgspec.ValidationError:
+        raise InvalidRequest("payload: is not base64", details={"field": "payload"}) from None
+
+
+def _producer(asked: Sequence[EnqueueRequest]) -> ProducerSeq | None:
+    """Who numbers its messages: all of one epoch of one producer, counting up by one; or nobody does."""
+    first = asked[0]
+    for place, each in enumerate(asked):
+        if (each.producer_id, each.epoch or 0, each.number) != (
+            first.producer_id, first.epoch or 0, first.number + place if first.producer_id else 0,
+        ):  # fmt: skip
+            raise InvalidRequest(
+                "numbered messages of a batch are of one producer and epoch, and count up; epoch and seq need a "
+                "producer_id",
+                details={"field": "seq", "row": place},
+            )
+    return ProducerSeq(first.producer_id, first.epoch or 0, first.number) if first.producer_id else None
+
+
+def _stored(stored: Stored) -> dict[str, Any]:
+    return {"message_id": stored.id, "duplicate": stored.duplicate}
+
+
+# -- settling -----------------------------------------------------------------------------------------------------
+
+
+async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_ack_decoder, await request.json_body())
+    _check_lease(edge, asked)
+    (result,) = await edge.broker.ack([asked.lease_token])
+    return _done(result.status)
+
+
+async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_nack_decoder, await request.json_body())
+    delay = None if asked.backoff_override is None else milliseconds("backoff_override", asked.backoff_override)
+    _check_lease(edge, asked)
+    (result,) = await edge.broker.nack([asked.lease_token], delay_ms=delay, error=asked.reason)
+    return _done(result.status)
+
+
+async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    """From now on, not from the deadline: whoever extends late does not get less than was asked."""
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_extend_decoder, await request.json_body())
+    lease_ms = milliseconds("extension", asked.extension, least=limits.LEASE_MS_MIN, most=limits.LEASE_MS_MAX)
+    heap_at(edge, asked.topic)
+    if not asked.lease_token.rpartition(".")[2].isdigit():
+        raise _conflict()  # a receipt may stand for many messages, a token is of one
+    (result,) = await edge.broker.extend([asked.lease_token], lease_ms=lease_ms)
+    return _done(result.status)
+
+
+def _check_lease(edge: Edge, asked: AckRequest) -> None:
+    """The token must be the one of this message: one that was mixed up must not settle another."""
+    queue: QueuePath = heap_at(edge, asked.topic)
+    if not edge.broker.in_flight.is_held(queue, asked.message_id, asked.lease_token):
+        raise _conflict()
+
+
+def _done(status: str) -> Answer:
+    if status == "stale":
+        raise _conflict()
+    return json_answer({})
+
+
+def _conflict() -> StaleReceipt:
+    return StaleReceipt("this lease does not hold this message, or no longer", details={"field": "lease_token"})
+
+
+# -- looking ------------------------------------------------------------------------------------------------------
+
+
+async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    query = parse_query(PeekQuery, request.query)
+    path = heap_at(edge, query.topic)
+    begun = any(group["group"] == "default" for group in edge.broker.groups(path)["groups"])
+    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1 if begun else limits.PEEK_MESSAGES_MAX))
+    if not begun:
+        # Until somebody leases there is no order but that of arrival: what can be looked at is put in order here.
+        sign = -1 if edge.broker.get_queue(path)["config"]["heap_mode"] == "max" else 1
+        messages.sort(key=lambda message: (sign * message.priority, message.number))
+    return json_answer(
+        {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}
+    )
+
+
+def _shown(message: Delivered) -> dict[str, Any]:
+    return {
+        "message_id": message.id,
+        "topic": flat(message.queue),
+        "partition_id": message.partition,
+        "payload": b64encode(message.payload).decode(),
+        "priority": str(message.priority),
+        "enqueued_time": moment(message.published_at_ms),
+    }

@@ -1,0 +1,67 @@
+"""`configure` and `push`."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import msgspec
+
+from penstock import limits
+from penstock.errors import PenstockError, QueueNotFound
+from penstock.transports.dialects.queen.shapes import (
+    DEFAULTS,
+    ConfigureRequest,
+    PushItem,
+    PushRequest,
+    options_of,
+)
+from penstock.transports.dialects.router import Names
+from penstock.transports.dialects.storing import Item, Stored, store, store_each
+from penstock.transports.http.answer import Answer, error_body, json_answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.request import Request
+from penstock.wire.messages import NoQuery, PublishMessage
+from penstock.wire.parse import parse_json, parse_query, parse_queue
+
+_configure_decoder = msgspec.json.Decoder(ConfigureRequest)
+_push_decoder = msgspec.json.Decoder(PushRequest)
+
+
+async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    """A new queue gets the defaults of this dialect and these options; of one that exists the options change."""
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_configure_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    path, settings = parse_queue(asked.path), asked.options.settings()
+    try:
+        queue = await edge.broker.patch_queue(path, settings)
+    except QueueNotFound:
+        queue, _ = await edge.broker.put_queue(path, DEFAULTS | settings)
+    return json_answer(
+        {"ns": asked.ns, "task": asked.task, "queue": asked.queue, "options": options_of(queue["config"])}, 201
+    )
+
+
+async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    """201 if all were queued. Item by item some may be refused: then 207, and each says what became of it."""
+    parse_query(NoQuery, request.query)
+    asked = parse_json(_push_decoder, await request.json_body())
+    items = [_item(item) for item in asked.items]
+    if not asked.config.autoCreate:
+        for queue in {item.queue for item in items}:
+            edge.broker.get_queue(queue)
+    stored = await (store if asked.config.batchMode else store_each)(edge, items, create_as=DEFAULTS)
+    messages = [_shown(item, each) for item, each in zip(items, stored, strict=True)]
+    status = 207 if any(isinstance(each, PenstockError) for each in stored) else 201
+    return json_answer({"messages": messages}, status)
+
+
+def _item(item: PushItem) -> Item:
+    own_id = item.transactionId or str(uuid4())
+    return Item(parse_queue(item.path), PublishMessage(payload=item.payload, id=own_id))
+
+
+def _shown(item: Item, stored: Stored | PenstockError) -> dict[str, object]:
+    if isinstance(stored, PenstockError):
+        return {"transactionId": item.message.id, "status": "failed", "error": error_body(stored)}
+    shown: dict[str, object] = {"id": stored.id, "transactionId": item.message.id, "status": "queued"}
+    return {**shown, "duplicate": True} if stored.duplicate else shown

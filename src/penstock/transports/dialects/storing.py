@@ -1,0 +1,71 @@
+"""Publishing for dialects: messages that each name their queue, all or none of them, or each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart
+from penstock.errors import DiskFull, PenstockError, Unavailable
+from penstock.ids import QueuePath, ulid_text
+from penstock.transports.http.edge import Edge
+from penstock.wire.messages import PublishMessage
+from penstock.wire.publishing import batch_of
+
+
+class Item(NamedTuple):
+    queue: QueuePath
+    message: PublishMessage
+
+
+class Stored(NamedTuple):
+    """Where a message went; of a duplicate, where the first one is."""
+
+    id: str
+    at_ms: int
+    duplicate: bool
+
+
+async def store(
+    edge: Edge, items: Sequence[Item], producer: ProducerSeq | None = None, *, create_as: dict[str, Any] | None = None
+) -> list[Stored]:
+    """All of them or none, in one commit. With a producer they must be of one queue: its numbers count up by item."""
+    rows: dict[QueuePath, list[int]] = {}
+    for row, item in enumerate(items):
+        rows.setdefault(item.queue, []).append(row)
+    batch = batch_of([item.message for item in items])
+    parts = [PublishPart(queue, batch if len(rows) == 1 else batch.pick(of_queue)) for queue, of_queue in rows.items()]
+    started = edge.clock.monotonic()
+    reply = await edge.broker.publish(parts, producer, create_as=create_as)
+    edge.metrics.publish_took(edge.clock.monotonic() - started)
+    edge.metrics.published(reply.runs)
+    return _by_item(reply.runs, list(rows.values()), len(items))
+
+
+async def store_each(
+    edge: Edge, items: Sequence[Item], *, create_as: dict[str, Any] | None = None
+) -> list[Stored | PenstockError]:
+    """Each succeeds or fails on its own. They still travel together, unless one of them is refused."""
+    try:
+        return list(await store(edge, items, create_as=create_as)) if items else []
+    except PenstockError as error:
+        if len(items) == 1 or isinstance(error, Unavailable | DiskFull):
+            return [error] * len(items)
+    half = len(items) // 2
+    return await store_each(edge, items[:half], create_as=create_as) + await store_each(
+        edge, items[half:], create_as=create_as
+    )
+
+
+def _by_item(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int]], count: int) -> list[Stored]:
+    stored: list[Stored | None] = [None] * count
+    taken = [0] * len(parts)
+    for run in runs:
+        rows: Sequence[int] | None = run.rows
+        if rows is None:
+            rows = range(taken[run.part], taken[run.part] + run.count)
+            taken[run.part] += run.count
+        for place, row in enumerate(rows):
+            number = run.id + place
+            stored[parts[run.part][row]] = Stored(ulid_text(number), number >> 80, run.duplicate)
+    return [each for each in stored if each is not None]

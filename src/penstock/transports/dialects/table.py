@@ -1,0 +1,57 @@
+"""The dialects by name, and the table of operations with some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.clock import Clock
+from penstock.transports.dialects import disheap, epochqueue, pulsar_proxy, queen
+from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
+from penstock.transports.dialects.queen.dashboard import Dashboard
+from penstock.transports.dialects.router import Names, Route, Router
+from penstock.transports.dialects.sockets import Begin, SocketApp
+from penstock.transports.http import HttpApp, routes, settle
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.request import Request
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+
+async def _ack_receipts(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
+    return await settle.ack(edge, request)
+
+
+ACK_BY_RECEIPT = Route("receipts.ack", "POST", "/api/v1/ack", _ack_receipts, marks=frozenset({"receipts"}))
+"""Two dialects ack by id at this path; who has receipts may show them there as well."""
+
+DIALECTS: dict[str, tuple[Route, ...]] = {
+    "queen": (*queen.ROUTES, ACK_BY_RECEIPT),
+    "pulsar-proxy": (*pulsar_proxy.ROUTES, ACK_BY_RECEIPT),
+    "disheap": disheap.ROUTES,
+    "epochqueue": epochqueue.ROUTES,
+}
+
+
+SOCKETS: dict[str, dict[str, Begin]] = {
+    "queen": {"/ws/dashboard": Dashboard},
+    "pulsar-proxy": {"/ws": Subscription},
+}
+"""WebSockets of dialects, by path."""
+
+
+def with_dialects(names: Sequence[str]) -> routes.Table:
+    """Our operations, and those of these dialects. Without any it is our own table and nothing else."""
+    if not names:
+        return routes
+    # What two dialects share is there once.
+    return Router(routes, list(dict.fromkeys(route for name in names for route in DIALECTS[name])))
+
+
+def open_app(names: Sequence[str], broker: Broker, clock: Clock) -> HttpApp:
+    """The HTTP edge with these dialects; without any it is our own and nothing else."""
+    sessions = {path: begin for name in names for path, begin in SOCKETS.get(name, {}).items()}
+    table = with_dialects(names)
+    return SocketApp(sessions, broker, clock, table) if sessions else HttpApp(broker, clock, table)

@@ -1,0 +1,175 @@
+"""Calls whose request or reply is more than its fields: queues, dead letters, schedules, webhooks."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any, cast
+
+import msgspec
+
+from penstock.transports import translate
+from penstock.transports.grpc.calls import Context
+from penstock.transports.grpc.delivery import letter_of
+from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.shapes import asked, convert, filled, scheduled_message, values_of
+from penstock.v1 import broker_pb2 as pb
+from penstock.wire.messages import (
+    ConfirmQuery,
+    DeadLettersQuery,
+    DeleteDeadLettersRequest,
+    RedriveRequest,
+)
+from penstock.wire.parse import parse_queue
+from penstock.wire.schedules import ScheduleReply, ScheduleRequest, SchedulesQuery
+from penstock.wire.webhooks import WebhookChanges, WebhookRequest
+
+# -- queues -------------------------------------------------------------------------------------------------------
+
+
+async def put_queue(edge: Edge, request: pb.PutQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
+    config, _ = await edge.broker.put_queue(parse_queue(request.queue), values_of(request.config))
+    return filled(pb.QueueReply(), config)
+
+
+async def patch_queue(edge: Edge, request: pb.PatchQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
+    changes = {**values_of(request.config), **dict.fromkeys(request.reset)}
+    return filled(pb.QueueReply(), await edge.broker.patch_queue(parse_queue(request.queue), changes))
+
+
+async def delete_queue(edge: Edge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
+    lost = await edge.broker.delete_queue(parse_queue(request.queue), confirm=_confirmed(values_of(request)))
+    return filled(pb.DestroyedReply(), lost)
+
+
+async def purge_queue(edge: Edge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
+    lost = await edge.broker.purge_queue(parse_queue(request.queue), confirm=_confirmed(values_of(request)))
+    return filled(pb.DestroyedReply(), lost)
+
+
+def _confirmed(values: dict[str, Any]) -> str | None:
+    """Takes the token out of the request."""
+    token = {"confirm": values.pop("confirm")} if "confirm" in values else {}
+    return convert(token, ConfirmQuery).confirm
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+
+async def dead_letters(
+    edge: Edge,
+    request: pb.DeadLettersRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.DeadLettersReply:
+    found = await translate.dead_letters(edge.broker, asked(request, DeadLettersQuery))
+    letters = [letter_of(letter) for letter in found.pop("dead_letters")]
+    return filled(pb.DeadLettersReply(messages=letters), found)
+
+
+async def redrive(edge: Edge, request: pb.RedriveRequest, context: Context) -> pb.RedriveReply:  # noqa: ARG001
+    reply = await translate.redrive(edge.broker, asked(request, RedriveRequest))
+    about = pb.RedriveReply(redrive_id=reply["redrive_id"], queue=reply["queue"], dry_run=reply["dry_run"])
+    if about.dry_run:
+        about.count = reply["count"]
+        about.sample.extend(letter_of(letter) for letter in reply["sample"])
+    else:
+        filled(about.status, reply)
+    return about
+
+
+async def delete_dead_letters(
+    edge: Edge,
+    request: pb.DeleteDeadLettersRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.DeleteDeadLettersReply:
+    values = values_of(request)
+    confirm = _confirmed(values)
+    reply = await translate.delete_dead_letters(edge.broker, convert(values, DeleteDeadLettersRequest), confirm)
+    return filled(pb.DeleteDeadLettersReply(), reply)
+
+
+# -- schedules ----------------------------------------------------------------------------------------------------
+
+
+async def list_schedules(
+    edge: Edge,
+    request: pb.ListSchedulesRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.ListSchedulesReply:
+    page = await translate.list_schedules(edge.broker, asked(request, SchedulesQuery))
+    return pb.ListSchedulesReply(
+        schedules=[_shown(each) for each in page.schedules], total=page.total, page=page.page, limit=page.limit
+    )
+
+
+async def get_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+    return _shown(await translate.get_schedule(edge.broker, request.name))
+
+
+async def put_schedule(edge: Edge, request: pb.PutScheduleRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+    values = values_of(request)
+    name = values.pop("name")
+    # Its content has another form here than the rules know, so it goes in by itself.
+    message = scheduled_message(request.message)
+    spec = convert({**values, "message": {}}, ScheduleRequest)
+    spec.message = message
+    shown, _ = await translate.put_schedule(edge.broker, name, spec)
+    return _shown(shown)
+
+
+async def delete_schedule(
+    edge: Edge,
+    request: pb.ScheduleNameRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.DeleteScheduleReply:
+    return filled(pb.DeleteScheduleReply(), await translate.delete_schedule(edge.broker, request.name))
+
+
+async def pause_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+    return _shown(await translate.pause_schedule(edge.broker, request.name, paused=True))
+
+
+async def resume_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+    return _shown(await translate.pause_schedule(edge.broker, request.name, paused=False))
+
+
+def _shown(schedule: ScheduleReply) -> pb.ScheduleReply:
+    shown = schedule.message
+    reply = filled(pb.ScheduleReply(), {**msgspec.structs.asdict(schedule), "message": None})
+    filled(
+        reply.message,
+        {name: getattr(shown, name) for name in ("key", "priority", "ttl_ms", "headers", "max_retries", "tenant")},
+    )
+    if isinstance(shown.payload_b64, str):
+        reply.message.payload = b64decode(shown.payload_b64)
+    else:
+        reply.message.json = bytes(cast(msgspec.Raw, shown.payload)).decode()
+    return reply
+
+
+# -- webhooks -----------------------------------------------------------------------------------------------------
+
+
+async def create_webhook(
+    edge: Edge,
+    request: pb.CreateWebhookRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.WebhookReply:
+    spec = convert(_with_delays(values_of(request)), WebhookRequest)
+    return filled(pb.WebhookReply(), await translate.create_webhook(edge.broker, spec))
+
+
+async def change_webhook(
+    edge: Edge,
+    request: pb.ChangeWebhookRequest,
+    context: Context,  # noqa: ARG001
+) -> pb.WebhookReply:
+    values = _with_delays(values_of(request))
+    id = values.pop("id")
+    return filled(pb.WebhookReply(), await edge.broker.webhooks.change(id, convert(values, WebhookChanges)))
+
+
+def _with_delays(values: dict[str, Any]) -> dict[str, Any]:
+    """The delays are a message of their own, so that none can be told from no word about them."""
+    if "retry_delays_ms" in values:
+        values["retry_delays_ms"] = values["retry_delays_ms"].get("ms", [])
+    return values

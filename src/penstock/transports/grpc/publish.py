@@ -1,0 +1,122 @@
+"""Publish and Transact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.batch import Batch
+from penstock.batch.check import check_client_frame
+from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.ids import ulid_text, ulid_texts
+from penstock.transports import publishing
+from penstock.transports.grpc.calls import Context
+from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.refusal import error_message
+from penstock.transports.grpc.shapes import (
+    check_known,
+    convert,
+    messages_each,
+    messages_of_transaction,
+    messages_to_publish,
+    values_of,
+)
+from penstock.transports.publishing import EachAlone, Parts, Placed, publish_all, rows_of_request
+from penstock.v1 import broker_pb2 as pb
+from penstock.wire.messages import Producer, PublishFrameQuery, Receipts, TransactRequest
+from penstock.wire.parse import parse_queue
+from penstock.wire.publishing import Publish
+
+
+class _Acks(msgspec.Struct):
+    ack: Receipts
+
+
+async def publish(edge: Edge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
+    started = edge.clock.monotonic()
+    if bool(request.batch) == bool(request.messages):
+        raise InvalidRequest("give exactly one of batch and messages", details={"field": "batch"})
+    reply = await (_publish_frame(edge, request) if request.batch else _publish_messages(edge, request))
+    edge.metrics.publish_took(edge.clock.monotonic() - started)
+    return reply
+
+
+async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
+    acks = convert({"ack": list(request.ack)}, _Acks).ack
+    asked = TransactRequest(acks, messages_of_transaction(request.publish))
+    reply, parts = await publishing.transact(edge.broker, asked)
+    edge.metrics.published(reply.runs)
+    return pb.TransactReply(
+        acked=reply.acked, messages=_placed(reply.runs, parts, len(asked.publish)), durable=reply.durable
+    )
+
+
+async def _publish_frame(edge: Edge, request: pb.PublishRequest) -> pb.PublishReply:
+    if request.HasField("atomic") and not request.atomic:
+        raise InvalidRequest(
+            "a batch is taken whole or not at all: atomic=false needs messages", details={"field": "atomic"}
+        )
+    named: dict[str, Any] = {}
+    if request.HasField("queue"):
+        named["queue"] = request.queue
+    if request.HasField("producer"):
+        check_known(request.producer)
+        named |= {"producer": request.producer.id, "epoch": request.producer.epoch, "seq": request.producer.seq}
+    asked = convert(named, PublishFrameQuery)
+    queue = parse_queue(asked.queue)
+    batch = check_client_frame(Batch.open(request.batch))
+    producer = None
+    if asked.producer is not None:
+        producer = ProducerSeq(asked.producer, cast(int, asked.epoch), cast(int, asked.seq))
+    reply = await edge.broker.publish([PublishPart(queue, batch)], producer)
+    edge.metrics.published(reply.runs)
+    return pb.PublishReply(runs=[_run(run) for run in reply.runs], durable=reply.durable)
+
+
+async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.PublishReply:
+    queue = request.queue if request.HasField("queue") else None
+    producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
+    if request.HasField("atomic") and not request.atomic:
+        each = EachAlone(edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages)))
+        return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
+    asked = Publish(queue, True, producer, messages_to_publish(request.messages))
+    reply, parts = await publish_all(edge.broker, asked)
+    edge.metrics.published(reply.runs)
+    return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)
+
+
+def _run(run: PublishedRun) -> pb.PublishedRun:
+    return pb.PublishedRun(
+        queue=run.queue,
+        partition=run.partition,
+        offset=run.offset,
+        count=run.count,
+        id=ulid_text(run.id),
+        duplicate=run.duplicate,
+        rows=run.rows,
+    )
+
+
+def _placed(runs: Sequence[PublishedRun], parts: Parts, count: int) -> list[pb.PublishedMessage]:
+    """One for each message, in the order of the request."""
+    placed: list[pb.PublishedMessage] = [pb.PublishedMessage()] * count
+    for run, rows in rows_of_request(runs, parts):
+        for place, (row, text) in enumerate(zip(rows, ulid_texts(run.id, run.count), strict=True)):
+            placed[row] = _message(run, place, text)
+    return placed
+
+
+def _message(run: PublishedRun, place: int, text: str) -> pb.PublishedMessage:
+    return pb.PublishedMessage(
+        id=text, queue=run.queue, partition=run.partition, offset=run.offset + place, duplicate=run.duplicate
+    )
+
+
+def _result(outcome: Placed | PenstockError) -> pb.PublishResult:
+    if isinstance(outcome, PenstockError):
+        return pb.PublishResult(error=error_message(outcome))
+    run, place = outcome
+    return pb.PublishResult(published=_message(run, place, ulid_text(run.id + place)))

@@ -1,0 +1,50 @@
+"""CloudEvents on `POST /v1/publish?queue=…`. The content type tells the mode, and headers that begin with `ce-`."""
+
+from __future__ import annotations
+
+from penstock.broker.types import PublishPart
+from penstock.errors import UnsupportedMediaType
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.render import published_answer, published_items
+from penstock.transports.http.request import Request
+from penstock.wire import cloudevents
+from penstock.wire.messages import PublishEventQuery
+from penstock.wire.parse import parse_query, parse_queue
+from penstock.wire.publishing import batch_of
+
+
+def is_event(request: Request) -> bool:
+    return request.content_type.startswith(cloudevents.FAMILY) or any(
+        _is_attribute(name) for name, _ in request.headers
+    )
+
+
+def _is_attribute(name: bytes) -> bool:
+    return name.startswith(b"ce-")
+
+
+async def publish_events(edge: Edge, request: Request) -> Answer:
+    """One event or a batch of them, all or none. Answered like any publish."""
+    query = parse_query(PublishEventQuery, request.query)
+    part_queue = parse_queue(query.queue)
+    kind = request.content_type.decode("latin-1")
+    if kind == cloudevents.BATCH_TYPE:
+        events = cloudevents.from_json_batch(await request.body())
+    elif kind == cloudevents.STRUCTURED_TYPE:
+        events = [cloudevents.from_json(await request.body())]
+    elif request.content_type.startswith(cloudevents.FAMILY):
+        raise UnsupportedMediaType(
+            f"events as {kind[:100]!r} are not taken here; send {cloudevents.STRUCTURED_TYPE}, "
+            f"{cloudevents.BATCH_TYPE}, or the attributes as headers that begin with ce-",
+            details={"field": "content-type"},
+        )
+    else:
+        attributes = [(name, value) for name, value in request.headers if _is_attribute(name)]
+        # With its parameters, which are part of the data's type.
+        full_type = next((value.decode("latin-1") for name, value in request.headers if name == b"content-type"), "")
+        events = [cloudevents.from_headers(attributes, full_type, await request.body())]
+    batch = batch_of([cloudevents.as_message(event, dedup=query.dedup) for event in events])
+    reply = await edge.broker.publish([PublishPart(part_queue, batch)])
+    edge.metrics.published(reply.runs)
+    return Answer(201, published_answer(published_items(reply.runs, [None], len(events)), reply.durable))

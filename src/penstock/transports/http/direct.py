@@ -1,0 +1,40 @@
+"""The edge without a socket: for a program that has the broker in its own process."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import unquote
+
+from penstock.eager import Finished, Rest, begin
+from penstock.errors import Unavailable
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.app import HttpApp
+from penstock.transports.http.request import Request
+
+_HOST = ((b"host", b"localhost"),)
+
+
+class Direct:
+    """Asks the handlers of an application; what they refuse is an answer too."""
+
+    def __init__(self, app: HttpApp):
+        self._app = app
+
+    async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
+        """The one answer to a request. Cancelling it withdraws a request that waits, as hanging up would."""
+        path, _, query = target.partition("?")
+        request = Request(method, unquote(path) if "%" in path else path, query.encode(), _HOST + headers, body)
+        request.gone = _never
+        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._app.respond(request))
+        if isinstance(begun, Rest):
+            # As for a request that came over a socket: a lone caller's commit is not put off for company.
+            self._app.hurry()
+            begun = begun.go_on()
+        answer = begun.result if isinstance(begun, Finished) else await begun
+        if answer is None:
+            raise Unavailable("the broker gave no answer")
+        return answer
+
+
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()

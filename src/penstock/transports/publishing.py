@@ -1,0 +1,127 @@
+"""Publishing messages that were asked for one by one: all or nothing, or each on its own. The same for every edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart, PublishReply, TransactReply
+from penstock.errors import InvalidRequest, PenstockError, RateLimited, TooLarge
+from penstock.ids import QueuePath
+from penstock.transports.metrics import Metrics
+from penstock.wire.messages import Producer, PublishMessage, TransactRequest
+from penstock.wire.publishing import Publish, batch_of, queue_of, rows_by_queue
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+Parts: TypeAlias = list[Sequence[int] | None]
+"""Per part of a publish: the rows of the request that it was made of, None for all of them."""
+
+
+async def publish_all(broker: Broker, asked: Publish) -> tuple[PublishReply, Parts]:
+    messages = cast(Sequence[PublishMessage], asked.messages)
+    parts, rows = _parts(asked.queue, messages, in_order=asked.producer is not None)
+    return await broker.publish(parts, producer_seq(asked.producer)), rows
+
+
+async def transact(broker: Broker, asked: TransactRequest) -> tuple[TransactReply, Parts]:
+    parts, rows = _parts(None, asked.publish, in_order=False) if asked.publish else ([], [])
+    return await broker.transact(asked.ack, parts), rows
+
+
+def _parts(
+    default: str | None, messages: Sequence[PublishMessage], *, in_order: bool
+) -> tuple[list[PublishPart], Parts]:
+    batch = batch_of(messages)
+    split = rows_by_queue(default, messages, in_order=in_order)
+    parts = [PublishPart(queue, batch if rows is None else batch.pick(rows)) for queue, rows in split]
+    return parts, [rows for _, rows in split]
+
+
+def producer_seq(producer: Producer | None, skipped: int = 0) -> ProducerSeq | None:
+    """The number of the first message that is stored, where `skipped` ones before it are not."""
+    return None if producer is None else ProducerSeq(producer.id, producer.epoch, producer.seq + skipped)
+
+
+def rows_of_request(runs: Sequence[PublishedRun], parts: Parts) -> Iterator[tuple[PublishedRun, Sequence[int]]]:
+    """Each run with the rows of the request that its messages came from."""
+    taken = [0] * len(parts)
+    for run in runs:
+        rows: Sequence[int] | None = run.rows
+        if rows is None:
+            rows = range(taken[run.part], taken[run.part] + run.count)
+            taken[run.part] += run.count
+        of_request = parts[run.part]
+        yield run, rows if of_request is None else [of_request[row] for row in rows]
+
+
+class Placed(NamedTuple):
+    """Where one message went: so many places behind the start of a run."""
+
+    run: PublishedRun
+    place: int
+
+
+class _Item(NamedTuple):
+    row: int
+    queue: QueuePath
+    message: PublishMessage
+
+
+class EachAlone:
+    """A publish that is not atomic. Messages still travel together; only a refusal takes a group apart."""
+
+    def __init__(self, broker: Broker, metrics: Metrics, asked: Publish):
+        self._broker = broker
+        self._metrics = metrics
+        self._asked = asked
+        self._outcomes: list[Placed | PenstockError | None] = [None] * len(asked.messages)
+        self.durable = True
+
+    async def publish(self) -> list[Placed | PenstockError]:
+        """The outcome of each message, in the order of the request."""
+        for group in self._groups():
+            await self._publish_group(group)
+        return cast("list[Placed | PenstockError]", self._outcomes)
+
+    def _groups(self) -> list[list[_Item]]:
+        """The messages that have no fault of their own, those of one queue together."""
+        items = []
+        for row, message in enumerate(self._asked.messages):
+            try:
+                if isinstance(message, PenstockError):
+                    raise message
+                items.append(_Item(row, queue_of(message, self._asked.queue), message))
+                batch_of([message], first_row=row)
+            except PenstockError as error:
+                self._outcomes[row] = error
+        items = [item for item in items if self._outcomes[item.row] is None]
+        if self._asked.producer is None:
+            # Sorting is stable: within a queue the order stays.
+            items.sort(key=lambda item: item.queue)
+            return [list(group) for _, group in groupby(items, key=lambda item: item.queue)]
+        # A producer's numbers count up by row, so a group must not skip one.
+        runs = groupby(enumerate(items), key=lambda pair: (pair[1].queue, pair[1].row - pair[0]))
+        return [[item for _, item in run] for _, run in runs]
+
+    async def _publish_group(self, items: list[_Item]) -> None:
+        seq = producer_seq(self._asked.producer, skipped=items[0].row)
+        try:
+            batch = batch_of([item.message for item in items], first_row=items[0].row)
+            reply = await self._broker.publish([PublishPart(items[0].queue, batch)], seq)
+        except PenstockError as error:
+            if len(items) > 1 and isinstance(error, InvalidRequest | TooLarge | RateLimited):
+                # One of them is to blame, and halving finds it in few steps while the others still go in groups.
+                await self._publish_group(items[: len(items) // 2])
+                await self._publish_group(items[len(items) // 2 :])
+                return
+            for item in items:
+                self._outcomes[item.row] = error
+            return
+        self.durable = self.durable and reply.durable
+        self._metrics.published(reply.runs)
+        for run, rows in rows_of_request(reply.runs, [[item.row for item in items]]):
+            for place, row in enumerate(rows):
+                self._outcomes[row] = Placed(run, place)

@@ -1,0 +1,142 @@
+"""All webhooks of a server: one endpoint for each registration, begun and ended as registrations come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.webhooks import Registration
+from penstock.clock import Clock
+from penstock.errors import Unavailable
+from penstock.ids import ulid_text
+from penstock.transports.webhooks.endpoint import Endpoint
+from penstock.transports.webhooks.envelope import Message, envelope_of
+from penstock.transports.webhooks.guard import Guard
+from penstock.transports.webhooks.sender import Sender
+from penstock.transports.webhooks.signing import signed_headers
+from penstock.wire.webhooks import Attempt, DeliveryStatus, TestReply
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+TEST_PREFIX = "test_"
+
+
+class WebhookCourier:
+    """Delivers from `start` to `close`. Implements what the broker calls a Courier."""
+
+    def __init__(self, broker: Broker, guard: Guard, sender: Sender, clock: Clock):
+        self._broker = broker
+        self._guard = guard
+        self._sender = sender
+        self._clock = clock
+        self._endpoints: dict[str, Endpoint] = {}
+        self._running: dict[asyncio.Task[None], Endpoint] = {}
+        """Also those that were removed and have not noticed yet."""
+        self._tests = 0
+        self._stopping = False
+        self.outcomes: Counter[str] = Counter()
+        """Attempts since the server started."""
+
+    def start(self) -> None:
+        self._broker.webhooks.attach(self)
+        for registration in self._broker.webhooks.registrations():
+            self.changed(registration.id)
+
+    def stop(self) -> None:
+        """Take no more messages. What is under way goes on until `close`."""
+        self._stopping = True
+        for endpoint in self._running.values():
+            endpoint.stop()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Wait so long for what is under way, give the rest back, and let go of all connections.
+
+        Whoever waits for messages is answered by the broker's `stop_waiting`, which should come before.
+        """
+        self.stop()
+        left = dict(self._running)
+        if left:
+            await asyncio.wait(left, timeout=grace_s)
+        await asyncio.gather(*(endpoint.give_back() for endpoint in left.values()))
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._sender.close()
+
+    def deny_own(self, host: str, port: int) -> None:
+        """The server listens there, and is no endpoint."""
+        self._guard.deny_own(host, port)
+
+    # -- what the broker asks for -------------------------------------------------------------------------------------
+
+    def check_url(self, url: str) -> None:
+        self._guard.check_url(url)
+
+    def changed(self, id: str) -> None:
+        registration = self._broker.webhooks.registration(id)
+        endpoint = self._endpoints.get(id)
+        if registration is None:
+            if endpoint is not None:
+                self._endpoints.pop(id).stop()
+        elif endpoint is not None:
+            endpoint.update(registration)
+        elif not self._stopping:
+            endpoint = self._endpoints[id] = Endpoint(
+                registration, self._broker, self._sender, self._clock, self._count
+            )
+            task = asyncio.create_task(endpoint.run())
+            self._running[task] = endpoint
+            task.add_done_callback(lambda done: self._running.pop(done, None))
+
+    async def test(self, registration: Registration) -> TestReply:
+        if self._tests >= limits.WEBHOOK_TESTS_MAX:
+            raise Unavailable(f"{self._tests} test deliveries are under way already", retry_after_ms=1_000)
+        self._tests += 1
+        try:
+            # A task of its own: whoever asks may not run in one, and a deadline needs one.
+            return await asyncio.create_task(self._test(registration))
+        finally:
+            self._tests -= 1
+
+    def status(self, id: str) -> DeliveryStatus | None:
+        endpoint = self._endpoints.get(id)
+        return None if endpoint is None else endpoint.status()
+
+    def attempts(self, id: str, limit: int) -> list[Attempt]:
+        endpoint = self._endpoints.get(id)
+        return [] if endpoint is None else list(endpoint.attempts)[: -limit - 1 : -1]
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _test(self, hook: Registration) -> TestReply:
+        at_ms, started = self._clock.now_ms(), self._clock.monotonic()
+        message = _test_message(hook, at_ms)
+        envelope = envelope_of(message, hook.format)
+        signed = signed_headers(self._broker.webhooks.secrets(hook.id), message.id, at_ms, envelope.body)
+        headers = {**envelope.headers, **signed}
+        sent = await self._sender.send(hook.url, headers, envelope.body, hook.timeout_ms, at_ms)
+        took_ms = round((self._clock.monotonic() - started) * 1000)
+        return TestReply(hook.id, message.id, sent.outcome, sent.status, sent.error, took_ms)
+
+    def _count(self, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+
+
+def _test_message(hook: Registration, at_ms: int) -> Message:
+    """Told from the others by its id and by its type."""
+    id = TEST_PREFIX + ulid_text(at_ms << 80 | secrets.randbits(80))
+    content: Mapping[str, object] = {
+        "type": "penstock.test",
+        "webhook": hook.id,
+        "queue": hook.queue,
+        "group": hook.group,
+        "at_ms": at_ms,
+    }
+    return Message(id, hook.queue, msgspec.json.encode(content), True, {}, None, 1, at_ms, None)

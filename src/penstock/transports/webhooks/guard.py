@@ -1,0 +1,186 @@
+"""Which URLs may be sent to. A webhook is a way to make this server knock at doors, so most doors are closed to it.
+
+What a URL says is judged when it is registered and again before each request; what its name resolves to is judged for
+every connection (`network.py`), each address of it. A URL that two parsers could read in two ways is not read at all:
+the grammar here is a small part of what is legal. Public means public: https, the two ports that are meant for it, an
+address that is globally routed and carries no other address inside. Whatever else is wanted is allowed by network, by
+the operator, in the setting `webhook_allow`.
+
+Reasons never name an address that a name resolved to: who may register a URL need not learn the private network.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+PUBLIC_PORTS = frozenset((443, 8443))
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})"
+    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<rest>(?:[/?][A-Za-z0-9/?:@!$&'()*+,;=._~%\[\]-]*)?)",
+    re.ASCII,
+)
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
+"""A last label that some parsers take for the end of an IPv4 address in an unusual notation."""
+
+# What `is_global` says has changed between versions of Python, so the ranges that matter are also written down.
+_NOT_PUBLIC_4 = [
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4",
+    )
+]  # fmt: skip
+_UNICAST_6 = IPv6Network("2000::/3")
+"""Outside of it: loopback, mapped and compatible IPv4, NAT64, link- and site-local, unique local, multicast."""
+_NOT_PUBLIC_6 = [
+    # Protocol assignments with Teredo in them, documentation twice, 6to4.
+    IPv6Network(text)
+    for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
+]
+
+
+class Refused(Exception):
+    """Nothing may be sent there. The words are for whoever registered the URL."""
+
+
+class Target(NamedTuple):
+    scheme: str
+    host: str
+    """Without the brackets of an IPv6 address."""
+    port: int
+    address: Address | None
+    """If the host is one."""
+
+
+class Guard:
+    """The rules, with what the operator allows beyond them."""
+
+    def __init__(self, allow: Sequence[Network] = ()):
+        self._allow = list(allow)
+        self._own: list[tuple[str, int]] = []
+
+    def deny_own(self, host: str, port: int) -> None:
+        """This server listens there: it must not be made to talk to itself, whatever is allowed."""
+        self._own.append((host, port))
+
+    def check_url(self, url: str) -> Target:
+        """What can be said before anything is resolved. Raises InvalidRequest."""
+        target = parse_url(url)
+        if target.scheme == "http" and target.port in PUBLIC_PORTS:
+            _invalid(f"port {target.port} is for https")
+        if target.address is not None:
+            try:
+                self.check_address(target.address, target.port)
+            except Refused as refused:
+                _invalid(str(refused))
+        elif not self._allow:
+            if target.scheme != "https":
+                _invalid("write https; http is only for networks that the operator has allowed (webhook_allow)")
+            if target.port not in PUBLIC_PORTS:
+                _invalid(f"port {target.port}: only {_ports()}, unless the operator allows the network (webhook_allow)")
+            if "." not in target.host:
+                _invalid("a host without a dot is not a public name")
+        return target
+
+    def check_address(self, address: Address, port: int) -> None:
+        """Raises Refused unless a connection may be made to this address and port."""
+        for host, own_port in self._own:
+            if port == own_port and _is_own(address, host):
+                raise Refused("that is this server's own address")
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            raise Refused("an address with a zone is not sent to")
+        if any(address in network for network in self._allow if network.version == address.version):
+            return
+        if not _is_public(address):
+            raise Refused("the address is not a public one, and the operator has not allowed its network")
+        # A port that is not for https also keeps out every http URL: see `check_url`.
+        if port not in PUBLIC_PORTS:
+            raise Refused(f"port {port}: only {_ports()}, and only https, unless the operator allows the network")
+
+
+def parse_url(url: str) -> Target:
+    """Raises InvalidRequest for whatever is not a plain absolute URL in its usual spelling."""
+    if len(url) > limits.WEBHOOK_URL_CHARS_MAX:
+        _invalid(f"longer than {limits.WEBHOOK_URL_CHARS_MAX} characters")
+    if not url.isascii():
+        _invalid("write it in ASCII: a name with other letters in its xn-- form, the rest percent-encoded")
+    if "@" in url.partition("://")[2].partition("/")[0].partition("?")[0]:
+        _invalid("no user name or password")
+    if "#" in url:
+        _invalid("no fragment")
+    found = _URL.fullmatch(url)
+    if found is None:
+        _invalid("not an absolute URL like https://example.com/hooks")
+    scheme, host = found["scheme"], found["host"]
+    port = int(found["port"] or _DEFAULT_PORTS[scheme])
+    if port > 65_535:
+        _invalid(f"there is no port {port}")
+    if host.startswith("["):
+        try:
+            address: Address = IPv6Address(host[1:-1])
+        except ValueError:
+            _invalid("not an IPv6 address")
+        return Target(scheme, host[1:-1], port, address)
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            return Target(scheme, host, port, IPv4Address(host))
+        except ValueError:
+            _invalid("an IPv4 address is four decimal numbers")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        _invalid("not a host name")
+    return Target(scheme, host.lower(), port, None)
+
+
+def parse_networks(text: str) -> list[Network]:
+    """The value of `webhook_allow`: networks like `10.0.0.0/8`, with commas between. Raises ValueError with the one."""
+    networks: list[Network] = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        try:
+            networks.append(ipaddress.ip_network(part))
+        except ValueError as error:
+            raise ValueError(f"{part!r} is not a network like 10.0.0.0/8: {error}") from None
+    return networks
+
+
+def _is_public(address: Address) -> bool:
+    if not address.is_global or address.is_multicast or address.is_reserved or address.is_unspecified:
+        return False
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_4)
+    # ISATAP puts an IPv4 address of anybody's choice behind these 32 bits.
+    isatap = int(address) >> 32 & 0xFDFF_FFFF == 0x0000_5EFE
+    return address in _UNICAST_6 and not isatap and not any(address in network for network in _NOT_PUBLIC_6)
+
+
+def _is_own(address: Address, host: str) -> bool:
+    listening = ipaddress.ip_address(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if listening.is_loopback:
+        return address.is_loopback
+    return address == listening or (listening.is_unspecified and not _is_public(address))
+
+
+def _ports() -> str:
+    return " and ".join(map(str, sorted(PUBLIC_PORTS)))
+
+
+def _invalid(reason: str) -> NoReturn:
+    raise InvalidRequest(f"url: {reason}", details={"field": "url"})

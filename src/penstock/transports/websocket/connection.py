@@ -1,0 +1,217 @@
+"""The socket of one WebSocket: bytes to messages and back, pings, and bounds on what lies around unread.
+
+The framing of RFC 6455 is that of `websockets`, without its I/O. What is written goes straight to the transport, and
+what the transport could not send is counted: above a mark nothing more is delivered or read; a client that leaves it
+there for too long is evicted. There is no task, no queue and no timer per connection. ADR 0017 has the measurements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+import structlog
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+
+from penstock import limits
+from penstock.transports.websocket.codec import Codec
+from penstock.transports.websocket.session import Session
+from penstock.wire import stream
+
+if TYPE_CHECKING:
+    from uvicorn.server import ServerState
+
+    from penstock.transports.websocket.sockets import WebSockets
+
+_log = structlog.get_logger("penstock.websocket")
+_PING = Frame(Opcode.PING, b"").serialize(mask=False)
+_GONE = 1006
+"""What RFC 6455 calls an end without a close frame."""
+
+
+class Connection(asyncio.Protocol):
+    """Takes over from the HTTP connection that the handshake came on."""
+
+    __slots__ = (
+        "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state", "_session",
+        "_slow_timer", "_sockets", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, sockets: WebSockets, codec: Codec, transport: asyncio.Transport, server_state: ServerState):
+        self._sockets = sockets
+        self._transport = transport
+        self._server_state = server_state
+        self._framing = Protocol(Side.SERVER, state=State.OPEN, max_size=codec.message_bytes_max, logger=_Quiet)  # type: ignore[arg-type]
+        self._opcode = codec.opcode
+        self._parts: list[bytes] = []
+        """Of a message in fragments."""
+        self._inbox: deque[bytes] | None = None
+        """Messages that wait until fewer requests are under way."""
+        self._heard = True
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        transport.set_write_buffer_limits(
+            high=limits.WEBSOCKET_OUTPUT_PAUSE_BYTES, low=limits.WEBSOCKET_OUTPUT_RESUME_BYTES
+        )
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.WEBSOCKET_KERNEL_BYTES)
+        server_state.connections.add(self)  # type: ignore[arg-type]
+        sockets.add(self)
+        self._session = Session(sockets, codec, self)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        framing = self._framing
+        framing.receive_data(data)
+        for event in framing.events_received():
+            assert isinstance(event, Frame)
+            if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                self._take(event)
+        self._flush()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is not Opcode.CONT and frame.opcode is not self._opcode:
+            self.close(stream.WRONG_KIND)
+            return
+        if not frame.fin:
+            self._parts.append(bytes(frame.data))
+            return
+        message = bytes(frame.data)
+        if self._parts:
+            message = b"".join((*self._parts, message))
+            self._parts = []
+        if self._inbox is not None or self._session.busy:
+            if self._inbox is None:
+                self._inbox = deque()
+                self._read_on()
+            self._inbox.append(message)
+        else:
+            self._session.receive(message)
+
+    def freed(self) -> None:
+        while self._inbox and not self._session.busy:
+            self._session.receive(self._inbox.popleft())
+        if not self._inbox:
+            self._inbox = None
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read while nothing waits, neither requests nor answers."""
+        if self._transport.is_closing():
+            return
+        if self._inbox is None and self._slow_timer is None:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._framing.receive_eof()
+        self._flush()
+        return False
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def write(self, sealed: bytes) -> None:
+        if self._framing.state is not State.OPEN or self._transport.is_closing():
+            return
+        self._transport.write(sealed)
+        if self._transport.get_write_buffer_size() > limits.WEBSOCKET_ANSWERS_BYTES_MAX:
+            self._evict()
+
+    def _flush(self) -> None:
+        """Send what the protocol itself has to say: pongs, and its side of the close."""
+        for data in self._framing.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:
+                self._end()
+
+    def pause_writing(self) -> None:
+        self._slow_timer = asyncio.get_running_loop().call_later(limits.WEBSOCKET_SLOW_MS / 1000, self._evict)
+        self._session.paused()
+        self._read_on()
+
+    def resume_writing(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+        self._read_on()
+        self._session.resumed()
+
+    def beat(self) -> None:
+        """Every 30 s: who was not heard since the last one is gone."""
+        if self._framing.state is not State.OPEN or self._slow_timer is not None:
+            return
+        if not self._heard:
+            self.close(stream.SILENT)
+            self._end()
+        else:
+            self._heard = False
+            self._transport.write(_PING)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self, close: stream.Close) -> None:
+        """Begin the closing handshake; the client has a few seconds for its side of it."""
+        if self._framing.state is not State.OPEN:
+            return
+        self._framing.send_close(close.code, close.reason)
+        self._session.ended()
+        self._flush()
+        self._cut_off_later()
+
+    def _evict(self) -> None:
+        """The close frame stands behind what was not read, for a client that wakes up in time."""
+        if self._framing.state is State.OPEN:
+            _log.warning("slow reader evicted", unsent=self._transport.get_write_buffer_size())
+            self.close(stream.SLOW)
+            self._end()
+
+    def _end(self) -> None:
+        """Send what is left and close the socket."""
+        self._session.ended()
+        if not self._transport.is_closing():
+            self._transport.close()
+        self._cut_off_later()
+
+    def _cut_off_later(self) -> None:
+        if self._close_timer is None:
+            self._close_timer = asyncio.get_running_loop().call_later(
+                limits.WEBSOCKET_CLOSE_MS / 1000, self._transport.abort
+            )
+
+    def shutdown(self) -> None:
+        """The server stops."""
+        self._session.drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        for timer in (self._slow_timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
+        self._slow_timer = self._close_timer = None
+        self._inbox = None
+        self._session.ended()
+        close = self._framing.close_sent or self._framing.close_rcvd
+        self._sockets.remove(self, _GONE if close is None else close.code)
+        self._server_state.connections.discard(self)
+
+
+class _Quiet:
+    """`websockets` reports the end of every connection; the counters by close code do that here."""
+
+    @staticmethod
+    def isEnabledFor(level: int) -> bool:  # noqa: ARG004
+        return False
+
+    @staticmethod
+    def info(*_: object) -> None: ...
+
+    @staticmethod
+    def error(*args: object, **_: object) -> None:
+        _log.error("websocket framing failed", what=str(args[0]), exc_info=True)

@@ -1,0 +1,120 @@
+"""A subscription that is given leases: as many messages as the client has granted credit for, and no more.
+
+One lease is asked for at a time, of as much as the credit allows, up to a page. While there is nothing to lease it
+waits like a long poll does, in the same line. It asks for nothing while the connection's output is paused, so nobody is
+given what they cannot be told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.broker.types import LeaseReply
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.ids import check_group, parse_scope
+from penstock.transports.websocket.held import Held
+from penstock.wire import stream
+from penstock.wire.parse import parse_queue
+
+if TYPE_CHECKING:
+    from penstock.transports.websocket.session import Session
+
+PAUSE_MS = 1_000
+"""After a refusal that passes by itself and does not say when."""
+
+
+class Consumer:
+    """One subscription of one connection."""
+
+    __slots__ = ("_format", "_leasing", "_session", "_take", "credit", "held_here", "name", "when_lost")
+
+    role = "consumer"
+
+    def __init__(self, session: Session, asked: stream.Subscribe):
+        self.name = asked.name
+        self.credit = asked.credit or 0
+        self.when_lost = asked.when_lost or "retry"
+        self.held_here = Held()
+        self._session = session
+        self._format = asked.format
+        self._leasing: asyncio.Task[None] | None = None
+        broker = session.sockets.broker
+        take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+        if asked.scope is not None:
+            take = partial(broker.lease_scope, parse_scope(asked.scope))
+        else:
+            queue = parse_queue(asked.queue or "")
+            broker.get_queue(queue)  # raises QueueNotFound now, and not with the first credit
+            take = partial(broker.lease, queue)
+        self._take = partial(
+            take, group=check_group(asked.group or "default"), lease_ms=asked.lease_ms, consumer=asked.consumer or ""
+        )
+
+    async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
+        return stream.Subscribed(id=asked.id, sub=self.name, credit=self.credit)
+
+    def grant(self, credit: int) -> None:
+        if self.credit + credit > limits.LEASE_MESSAGES_MAX:
+            raise InvalidRequest(
+                f"credit may add up to {limits.LEASE_MESSAGES_MAX}, there are {self.credit} left",
+                details={"field": "credit"},
+            )
+        self.credit += credit
+
+    def pump(self) -> None:
+        if self.credit and self._leasing is None and self._session.delivering:
+            self._leasing = asyncio.get_running_loop().create_task(self._lease())
+
+    def pause(self) -> None:
+        """Stand in no line. What was granted and is not here yet goes back."""
+        if self._leasing is not None:
+            self._leasing.cancel()
+            self._leasing = None
+
+    async def _lease(self) -> None:
+        session = self._session
+        try:
+            while self.credit and session.delivering:
+                try:
+                    reply = await self._take(
+                        max=min(self.credit, limits.WEBSOCKET_PAGE_MESSAGES),
+                        wait_ms=limits.WAIT_MS_MAX,
+                        bytes_max=limits.WEBSOCKET_PAGE_BYTES,
+                    )
+                except PenstockError as error:
+                    if not error.retryable:
+                        self._leasing = None
+                        session.end_subscription(self, error)
+                        return
+                    await asyncio.sleep((error.retry_after_ms or PAUSE_MS) / 1000)
+                    continue
+                if reply.runs:
+                    self._deliver(reply)
+        finally:
+            if self._leasing is asyncio.current_task():
+                self._leasing = None
+
+    def _deliver(self, reply: LeaseReply) -> None:
+        session = self._session
+        now_ms = session.sockets.clock.now_ms()
+        if not session.delivering:
+            # Paused or stopped in the very turn in which the lease came: it was not sent, so it never happened.
+            unsent = Held()
+            unsent.add(reply.runs, now_ms)
+            session.sockets.give_back(unsent.receipts(), lost=False)
+            return
+        count = sum(run.count for run in reply.runs)
+        self.credit -= count
+        self.held_here.add(reply.runs, now_ms)
+        session.sockets.metrics.delivered(reply.runs, now_ms)
+        session.deliver(session.codec.lease_page(self.name, self._format, reply.runs, self.credit), self.role, count)
+
+    def stop(self) -> None:
+        self.pause()
+
+    def held(self) -> list[str]:
+        return self.held_here.receipts()

@@ -1,0 +1,72 @@
+"""From an HTTP request to a WebSocket, or to the one answer that says why not.
+
+A page of a foreign site can open a WebSocket to 127.0.0.1 from any browser on this machine, and unlike a `fetch` it can
+read what comes back: no CORS stands before it. What gives the page away is `Origin`, so that is looked at more closely
+than for HTTP: only pages that this very server serves, and those that were allowed by name. Programs send no `Origin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request as HandshakeRequest
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from penstock.errors import Forbidden, InvalidRequest, NotFound
+from penstock.transports.http.hosts import check_host
+from penstock.transports.http.request import Request
+from penstock.transports.websocket.codec import Codec
+from penstock.transports.websocket.json_codec import JsonCodec
+from penstock.transports.websocket.msgpack_codec import MsgpackCodec
+from penstock.wire import stream
+
+PATH = "/v1/ws"
+CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (JsonCodec(), MsgpackCodec())}
+
+
+def check_handshake(
+    request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]
+) -> tuple[Codec, bytes]:
+    """The codec that was agreed on and the answer that opens the connection. Raises PenstockError."""
+    if request.path != PATH:
+        raise NotFound(f"there is no WebSocket at {request.path[:200]!r}, but at {PATH}")
+    _check_origin(request, origins)
+    given = Headers()
+    for name, value in headers:
+        given[name.decode("latin-1")] = value.decode("latin-1")
+    server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
+    try:
+        accept, _, protocol = server.process_request(HandshakeRequest(PATH, given, request.method))
+    except InvalidHandshake as error:
+        raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
+    codec = CODECS[protocol or stream.JSON_PROTOCOL]
+    answer = Headers({"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept})
+    if protocol is not None:
+        answer["Sec-WebSocket-Protocol"] = protocol
+    return codec, Response(101, "Switching Protocols", answer).serialize()
+
+
+def _check_origin(request: Request, origins: frozenset[str]) -> None:
+    origin = request.origin
+    if origin is not None and origin.decode("latin-1").lower() in origins:
+        request.origin = None  # allowed by name; the rest of the check is about Host
+    check_host(request)
+    if request.origin is not None and request.origin.lower() != b"http://" + request.hosts[0].lower():
+        shown = request.origin[:100].decode("latin-1")
+        raise Forbidden(
+            f"pages of {shown} may not open a WebSocket here; `--websocket-origins {shown}` would allow it",
+            details={"field": "origin"},
+        )
+
+
+def _select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """The first that the client names and we know; with none named, JSON without saying so."""
+    known = [name for name in offered if name in CODECS]
+    if offered and not known:
+        raise InvalidHandshake(f"offer one of the subprotocols {', '.join(CODECS)}, or none")
+    return known[0] if known else None

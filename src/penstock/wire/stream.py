@@ -1,0 +1,354 @@
+"""What travels on a WebSocket: one struct per frame, told apart by `type`. docs/websocket.md goes by task.
+
+A client's frame is a request, and each has exactly one answer, which repeats its `id` if it had one. What the server
+sends without being asked (`hello`, `messages`, `ended`, `bye`) has no `id`.
+
+JSON and MessagePack carry the same fields. They differ where bytes do: MessagePack has a type for them, so payloads and
+bodies travel as they are (`BinaryPublish`, `BinaryCall`), and batches need no wrapping.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+from penstock.wire.delivery import Settled
+from penstock.wire.messages import (
+    ClientId,
+    DelayMs,
+    GroupName,
+    LeaseMs,
+    Producer,
+    PublishMessage,
+    QueueName,
+    ReadOffset,
+    Receipts,
+    Request,
+    ScopeName,
+)
+
+JSON_PROTOCOL = "penstock.v1+json"
+MSGPACK_PROTOCOL = "penstock.v1+msgpack"
+
+FrameId: TypeAlias = (
+    Annotated[str, Meta(max_length=64, description="Chosen by the client; the answer repeats it.")]
+    | Annotated[int, Meta(ge=0, le=2**53)]
+)
+SubName: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=200,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(?!\n)$",
+        description="The subscription's name on this connection. Left out, it is the queue or scope as it was given.",
+    ),
+]
+CreditCount: TypeAlias = Annotated[int, Meta(ge=1, le=limits.LEASE_MESSAGES_MAX)]
+Place: TypeAlias = Annotated[int, Meta(ge=0, le=10**18)]
+
+# -- from the client ----------------------------------------------------------------------------------------------
+
+
+class ClientFrame(Request, tag_field="type", kw_only=True):
+    id: FrameId | None = None
+
+
+class Subscribe(ClientFrame, tag="subscribe"):
+    """Be sent messages: as a `reader`, who takes nothing away, or as a `consumer`, who is given leases."""
+
+    role: Literal["reader", "consumer"]
+    queue: QueueName | None = None
+    queues: Annotated[list[QueueName], Meta(min_length=1, max_length=limits.WEBSOCKET_SUBSCRIPTIONS_MAX)] | None = None
+    scope: ScopeName | None = None
+    sub: SubName | None = None
+    format: Literal["messages", "batch"] = "messages"
+    # Readers.
+    offset: ReadOffset | None = None
+    offsets: (
+        Annotated[
+            dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(?!\n)$")], Place],
+            Meta(description="By partition, as `next_offset` told them. Partitions left out begin at `offset`."),
+        ]
+        | None
+    ) = None
+    partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] | None = None
+    client_id: ClientId | None = None
+    # Consumers.
+    group: GroupName | None = None
+    credit: CreditCount | None = None
+    lease_ms: LeaseMs | None = None
+    consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] | None = None
+    when_lost: Literal["retry", "keep"] | None = None
+
+    def __post_init__(self) -> None:
+        if sum(name is not None for name in (self.queue, self.queues, self.scope)) != 1:
+            raise InvalidRequest("give exactly one of queue, queues and scope", details={"field": "queue"})
+        others = _CONSUMERS_ONLY if self.role == "reader" else _READERS_ONLY
+        for name in others:
+            if getattr(self, name) is not None:
+                raise InvalidRequest(f"{name} is not for a {self.role}", details={"field": name})
+        if self.offset == "kept" and self.client_id is None:
+            raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
+        if self.offsets is not None and self.queue is None:
+            raise InvalidRequest("offsets are those of one queue: name the queue", details={"field": "offsets"})
+
+    @property
+    def name(self) -> str:
+        return self.sub or self.queue or self.scope or ",".join(self.queues or ())
+
+
+_READERS_ONLY = ("queues", "offset", "offsets", "partition", "client_id")
+_CONSUMERS_ONLY = ("scope", "group", "credit", "lease_ms", "consumer", "when_lost")
+
+
+class Unsubscribe(ClientFrame, tag="unsubscribe"):
+    """What a consumer holds of it is released: ready again at once, as if it had not been delivered."""
+
+    sub: SubName
+
+
+class Credit(ClientFrame, tag="credit"):
+    """So many messages more may be sent."""
+
+    sub: SubName
+    credit: CreditCount
+
+
+class Ack(ClientFrame, tag="ack"):
+    receipts: Receipts
+
+
+class Nack(ClientFrame, tag="nack"):
+    receipts: Receipts
+    delay_ms: DelayMs | None = None
+    error: str | None = None
+
+
+class Reject(ClientFrame, tag="reject"):
+    receipts: Receipts
+    error: str | None = None
+
+
+class Release(ClientFrame, tag="release"):
+    receipts: Receipts
+
+
+class Extend(ClientFrame, tag="extend"):
+    receipts: Receipts
+    lease_ms: LeaseMs
+
+
+class Ping(ClientFrame, tag="ping"):
+    """For clients that cannot send the protocol's own ping, as browsers cannot."""
+
+
+class Bye(ClientFrame, tag="bye"):
+    """A deliberate end: what is held is released, the answer is the close of the connection."""
+
+
+class Publish(ClientFrame, tag="publish"):
+    """As the body of `POST /v1/publish`. What is in the messages is looked at where that is."""
+
+    messages: msgspec.Raw
+    queue: QueueName | None = None
+    atomic: bool = True
+    producer: Producer | None = None
+
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+CallPath: TypeAlias = Annotated[str, Meta(max_length=512, examples=["/v1/stats"])]
+CallQuery: TypeAlias = Annotated[str, Meta(max_length=8192, examples=["queue=orders"])]
+
+
+class Call(ClientFrame, tag="call"):
+    """Any call of the HTTP interface: same paths, same bodies, same statuses."""
+
+    path: CallPath
+    method: Method = "POST"
+    query: CallQuery = ""
+    body: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+
+
+class BinaryMessage(PublishMessage, kw_only=True):
+    """In MessagePack a payload is bytes; `json` says that they are the text of a JSON value."""
+
+    payload: bytes  # type: ignore[assignment]
+    json: bool = False
+    payload_b64: None = None
+
+
+class BinaryPublish(ClientFrame, tag="publish"):
+    """Messages, or one frame of docs/formats/batch.md as it is."""
+
+    messages: Annotated[list[BinaryMessage], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)] | None = None
+    batch: bytes | None = None
+    queue: QueueName | None = None
+    atomic: bool = True
+    producer: Producer | None = None
+
+    def __post_init__(self) -> None:
+        if (self.messages is None) == (self.batch is None):
+            raise InvalidRequest("give exactly one of messages and batch", details={"field": "messages"})
+
+
+class BinaryCall(ClientFrame, tag="call"):
+    path: CallPath
+    method: Method = "POST"
+    query: CallQuery = ""
+    body: bytes = b""
+    content_type: Annotated[str, Meta(max_length=100)] = "application/json"
+    accept: Annotated[str, Meta(max_length=100)] = "application/json"
+
+
+EITHER = Subscribe | Unsubscribe | Credit | Ack | Nack | Reject | Release | Extend | Ping | Bye
+JSON_FRAMES = EITHER | Publish | Call
+MSGPACK_FRAMES = EITHER | BinaryPublish | BinaryCall
+
+# -- from the server ----------------------------------------------------------------------------------------------
+
+
+class ServerFrame(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True):
+    id: str | int | None = None
+
+
+class Hello(ServerFrame, tag="hello"):
+    """The first frame of every connection."""
+
+    protocol: str
+    server: str
+    ping_ms: int
+    frame_bytes_max: int
+
+
+class Subscribed(ServerFrame, tag="subscribed"):
+    sub: str
+    offsets: dict[str, dict[str, int]] | None = None
+    """Where a reader begins, by queue and partition."""
+    credit: int | None = None
+
+
+class Unsubscribed(ServerFrame, tag="unsubscribed"):
+    sub: str
+    released: int = 0
+
+
+class Credited(ServerFrame, tag="credited"):
+    sub: str
+    credit: int
+
+
+class Results(ServerFrame, tag="results"):
+    results: list[Settled]
+
+
+class Reply(ServerFrame, tag="reply"):
+    """The answer to a `call`, and (as `published`) to a `publish`: status and body as HTTP would have them."""
+
+    status: int
+    body: Any = None
+    content_type: str | None = None
+    retry_after_s: int | None = None
+
+
+class Published(Reply, tag="published"):
+    pass
+
+
+class ErrorBody(msgspec.Struct):
+    code: str
+    message: str
+    retryable: bool
+    details: dict[str, Any]
+
+
+class Error(ServerFrame, tag="error"):
+    """A request was refused, and has changed nothing."""
+
+    status: int
+    error: ErrorBody
+
+
+class Pong(ServerFrame, tag="pong"):
+    pass
+
+
+class Ended(ServerFrame, tag="ended"):
+    """A subscription is over without having been asked: its queue is gone, say."""
+
+    sub: str
+    error: ErrorBody
+
+
+class ByeFrame(ServerFrame, tag="bye"):
+    """The connection is about to be closed with this code. Until then, what is held can be settled."""
+
+    code: int
+    reason: str
+    grace_ms: int = 0
+
+
+class BinaryDelivered(msgspec.Struct, omit_defaults=True, gc=False):
+    """One message in MessagePack."""
+
+    message_id: str = msgspec.field(name="id")
+    queue: str
+    partition: int
+    offset: int
+    payload: bytes
+    published_at_ms: int
+    json: bool = False
+    receipt: str | None = None
+    deadline_at_ms: int | None = None
+    key: str | None = None
+    priority: int = 0
+    headers: msgspec.Raw | dict[str, str] | None = None
+    tenant: str | None = None
+    attempt: int = 1
+
+
+class Messages(ServerFrame, tag="messages"):
+    """A batch of messages. To a reader: of one partition, with where to go on. To a consumer: with receipts."""
+
+    sub: str
+    queue: str | None = None
+    partition: int | None = None
+    messages: list[Any] | None = None
+    batch: bytes | None = None
+    """With the format `batch`: a delivery of docs/formats/batch.md."""
+    next_offset: int | None = None
+    end_offset: int | None = None
+    skipped: int = 0
+    credit: int | None = None
+    """What is left of it."""
+
+
+SERVER_FRAMES = (
+    Hello, Subscribed, Unsubscribed, Credited, Messages, Results, Published, Reply, Error, Pong, Ended, ByeFrame,
+)  # fmt: skip
+
+# -- the end ------------------------------------------------------------------------------------------------------
+
+
+class Close(msgspec.Struct, frozen=True):
+    code: int
+    reason: str
+    meaning: str
+
+
+NORMAL = Close(1000, "bye", "Somebody said `bye`.")
+PROTOCOL_BROKEN = Close(1002, "", "The bytes are not a WebSocket's.")
+WRONG_KIND = Close(1003, "this subprotocol takes the other kind of message", "Text to MessagePack, or binary to JSON.")
+NOT_TEXT = Close(1007, "the text is not UTF-8", "A text message that is not UTF-8.")
+TOO_LARGE = Close(1009, "", "A message larger than `frame_bytes_max`.")
+BROKEN = Close(1011, "an unexpected error; the server's log has it", "A bug of ours.")
+RESTART = Close(1012, "the server is stopping; come again in a moment", "The server drains. Reconnect, with backoff.")
+SLOW = Close(
+    4008, "output was not read for too long", "A slow reader, evicted. Reconnect and go on from `next_offset`."
+)
+SILENT = Close(4009, "no answer to pings", "Nothing came for two pings.")
+
+CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, SLOW, SILENT)
+"""Every code that the server closes a connection with."""

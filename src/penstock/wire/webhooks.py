@@ -1,0 +1,201 @@
+"""Webhooks as they are asked for and shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock import limits
+from penstock.errors import InvalidRequest
+from penstock.wire.messages import GroupName, Page, PageLimit, QueueName, Request
+
+RETRY_DELAYS_MS = (
+    5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000, 50_400_000, 72_000_000, 86_400_000,
+)  # fmt: skip
+"""Ten attempts within three days and a half, as the Standard Webhooks specification suggests."""
+
+Format: TypeAlias = Literal["plain", "cloudevents-structured", "cloudevents-binary"]
+
+WebhookId: TypeAlias = Annotated[str, Meta(max_length=64, description="As the registration was answered with.")]
+Url: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.WEBHOOK_URL_CHARS_MAX,
+        description="Where to POST to: https, port 443 or 8443, at a public address.",
+        examples=["https://example.com/hooks"],
+    ),
+]
+FormatField: TypeAlias = Annotated[
+    Format, Meta(description="plain: the payload is the body; or a CloudEvent, in the body or in headers.")
+]
+RetryDelays: TypeAlias = Annotated[
+    list[Annotated[int, Meta(ge=0, le=limits.WEBHOOK_DELAY_MS_MAX)]],
+    Meta(
+        max_length=limits.WEBHOOK_RETRIES_MAX,
+        description="Waited after the first, second, … attempt failed, each give or take a fifth. When there is none "
+        "left, the message is a dead letter.",
+    ),
+]
+TimeoutMs: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=limits.WEBHOOK_TIMEOUT_MS_MIN,
+        le=limits.WEBHOOK_TIMEOUT_MS_MAX,
+        description="From connecting to the end of the answer.",
+    ),
+]
+Concurrency: TypeAlias = Annotated[
+    int, Meta(ge=1, le=limits.WEBHOOK_CONCURRENCY_MAX, description="Requests to the endpoint at the same time.")
+]
+Description: TypeAlias = Annotated[str, Meta(max_length=limits.WEBHOOK_DESCRIPTION_CHARS_MAX)]
+
+
+class WebhookRequest(Request):
+    queue: QueueName
+    url: Url
+    group: GroupName = "default"
+    format: FormatField = "plain"
+    retry_delays_ms: RetryDelays = msgspec.field(default_factory=lambda: list(RETRY_DELAYS_MS))
+    timeout_ms: TimeoutMs = 15_000
+    concurrency: Concurrency = 4
+    description: Description = ""
+    paused: Annotated[bool, Meta(description="Register it, and send nothing until it is resumed.")] = False
+
+
+class WebhookChanges(Request):
+    """What is left out stays as it is. Queue and group stay in any case: that would be another webhook."""
+
+    url: Url | UnsetType = UNSET
+    format: FormatField | UnsetType = UNSET
+    retry_delays_ms: RetryDelays | UnsetType = UNSET
+    timeout_ms: TimeoutMs | UnsetType = UNSET
+    concurrency: Concurrency | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
+            raise InvalidRequest(f"nothing to change; there are {', '.join(self.__struct_fields__)}")
+
+
+class WebhookNamed(Request):
+    id: WebhookId
+
+
+class RotateRequest(Request):
+    id: WebhookId
+    overlap_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.WEBHOOK_OVERLAP_MS_MAX,
+            description="How long the earlier secret signs as well; 0 if it may be known to others.",
+        ),
+    ] = limits.WEBHOOK_OVERLAP_MS
+
+
+class WebhooksQuery(Request):
+    queue: QueueName | None = None
+    page: Page = 1
+    limit: PageLimit = 50
+
+
+class AttemptsQuery(Request):
+    id: WebhookId
+    limit: Annotated[int, Meta(ge=1, le=limits.WEBHOOK_ATTEMPTS_KEPT)] = 20
+
+
+# -- shown --------------------------------------------------------------------------------------------------------
+
+Outcome: TypeAlias = Literal["delivered", "failed", "throttled", "gone", "timeout", "unreachable", "refused"]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One request to an endpoint, or why there was none."""
+
+    at_ms: int
+    message_id: str
+    attempt: int
+    outcome: Annotated[
+        Outcome,
+        Meta(
+            description="delivered: 2xx; throttled: 429, 502, 503 or 504; gone: 410; failed: any other answer; "
+            "refused: the URL leads to where nothing may be sent"
+        ),
+    ]
+    status: Annotated[int | None, Meta(description="Of the answer, if there was one.")]
+    error: str | None
+    duration_ms: int
+    retry_at_ms: int | None = None
+    """When it is tried again; None if it is not."""
+
+
+class AttemptsReply(msgspec.Struct):
+    """Newest first; since the server started, and not more than the latest hundred."""
+
+    id: str
+    attempts: list[Attempt]
+
+
+class DeliveryStatus(msgspec.Struct):
+    """How it goes, since the server started."""
+
+    in_flight: int
+    delivered: int
+    failed: int
+    circuit: Annotated[
+        Literal["closed", "open", "probing"],
+        Meta(description="open: too many failures in a row, nothing is sent until next_at_ms; then one to probe"),
+    ]
+    next_at_ms: Annotated[int | None, Meta(description="Nothing is sent before: the circuit is open, or Retry-After.")]
+    last: Attempt | None
+    trouble: Annotated[str | None, Meta(description="Why no messages can be taken now.")]
+
+
+class WebhookReply(msgspec.Struct):
+    id: str
+    queue: str
+    group: str
+    url: str
+    format: Format
+    retry_delays_ms: list[int]
+    timeout_ms: int
+    concurrency: int
+    description: str
+    state: Annotated[
+        Literal["active", "paused", "disabled"],
+        Meta(description="disabled: the endpoint said that it is gone (410); resume it when it is back"),
+    ]
+    reason: Annotated[str | None, Meta(description="Why it is disabled.")]
+    secrets: Annotated[int, Meta(description="That sign now; more than one while a rotation overlaps.")]
+    created_at_ms: int
+    changed_at_ms: int
+    delivery: DeliveryStatus | None = None
+    secret: Annotated[
+        str | UnsetType, Meta(description="Only in the answers that made it. It is not shown again: keep it.")
+    ] = UNSET
+
+
+class WebhooksReply(msgspec.Struct):
+    webhooks: list[WebhookReply]
+    total: int
+    page: int
+    limit: int
+
+
+class WebhookRemovedReply(msgspec.Struct):
+    id: str
+    deleted: bool
+
+
+class TestReply(msgspec.Struct):
+    """What became of a test delivery."""
+
+    id: str
+    message_id: str
+    outcome: Outcome
+    status: int | None
+    error: str | None
+    duration_ms: int

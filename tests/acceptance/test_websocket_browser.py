@@ -1,0 +1,101 @@
+"""The example page in a real browser: publish, see it live, consume it, and go on after the broker was restarted.
+
+Needs Playwright's Python package and a Chromium on the PATH; without them there is nothing to see here.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from http_server import Server
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def page():
+    playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on the PATH")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(30_000)
+        yield page
+        browser.close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    """The page's own origin, which is not the broker's."""
+    handler = functools.partial(_Quiet, directory=str(EXAMPLES))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_the_example_page(page, site, tmp_path):
+    listen = f"127.0.0.1:{free_port()}"
+    flags = ("--listen", listen, "--websocket-origins", site)
+    server = Server(tmp_path / "data", *flags)
+    try:
+        page.goto(f"{site}/websocket.html")
+        page.fill("#url", f"ws://{listen}/v1/ws")
+        page.click("text=Connect")
+        page.wait_for_selector("#state[data-state=open]")
+        publish(page, "first")
+        page.wait_for_selector('#tail li:has-text("first")')
+        page.click('#work li:has-text("first") >> text=ack')
+        page.wait_for_selector('#work li:has-text("done")')
+        server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=browser").json["depth"] == 0)
+        # A broker that comes back is found again, and nothing that came meanwhile is missed.
+        server.terminate()
+        page.wait_for_selector("#state[data-state=waiting]")
+        server = Server(tmp_path / "data", *flags)
+        server.publish("browser", "meanwhile")
+        page.wait_for_selector("#state[data-state=open]")
+        page.wait_for_selector('#work li:has-text("meanwhile")')
+        page.wait_for_selector('#tail li:has-text("meanwhile")')
+    finally:
+        server.kill()
+
+
+def test_a_page_of_another_origin_does_not_get_in(page, site, tmp_path):
+    server = Server(tmp_path / "data")
+    try:
+        page.goto(f"{site}/websocket.html")
+        page.fill("#url", f"ws://127.0.0.1:{server.port}/v1/ws")
+        page.click("text=Connect")
+        page.wait_for_selector("#state[data-state=waiting]")
+        assert 'transport="websocket"} 0.0' in server.ask("GET", "/metrics").body.decode()
+    finally:
+        server.kill()
+
+
+def publish(page, text: str) -> None:
+    page.fill("#text", text)
+    page.click("button:has-text('Publish')")
+    page.wait_for_selector("#published:has-text('stored as')")

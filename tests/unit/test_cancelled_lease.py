@@ -1,0 +1,75 @@
+"""Whoever is cancelled while leasing holds nothing, neither what it waited for nor what it was granted just then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.clock import SystemClock
+from penstock.ids import parse_queue
+from penstock.testing.inprocess import InProcess, in_process
+
+ORDERS = parse_queue("orders")
+
+
+async def settled(box: InProcess, ready: int, leased: int = 0) -> None:
+    """Returns when the queue is in this state."""
+    async with asyncio.timeout(20):
+        while (box.broker.stats(ORDERS)["ready"], box.broker.stats(ORDERS)["leased"]) != (ready, leased):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def turns_of_the_loop(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def outcome_of(task: asyncio.Future):
+    """What it returned, or None if it was cancelled."""
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    return None if isinstance(outcome, asyncio.CancelledError) else outcome
+
+
+@pytest.mark.parametrize("scope", [False, True])
+@pytest.mark.parametrize("turns", range(12))
+def test_cancelled_at_the_moment_of_the_grant(turns, scope):
+    """Every turn of the event loop from the publish to the reply is tried."""
+
+    async def story():
+        async with in_process(clock=SystemClock()) as box:
+            await box.broker.put_queue(ORDERS, {})
+            options = {"max": 10, "wait_ms": 60_000}
+            take = box.broker.lease_scope("default", **options) if scope else box.broker.lease(ORDERS, **options)
+            waiting = asyncio.ensure_future(take)
+            await turns_of_the_loop(3)
+            assert box.broker.waiting == 1
+            publishing = asyncio.ensure_future(box.publish("orders", b"1"))
+            await turns_of_the_loop(turns)
+            waiting.cancel()
+            await publishing
+            got = await outcome_of(waiting)
+            if got is not None:
+                await box.broker.release([f"{run.receipt}{run.offset}" for run in got.runs])
+            await settled(box, ready=1)
+            assert box.broker.waiting == 0
+            (message,) = await box.lease("orders", max=10)
+            assert message.attempt == 1, "as if it had not been delivered"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+def test_what_it_acked_stays_acked(turns):
+    async def story():
+        async with in_process(clock=SystemClock()) as box:
+            await box.publish("orders", b"1", b"2")
+            (first,) = await box.lease("orders", max=1)
+            call = asyncio.ensure_future(box.broker.lease(ORDERS, max=1, ack=[first.receipt]))
+            await turns_of_the_loop(turns)
+            call.cancel()
+            got = await outcome_of(call)
+            await settled(box, ready=1 if got is None else 0, leased=0 if got is None else 1)
+            assert box.broker.stats(ORDERS)["totals"]["acked"] == 1
+
+    asyncio.run(story())

@@ -1,0 +1,524 @@
+"""The streams: credits and settlements, pipelined publishes, a log that is followed; and what an end leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from grpc_served import Refused, Served, run
+
+from penstock import limits
+from penstock.batch import Batch, build
+from penstock.errors import Unavailable
+from penstock.transports.grpc import lease_stream
+from penstock.v1 import broker_pb2 as pb
+
+
+class Consumer:
+    """A client on a LeaseStream that remembers what it was sent."""
+
+    def __init__(self, here: Served, queue: str | None = "orders", **options: Any):
+        self.call = here.stub.LeaseStream()
+        self._opening = pb.LeaseStreamOpen(queue=queue, **options)
+        self.messages: list[pb.Message] = []
+        self.settled: dict[int, pb.StreamSettled] = {}
+        self.generations: list[int] = []
+        self.draining = False
+        self.numbers: list[int] = []
+
+    async def open(self, credits: int = 0) -> Consumer:
+        await self.call.write(pb.LeaseStreamRequest(open=self._opening, credits=credits))
+        return self
+
+    async def send(self, **fields: Any) -> None:
+        await self.call.write(pb.LeaseStreamRequest(**fields))
+
+    async def hear(self) -> bool:
+        """One reply; False at the end."""
+        reply = await self.call.read()
+        if reply is grpc.aio.EOF:
+            return False
+        self.messages += reply.messages
+        for part in reply.runs:
+            for row, payload in enumerate(Batch.open(part.batch).payloads()):
+                receipt = f"{part.receipt}{part.offset + row}" if part.HasField("receipt") else ""
+                self.messages.append(pb.Message(payload=payload, receipt=receipt, offset=part.offset + row))
+        for each in reply.settled:
+            self.settled[each.number] = each
+            self.numbers.append(each.number)
+        if reply.HasField("generation"):
+            self.generations.append(reply.generation)
+        self.draining |= reply.draining
+        return True
+
+    async def until(self, condition: Any) -> None:
+        while not condition():
+            assert await self.hear(), "the stream ended"
+
+    async def ending(self) -> Refused:
+        """Everything up to the end, which is an error."""
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await self.hear():
+                pass
+        return Refused(caught.value)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages]
+
+    @property
+    def receipts(self) -> list[str]:
+        return [message.receipt for message in self.messages]
+
+
+# -- credits ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [pb.MESSAGES, pb.FRAMES])
+def test_no_more_messages_come_than_there_are_credits(form):
+    async def story(here):
+        await here.publish("orders", *[b"%d" % number for number in range(10)])
+        consumer = await Consumer(here, form=form).open(credits=3)
+        await consumer.until(lambda: len(consumer.messages) == 3)
+        assert here.leased("orders") == 3
+        await consumer.send(credits=4)
+        await consumer.until(lambda: len(consumer.messages) == 7)
+        assert here.leased("orders") == 7
+        assert consumer.payloads == [b"%d" % number for number in range(7)]
+
+    run(story)
+
+
+def test_a_consumer_that_waits_is_sent_what_comes():
+    async def story(here):
+        await here.publish("orders", b"0")
+        consumer = await Consumer(here).open(credits=100)
+        await consumer.until(lambda: len(consumer.messages) == 1)
+        await here.until(lambda: here.broker.waiting == 1)
+        await here.publish("orders", b"1")
+        await consumer.until(lambda: len(consumer.messages) == 2)
+
+    run(story)
+
+
+def test_a_reply_has_no_more_messages_than_asked_for():
+    async def story(here):
+        await here.publish("orders", *[b"x"] * 10)
+        call = here.stub.LeaseStream()
+        await call.write(pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders", max=4), credits=10))
+        counts = []
+        while sum(counts) < 10:
+            counts.append(len((await call.read()).messages))
+        # What is ready together may leave together, in as many leases as it took.
+        assert max(counts) <= 8
+
+    run(story)
+
+
+@pytest.mark.parametrize("credits", [-1, limits.STREAM_CREDITS_MAX + 1])
+def test_credits_have_bounds(credits):
+    async def story(here):
+        await here.publish("orders", b"1")
+        consumer = await Consumer(here).open()
+        await consumer.send(credits=credits)
+        ended = await consumer.ending()
+        assert (ended.status, ended.details) == ("INVALID_ARGUMENT", {"field": "credits"})
+
+    run(story)
+
+
+# -- settling -----------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_settled_on_the_stream_and_answered_by_number():
+    async def story(here):
+        await here.publish("orders", *[b"%d" % number for number in range(6)])
+        consumer = await Consumer(here).open(credits=6)
+        await consumer.until(lambda: len(consumer.messages) == 6)
+        receipts = consumer.receipts
+        await consumer.send(
+            number=7,
+            ack=pb.AckRequest(receipts=receipts[:1]),
+            nack=[pb.NackRequest(receipts=receipts[1:2], delay_ms=60_000, error="e")],
+            reject=[pb.RejectRequest(receipts=receipts[2:3], error="e")],
+            extend=[pb.ExtendRequest(receipts=receipts[3:4], lease_ms=60_000)],
+            release=pb.ReleaseRequest(receipts=receipts[4:5]),
+        )
+        await consumer.send(number=8, ack=pb.AckRequest(receipts=receipts[:1]))
+        await consumer.until(lambda: 8 in consumer.settled)
+        assert consumer.numbers == [7, 8]
+        assert [(result.receipt, result.status) for result in consumer.settled[7].results] == list(
+            zip(receipts, ["acked", "retrying", "dead_lettered", "extended", "released"], strict=False)
+        )
+        assert [result.status for result in consumer.settled[8].results] == ["stale"]
+
+    run(story)
+
+
+def test_a_range_of_receipts_is_one_result():
+    async def story(here):
+        await here.publish("orders", *[b"x"] * 1_000)
+        consumer = await Consumer(here, form=pb.FRAMES).open(credits=1_000)
+        await consumer.until(lambda: len(consumer.messages) == 1_000)
+        prefix = consumer.receipts[0].rpartition(".")[0]
+        await consumer.send(number=1, ack=pb.AckRequest(receipts=[f"{prefix}.0-999"]))
+        await consumer.until(lambda: 1 in consumer.settled)
+        assert [(result.receipt, result.status) for result in consumer.settled[1].results] == [
+            (f"{prefix}.0-999", "acked")
+        ]
+        assert here.leased("orders") == 0
+
+    run(story)
+
+
+def test_a_settlement_that_the_broker_refuses_is_answered_and_the_stream_goes_on(monkeypatch):
+    async def story(here):
+        await here.publish("orders", b"1", b"2")
+        consumer = await Consumer(here).open(credits=2)
+        await consumer.until(lambda: len(consumer.messages) == 2)
+
+        async def fail(*_, **__):
+            raise Unavailable("busy", retry_after_ms=5)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(here.broker, "nack", fail)
+            await consumer.send(
+                number=1,
+                ack=pb.AckRequest(receipts=consumer.receipts[:1]),
+                nack=[pb.NackRequest(receipts=consumer.receipts[1:])],
+            )
+            await consumer.until(lambda: 1 in consumer.settled)
+        answer = consumer.settled[1]
+        assert (answer.error.code, answer.error.retry_after_ms) == ("unavailable", 5)
+        assert [result.status for result in answer.results] == ["acked"]
+        await consumer.send(number=2, ack=pb.AckRequest(receipts=consumer.receipts[1:]))
+        await consumer.until(lambda: 2 in consumer.settled)
+
+    run(story)
+
+
+# -- what is wrong with a request -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "field"),
+    [
+        ([pb.LeaseStreamRequest(credits=1)], "open"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"))] * 2, "open"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen())], "queue"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="Orders"))], "queue"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders", max=0))], "max"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders", form=7))], "form"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders", lease_ms=1))], "lease_ms"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), generation=3)], "generation"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), extend=[pb.ExtendRequest(receipts=["x"])])],
+         "lease_ms"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), ack=pb.AckRequest(receipts=["x" * 300]))],
+         "receipts"),
+        ([pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), ack=pb.AckRequest(receipts=["x"] * 6_000),
+                                nack=[pb.NackRequest(receipts=["x"] * 6_000)])], "receipts"),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_ends_the_stream_and_says_why(requests, field):
+    async def story(here):
+        await here.publish("orders", b"1")
+        consumer = Consumer(here)
+        for request in requests:
+            await consumer.call.write(request)
+        ended = await consumer.ending()
+        assert (ended.status, ended.details["field"]) == ("INVALID_ARGUMENT", field)
+
+    run(story)
+
+
+def test_a_stream_of_a_queue_that_does_not_exist_or_ceases_to():
+    async def story(here):
+        ended = await (await Consumer(here, queue="none").open(credits=1)).ending()
+        assert (ended.status, ended.code) == ("NOT_FOUND", "queue_not_found")
+        await here.publish("orders", b"1")
+        consumer = await Consumer(here).open(credits=10)
+        await consumer.until(lambda: consumer.messages)
+        await here.until(lambda: here.broker.waiting == 1)
+        refused = None
+        try:
+            await here.stub.DeleteQueue(pb.DestroyRequest(queue="orders"))
+        except grpc.aio.AioRpcError as error:
+            refused = Refused(error)
+        await here.stub.DeleteQueue(pb.DestroyRequest(queue="orders", confirm=refused.details["confirm"]))
+        assert (await consumer.ending()).code == "queue_not_found"
+
+    run(story)
+
+
+def test_rubbish_on_a_stream_is_an_invalid_argument():
+    async def story(here):
+        for method in ("LeaseStream", "PublishStream"):
+            call = here.channel.stream_stream(f"/penstock.v1.Broker/{method}")()
+            await call.write(b"\xff\xff")
+            if method == "PublishStream":
+                reply = pb.PublishStreamReply.FromString(await call.read())
+                assert reply.error.code == "invalid_request"
+                await call.done_writing()
+                assert await call.code() == grpc.StatusCode.OK
+            else:
+                assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+    run(story)
+
+
+# -- the end of a stream --------------------------------------------------------------------------------------------
+
+
+def test_a_broken_stream_gives_back_what_was_not_settled_and_nothing_else():
+    async def story(here):
+        await here.publish("orders", *[b"%d" % number for number in range(10)])
+        consumer = await Consumer(here).open(credits=10)
+        await consumer.until(lambda: len(consumer.messages) == 10)
+        await consumer.send(number=1, ack=pb.AckRequest(receipts=consumer.receipts[:4]))
+        await consumer.until(lambda: 1 in consumer.settled)
+        consumer.call.cancel()
+        await here.until(lambda: here.ready("orders") == 6)
+        assert here.leased("orders") == 0
+        again = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=10))
+        assert [message.payload for message in again.messages] == [b"%d" % number for number in range(4, 10)]
+        assert {message.attempt for message in again.messages} == {1}, "as if they had not been delivered"
+
+    run(story)
+
+
+def test_what_was_acked_just_before_the_break_stays_acked():
+    async def story(here):
+        await here.publish("orders", *[b"x"] * 100)
+        consumer = await Consumer(here).open(credits=100)
+        await consumer.until(lambda: len(consumer.messages) == 100)
+        await consumer.send(ack=pb.AckRequest(receipts=consumer.receipts[:50]))
+        await consumer.call.done_writing()
+        await here.until(lambda: here.ready("orders") == 50)
+        assert here.broker.stats("default/default/orders")["totals"]["acked"] == 50
+
+    run(story)
+
+
+def test_a_lost_connection_is_a_broken_stream():
+    async def story(here):
+        await here.publish("orders", *[b"x"] * 3)
+        async with grpc.aio.insecure_channel(here.target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            call = channel.stream_stream("/penstock.v1.Broker/LeaseStream")()
+            opening = pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), credits=10)
+            await call.write(opening.SerializeToString())
+            assert len(pb.LeaseStreamReply.FromString(await call.read()).messages) == 3
+            assert here.leased("orders") == 3
+        await here.until(lambda: here.ready("orders") == 3)
+        await here.until(lambda: here.broker.waiting == 0)
+
+    run(story)
+
+
+def test_a_stream_that_is_closed_tells_the_last_results_and_ends_well():
+    async def story(here):
+        await here.publish("orders", b"1", b"2")
+        consumer = await Consumer(here).open(credits=2)
+        await consumer.until(lambda: len(consumer.messages) == 2)
+        await consumer.send(number=1, ack=pb.AckRequest(receipts=consumer.receipts[:1]))
+        await consumer.call.done_writing()
+        while await consumer.hear():
+            pass
+        assert await consumer.call.code() == grpc.StatusCode.OK
+        assert [result.status for result in consumer.settled[1].results] == ["acked"]
+        await here.until(lambda: here.ready("orders") == 1)
+
+    run(story)
+
+
+def test_a_stream_that_was_never_opened_ends_well():
+    async def story(here):
+        call = here.stub.LeaseStream()
+        await call.done_writing()
+        assert await call.code() == grpc.StatusCode.OK
+
+    run(story)
+
+
+def test_being_out_of_room_for_a_while_only_makes_a_stream_wait(monkeypatch):
+    async def story(here):
+        await here.publish("orders", b"1")
+        lease, refusals = here.broker.lease, [Unavailable("busy", retry_after_ms=1) for _ in range(3)]
+
+        async def sometimes(*given, **more):
+            if refusals:
+                raise refusals.pop()
+            return await lease(*given, **more)
+
+        monkeypatch.setattr(here.broker, "lease", sometimes)
+        consumer = await Consumer(here).open(credits=1)
+        await consumer.until(lambda: consumer.messages)
+        assert not refusals
+
+    run(story)
+
+
+def test_a_large_delivery_is_sent_in_replies_that_every_client_takes():
+    async def story(here):
+        for _ in range(4):
+            await here.publish("orders", *[b"x" * 700_000] * 3)
+        consumer = await Consumer(here, form=pb.FRAMES).open(credits=100)
+        await consumer.until(lambda: len(consumer.messages) == 12)
+        assert here.leased("orders") == 12
+
+    run(story)
+
+
+def test_a_client_that_settles_one_by_one_is_answered_one_by_one(monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_REQUESTS_MAX", 2)
+
+    async def story(here):
+        await here.publish("orders", *[b"x"] * 50)
+        consumer = await Consumer(here, form=pb.FRAMES).open(credits=50)
+        await consumer.until(lambda: len(consumer.messages) == 50)
+        for number, receipt in enumerate(consumer.receipts):
+            await consumer.send(number=number + 1, ack=pb.AckRequest(receipts=[receipt]))
+        await consumer.until(lambda: len(consumer.settled) == 50)
+        assert consumer.numbers == list(range(1, 51))
+
+    run(story)
+
+
+def test_what_is_delivered_at_most_once_is_not_given_back():
+    async def story(here):
+        await here.stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(delivery="at_most_once")))
+        await here.publish("orders", b"1")
+        consumer = await Consumer(here).open(credits=5)
+        await consumer.until(lambda: consumer.messages)
+        assert consumer.receipts == [""]
+        await consumer.call.done_writing()
+        assert await consumer.call.code() == grpc.StatusCode.OK
+        assert here.ready("orders") == 0
+
+    run(story)
+
+
+# -- members --------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_is_told_of_a_new_generation_and_goes_on_with_it():
+    async def story(here):
+        stub = here.stub
+        await stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(partitions=2)))
+        first = await stub.JoinGroup(pb.JoinGroupRequest(queue="orders", group="g", member="a"))
+        consumer = await Consumer(here, group="g", member="a", generation=first.generation).open(credits=100)
+        await here.until(lambda: here.broker.waiting == 1)
+        second = await stub.JoinGroup(pb.JoinGroupRequest(queue="orders", group="g", member="b"))
+        await consumer.until(lambda: consumer.generations)
+        assert consumer.generations == [second.generation]
+        share = await stub.Heartbeat(
+            pb.HeartbeatRequest(queue="orders", group="g", member="a", generation=first.generation)
+        )
+        await consumer.send(generation=share.generation)
+        await here.until(lambda: here.broker.waiting == 1)
+        await stub.Publish(
+            pb.PublishRequest(queue="orders", messages=[pb.NewMessage(payload=b"x", key=f"{n}") for n in range(50)])
+        )
+        await consumer.until(lambda: consumer.messages)
+        assert {message.partition for message in consumer.messages} == set(share.assigned)
+
+    run(story)
+
+
+# -- publish --------------------------------------------------------------------------------------------------------
+
+
+def test_publishes_are_answered_in_their_order_the_refused_ones_in_their_place():
+    async def story(here):
+        call = here.stub.PublishStream()
+        requests = [
+            pb.PublishRequest(queue="orders", batch=build([b"%d" % number])) if number % 3 else pb.PublishRequest()
+            for number in range(30)
+        ]
+        for request in requests:
+            await call.write(pb.PublishStreamRequest(publish=request))
+        await call.done_writing()
+        replies = [reply async for reply in call]
+        assert await call.code() == grpc.StatusCode.OK
+        assert [reply.WhichOneof("outcome") for reply in replies] == [
+            "published" if number % 3 else "error" for number in range(30)
+        ]
+        assert [reply.published.runs[0].offset for reply in replies if reply.HasField("published")] == list(range(20))
+
+    run(story)
+
+
+def test_a_publisher_far_ahead_has_to_wait_and_loses_nothing(monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_REQUESTS_MAX", 3)
+    monkeypatch.setattr(limits, "STREAM_BYTES_MAX", 10_000)
+
+    async def story(here):
+        call = here.stub.PublishStream()
+        frame = build([b"x" * 4_000])
+
+        async def write():
+            for _ in range(50):
+                await call.write(pb.PublishStreamRequest(publish=pb.PublishRequest(queue="orders", batch=frame)))
+            await call.done_writing()
+
+        writing = asyncio.ensure_future(write())
+        replies = [reply async for reply in call]
+        await writing
+        assert [reply.published.runs[0].offset for reply in replies] == list(range(50))
+
+    run(story)
+
+
+def test_what_came_in_is_published_even_if_the_publisher_is_gone():
+    async def story(here):
+        call = here.stub.PublishStream()
+        await call.write(pb.PublishStreamRequest(publish=pb.PublishRequest(queue="orders", batch=build([b"1"]))))
+        assert (await call.read()).HasField("published")
+        call.cancel()
+        assert here.ready("orders") == 1
+
+    run(story)
+
+
+# -- the log --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [pb.MESSAGES, pb.FRAMES])
+def test_a_reader_follows_the_log(form):
+    async def story(here):
+        await here.publish("orders", b"0", b"1")
+        call = here.stub.ReadStream(pb.ReadStreamRequest(queue="orders", offset="1", form=form))
+        first = await call.read()
+        assert (first.next_offset, len(first.messages) + len(first.runs)) == (2, 1)
+        for number in range(2, 5):
+            await here.publish("orders", b"%d" % number)
+            reply = await call.read()
+            assert (reply.next_offset, reply.end_offset) == (number + 1, number + 1)
+        call.cancel()
+
+    run(story)
+
+
+def test_a_reader_at_the_end_is_told_where_it_is_first():
+    async def story(here):
+        await here.publish("orders", b"0")
+        call = here.stub.ReadStream(pb.ReadStreamRequest(queue="orders", offset="latest"))
+        assert ((await call.read()).next_offset) == 1
+        await here.publish("orders", b"1")
+        assert [message.payload for message in (await call.read()).messages] == [b"1"]
+        call.cancel()
+
+    run(story)
+
+
+def test_a_read_stream_of_nothing_is_refused():
+    async def story(here):
+        call = here.stub.ReadStream(pb.ReadStreamRequest(queue="none"))
+        assert await call.code() == grpc.StatusCode.NOT_FOUND
+
+    run(story)
+
+
+def test_the_module_knows_how_much_is_ahead():
+    assert lease_stream._DELIVERIES_AHEAD * limits.LEASE_REPLY_BYTES_MAX <= limits.STREAM_BYTES_MAX

@@ -1,0 +1,293 @@
+"""One request: what each answer means, what is never done, and who is really there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+from email.utils import format_datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from standardwebhooks import Webhook, WebhookVerificationError
+from webhook_endpoint import answering, endpoint
+
+from penstock import limits
+from penstock.broker.vault import Secret, Vault
+from penstock.errors import Unavailable
+from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, REST_S, REST_S_MAX, Breaker
+from penstock.transports.webhooks.endpoint import retry_delay_ms
+from penstock.transports.webhooks.guard import Guard, parse_networks
+from penstock.transports.webhooks.sender import Sender, answered, retry_after_ms
+from penstock.transports.webhooks.signing import signed_headers
+
+LOOPBACK = Guard(parse_networks("127.0.0.0/8"))
+NOW_MS = 1_760_000_000_000
+
+
+def run(story):
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, "delivered"), (201, "delivered"), (204, "delivered"), (299, "delivered"),
+        (301, "failed"), (304, "failed"), (307, "failed"), (400, "failed"), (404, "failed"), (410, "gone"),
+        (429, "throttled"), (500, "failed"), (501, "failed"), (502, "throttled"), (503, "throttled"),
+        (504, "throttled"), (599, "failed"), (799, "failed"),
+    ],
+)  # fmt: skip
+def test_only_2xx_is_success(status, outcome):
+    sent = answered(status, "7", NOW_MS)
+    assert (sent.outcome, sent.status) == (outcome, status)
+    assert (sent.error is None) == (outcome == "delivered")
+    assert (sent.retry_after_ms is not None) == (outcome == "throttled")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None), ("", None), ("0", 0), ("120", 120_000), (" 5 ", 5_000), ("-1", None), ("1.5", None), ("?", None),
+        ("9" * 40, limits.WEBHOOK_RETRY_AFTER_MS_MAX), ("9" * 100, None), ("86401", limits.WEBHOOK_RETRY_AFTER_MS_MAX),
+        ("Thu, 09 Oct 2025 08:53:50 GMT", 30_000), ("Thu, 09 Oct 2025 08:00:00 GMT", 0), ("٣", None),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", limits.WEBHOOK_RETRY_AFTER_MS_MAX), ("Thu, 99 Oct 2025 08:53:50 GMT", None),
+    ],
+)  # fmt: skip
+def test_patience_is_read_from_retry_after(value, expected):
+    assert retry_after_ms(value, NOW_MS) == expected
+
+
+def test_a_date_is_what_the_library_writes():
+    moment = datetime.datetime.fromtimestamp(NOW_MS / 1000 + 10, datetime.UTC)
+    assert retry_after_ms(format_datetime(moment, usegmt=True), NOW_MS) == 10_000
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(0.0, 4_000), (0.5, 5_000), (1.0, 6_000)])
+def test_a_delay_is_spread_by_a_fifth(chance, expected):
+    assert retry_delay_ms(5_000, None, chance) == expected
+    assert retry_delay_ms(5_000, 4_500, chance) == max(expected, 4_500)
+    assert retry_delay_ms(0, None, chance) == 0
+
+
+def test_a_redirect_is_not_followed_not_even_to_an_allowed_place():
+    async def story():
+        async with endpoint() as here, endpoint() as elsewhere:
+            sender = Sender(LOOPBACK)
+            for status in (301, 302, 303, 307, 308):
+                here.answer = answering(status, location=elsewhere.url)
+                sent = await sender.send(here.url, {}, b"{}", 5_000, NOW_MS)
+                assert (sent.outcome, sent.status) == ("failed", status)
+            assert elsewhere.deliveries == []
+            await sender.close()
+
+    run(story)
+
+
+def test_of_an_answer_only_a_little_is_read():
+    async def story():
+        cut_off = asyncio.Event()
+
+        async def endless(reader, writer):
+            await reader.readuntil(b"{}")
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while True:
+                    writer.write(bytes(65_536))
+                    await writer.drain()
+            writer.close()
+            cut_off.set()
+
+        server = await asyncio.start_server(endless, "127.0.0.1", 0)
+        sender = Sender(LOOPBACK)
+        async with server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            assert (await sender.send(url, {}, b"{}", 30_000, NOW_MS)).outcome == "delivered"
+            await cut_off.wait()
+        await sender.close()
+
+    run(story)
+
+
+def test_an_answer_that_does_not_come_is_a_timeout():
+    async def story():
+        async with endpoint() as here:
+            here.answer = lambda _delivery: asyncio.sleep(60)
+            sender = Sender(LOOPBACK)
+            assert (await sender.send(here.url, {}, b"{}", 100, NOW_MS)).outcome == "timeout"
+            await sender.close()
+
+    run(story)
+
+
+def test_what_is_no_http_is_no_answer():
+    async def story():
+        async def serve(reader, writer):
+            await reader.readuntil(b"{}")
+            writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+            writer.close()
+            await writer.wait_closed()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        sender = Sender(LOOPBACK)
+        async with server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            assert (await sender.send(url, {}, b"{}", 5_000, NOW_MS)).outcome == "unreachable"
+        sent = await sender.send(url, {}, b"{}", 5_000, NOW_MS)
+        assert (sent.outcome, sent.error) == ("unreachable", "no connection")
+        await sender.close()
+
+    run(story)
+
+
+# -- TLS ----------------------------------------------------------------------------------------------------------
+
+
+def certificate(name: str, directory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server of this name, and for a client that trusts nobody else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = directory / "server.pem"
+    pem.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pem)
+    return server, ssl.create_default_context(cafile=str(pem))
+
+
+def test_the_checked_address_is_asked_for_the_name_in_the_url(tmp_path):
+    server, client = certificate("hooks.example.test", tmp_path)
+
+    def lookup(_host, port):
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    async def story():
+        async with endpoint(server) as here:
+            sender = Sender(LOOPBACK, lookup=lookup, tls=client)
+            url = f"https://hooks.example.test:{here.port}/hook?x=%2F"
+            sent = await sender.send(url, {}, b"{}", 5_000, NOW_MS)
+            assert sent.outcome == "delivered"
+            assert here.server_names == ["hooks.example.test"]
+            (delivery,) = here.deliveries
+            assert delivery.headers["host"] == f"hooks.example.test:{here.port}" and delivery.path == "/hook?x=%2F"
+            other = await sender.send(f"https://other.example.test:{here.port}/", {}, b"{}", 5_000, NOW_MS)
+            assert (other.outcome, other.error) == ("unreachable", "its certificate is not valid")
+            await sender.close()
+            strict = Sender(LOOPBACK, lookup=lookup)
+            assert (await strict.send(url, {}, b"{}", 5_000, NOW_MS)).error == "its certificate is not valid"
+            await strict.close()
+            assert len(here.deliveries) == 1
+
+    run(story)
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch):
+    async def story():
+        async with endpoint() as here, endpoint() as proxy:
+            for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+                monkeypatch.setenv(name, proxy.url)
+            sender = Sender(LOOPBACK)
+            assert (await sender.send(here.url, {}, b"{}", 5_000, NOW_MS)).outcome == "delivered"
+            assert proxy.deliveries == []
+            await sender.close()
+
+    run(story)
+
+
+# -- signing ------------------------------------------------------------------------------------------------------
+
+
+def test_a_foreign_library_accepts_what_is_signed():
+    now_ms = round(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
+    old, new, other = Secret.new(), Secret.new(), Secret.new()
+    body = '{"größe": 1}'.encode()
+    headers = signed_headers([new, old], "01JP", now_ms, body)
+    for secret in (old, new):
+        assert Webhook(secret.text).verify(body, headers) == {"größe": 1}
+    for bad in (Webhook(other.text), Webhook(new.text)):
+        with pytest.raises(WebhookVerificationError):
+            bad.verify(body + b" ", headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(new.text).verify(body, signed_headers([new], "01JP", now_ms - 600_000, body))
+
+
+def test_a_vector_of_the_specification():
+    secret = Secret(b"\xc0\xa0\x8d\xf5\xc1\xf0" * 4)
+    headers = signed_headers([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330_000, b'{"test": 2432232314}')
+    theirs = Webhook(secret.text).sign(
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        datetime.datetime.fromtimestamp(1_614_265_330, datetime.UTC),
+        '{"test": 2432232314}',
+    )
+    assert headers["webhook-signature"] == theirs and headers["webhook-timestamp"] == "1614265330"
+
+
+def test_a_sealed_secret_is_its_owner_s_and_this_server_s():
+    vault, secret = Vault(lambda: bytes(32)), Secret.new()
+    sealed = vault.seal(secret, "a")
+    assert secret.value not in sealed and vault.seal(secret, "a") != sealed
+    assert vault.open(sealed, "a").value == secret.value
+    for opener, bytes_, owner in (
+        (vault, sealed, "b"),
+        (Vault(lambda: b"\1" * 32), sealed, "a"),
+        (vault, sealed[:-1] + bytes([sealed[-1] ^ 1]), "a"),
+        (vault, b"\2" + sealed[1:], "a"),
+        (vault, b"", "a"),
+    ):
+        with pytest.raises(Unavailable, match="cannot be opened"):
+            opener.open(bytes_, owner)
+    assert repr(secret) == "***" and secret.text not in f"{secret} {secret!r} {[secret]}"
+
+
+# -- the circuit breaker ------------------------------------------------------------------------------------------
+
+
+def test_failures_in_a_row_open_the_circuit_and_a_probe_closes_it():
+    breaker = Breaker()
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        breaker.failed(0.0)
+    breaker.succeeded()
+    for _ in range(FAILURES_IN_A_ROW):
+        assert breaker.state(0.0) == "closed" and breaker.room(0.0, 1, 4) == 3
+        breaker.failed(0.0)
+    assert (breaker.state(0.0), breaker.room(0.0, 0, 4), breaker.wait_s(1.0)) == ("open", 0, REST_S - 1)
+    breaker.failed(1.0)
+    assert breaker.wait_s(1.0) == REST_S - 1, "what was sent before it opened does not open it for longer"
+    assert (breaker.state(REST_S), breaker.room(REST_S, 0, 4), breaker.room(REST_S, 1, 4)) == ("probing", 1, 0)
+    breaker.failed(REST_S)
+    assert breaker.wait_s(REST_S) == 2 * REST_S
+    breaker.failed(10 * REST_S)
+    for _ in range(20):
+        breaker.failed(1e9)
+    now = 1e9
+    for _ in range(20):
+        now += breaker.wait_s(now) or 0
+        breaker.failed(now)
+    assert breaker.wait_s(now) == REST_S_MAX
+    breaker.succeeded()
+    assert breaker.state(now) == "closed" and breaker.wait_s(now) is None
+
+
+def test_an_endpoint_that_asks_for_patience_gets_it():
+    breaker = Breaker()
+    breaker.failed(0.0, 3_600.0)
+    assert breaker.state(0.0) == "open" and breaker.wait_s(600.0) == 3_000.0
+    assert breaker.room(3_600.0, 0, 4) == 1

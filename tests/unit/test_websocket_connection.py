@@ -1,0 +1,345 @@
+"""The socket's side: the handshake and who may have one, pings, bounds on what is not read, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+from websocket_fake import Edge, unsealed, websockets
+from websockets.frames import Frame, Opcode
+
+from penstock import limits
+from penstock.transports.http.protocol import HttpProtocol
+
+KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
+HANDSHAKE = {
+    "Host": "127.0.0.1:7400", "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": KEY,
+    "Sec-WebSocket-Version": "13",
+}  # fmt: skip
+
+
+class Socket:
+    """A client on a real connection, frame by frame."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.reader = reader
+        self.writer = writer
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    async def handshake(self, path: str = "/v1/ws", **headers: str | None) -> None:
+        given = HANDSHAKE | {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value is not None)]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode())
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        self.status = int(head.split()[1])
+        self.headers = dict(line.lower().split(": ", 1) for line in head.splitlines()[1:] if line)
+
+    async def error(self) -> dict[str, object]:
+        return json.loads(await self.reader.readexactly(int(self.headers["content-length"])))["error"]
+
+    def frame(self, opcode: Opcode, data: bytes = b"", **flags: bool) -> None:
+        self.writer.write(Frame(opcode, data, **flags).serialize(mask=True))
+
+    def send(self, **frame: object) -> None:
+        self.frame(Opcode.TEXT, json.dumps(frame).encode())
+
+    async def receive(self) -> tuple[int, bytes]:
+        head = await self.reader.readexactly(2)
+        more = {126: 2, 127: 8}.get(head[1], 0)
+        length = await self.reader.readexactly(more)
+        size = int.from_bytes(length, "big") if more else head[1]
+        return unsealed(head + length + await self.reader.readexactly(size))
+
+    async def json(self) -> dict[str, object]:
+        opcode, data = await self.receive()
+        assert opcode == Opcode.TEXT, (opcode, data)
+        return json.loads(data)
+
+    async def closed(self) -> int:
+        """The code of the close frame, behind whatever comes before it."""
+        while True:
+            opcode, data = await self.receive()
+            if opcode == Opcode.CLOSE:
+                return int.from_bytes(data[:2], "big")
+
+
+@contextlib.asynccontextmanager
+async def serving(edge: Edge) -> AsyncIterator[tuple[ServerState, tuple[str, int]]]:
+    edge.app.websockets = edge.sockets
+    config = uvicorn.Config(
+        edge.app, http=HttpProtocol, ws=asyncio.Protocol, log_config=None, access_log=False, interface="asgi3",
+        proxy_headers=False,
+    )  # fmt: skip
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0)
+    try:
+        yield state, server.sockets[0].getsockname()
+    finally:
+        server.close()
+        for connection in list(state.connections):
+            connection._transport.abort() if hasattr(connection, "_transport") else connection.transport.abort()
+        await until(lambda: not state.connections)
+        await server.wait_closed()
+
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
+def talk(story, origins=()):
+    async def run():
+        async with asyncio.timeout(60), websockets() as edge:
+            edge.sockets.origins = frozenset(origins)
+            async with serving(edge) as (state, address):
+                reader, writer = await asyncio.open_connection(*address, limit=1 << 24)
+                try:
+                    await story(edge, Socket(reader, writer), state)
+                finally:
+                    writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_handshake_and_a_ping():
+    async def story(edge, socket, state):
+        await socket.handshake(Sec_WebSocket_Protocol="other, penstock.v1+json")
+        assert socket.status == 101
+        assert socket.headers["sec-websocket-protocol"] == "penstock.v1+json"
+        assert "sec-websocket-extensions" not in socket.headers
+        hello = await socket.json()
+        assert (hello["type"], hello["protocol"]) == ("hello", "penstock.v1+json")
+        socket.send(type="ping", id="p")
+        assert await socket.json() == {"type": "pong", "id": "p"}
+        socket.frame(Opcode.PING, b"echo")
+        assert await socket.receive() == (Opcode.PONG, b"echo")
+        assert 'penstock_connections{transport="websocket"} 1.0' in edge.metrics()
+
+    talk(story)
+
+
+def test_msgpack_is_agreed_on_by_name():
+    async def story(edge, socket, state):
+        await socket.handshake(Sec_WebSocket_Protocol="penstock.v1+msgpack, penstock.v1+json")
+        assert socket.headers["sec-websocket-protocol"] == "penstock.v1+msgpack"
+        opcode, _ = await socket.receive()
+        assert opcode == Opcode.BINARY
+
+    talk(story)
+
+
+def test_a_message_in_fragments():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        await socket.json()
+        socket.frame(Opcode.TEXT, b'{"type":', fin=False)
+        socket.frame(Opcode.PING)
+        socket.frame(Opcode.CONT, b'"ping",', fin=False)
+        socket.frame(Opcode.CONT, b'"id":1}')
+        received = sorted([await socket.receive(), await socket.receive()])
+        assert received == [(Opcode.TEXT, b'{"type":"pong","id":1}'), (Opcode.PONG, b"")]
+
+    talk(story)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Host": "evil.example"}, 403, "forbidden"),
+        ({"Origin": "https://evil.example"}, 403, "forbidden"),
+        ({"Origin": "null"}, 403, "forbidden"),
+        ({"Origin": "http://localhost:3000"}, 403, "forbidden"),
+        ({"Origin": "https://127.0.0.1:7400"}, 403, "forbidden"),
+        ({"Sec-WebSocket-Version": "8"}, 400, "invalid_request"),
+        ({"Sec-WebSocket-Key": None}, 400, "invalid_request"),
+        ({"Sec-WebSocket-Key": "short"}, 400, "invalid_request"),
+        ({"Sec-WebSocket-Protocol": "chat"}, 400, "invalid_request"),
+        ({"path": "/v1/other"}, 404, "not_found"),
+    ],
+)
+def test_who_may_not_have_one_is_told_why(headers, status, code):
+    async def story(edge, socket, state):
+        await socket.handshake(**headers)
+        assert (socket.status, (await socket.error())["code"]) == (status, code)
+        await until(lambda: not state.connections)
+
+    talk(story)
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        (None, ()),
+        ("http://127.0.0.1:7400", ()),
+        ("HTTP://127.0.0.1:7400", ()),
+        ("null", ("null",)),
+        ("http://localhost:8000", ("http://localhost:8000",)),
+        ("https://tools.example", ("null", "https://tools.example")),
+    ],
+)
+def test_programs_own_pages_and_pages_allowed_by_name(origin, allowed):
+    async def story(edge, socket, state):
+        await socket.handshake(Origin=origin)
+        assert socket.status == 101
+
+    talk(story, allowed)
+
+
+def test_there_is_a_limit_and_a_refusal_that_says_so(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKETS_MAX", 0)
+
+    async def story(edge, socket, state):
+        await socket.handshake()
+        assert (socket.status, (await socket.error())["code"]) == (503, "unavailable")
+
+    talk(story)
+
+
+def test_the_wrong_kind_of_message():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        socket.frame(Opcode.BINARY, b"{}")
+        assert await socket.closed() == 1003
+
+    talk(story)
+
+
+def test_a_message_that_is_too_large():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        socket.writer.write(b"\x81\xff" + (limits.WEBSOCKET_TEXT_BYTES_MAX + 1).to_bytes(8, "big") + bytes(4))
+        assert await socket.closed() == 1009
+        await until(lambda: not state.connections)
+
+    talk(story)
+
+
+@pytest.mark.parametrize("data", [b"\x81\x02{}", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\0\0\0\0"])
+def test_bytes_that_are_no_websocket(data):
+    async def story(edge, socket, state):
+        await socket.handshake()
+        socket.writer.write(data)
+        assert await socket.closed() == 1002
+        await until(lambda: not state.connections)
+        assert 'penstock_websocket_closed_total{code="1002"} 1.0' in edge.metrics()
+
+    talk(story)
+
+
+def test_a_close_is_answered():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        socket.frame(Opcode.CLOSE, (1001).to_bytes(2, "big"))
+        assert await socket.closed() == 1001
+        assert await socket.reader.read() == b""
+        await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_an_http_connection_can_become_one_and_no_timer_of_http_ends_it(monkeypatch):
+    async def story(edge, socket, state):
+        socket.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = (await socket.reader.readuntil(b"\r\n\r\n")).decode()
+        await socket.reader.readexactly(int(head.lower().partition("content-length: ")[2].split()[0]))
+        (http,) = state.connections
+        await socket.handshake()
+        assert socket.status == 101
+        assert http._idle_timer is None and http._header_timer is None and http not in state.connections
+
+    talk(story)
+
+
+def test_who_does_not_answer_pings_is_gone(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKET_PING_MS", 300)
+
+    async def story(edge, socket, state):
+        await socket.handshake()
+        await socket.json()
+        assert await socket.receive() == (Opcode.PING, b"")
+        socket.frame(Opcode.PONG)
+        assert await socket.receive() == (Opcode.PING, b"")
+        assert await socket.closed() == 4009
+        await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_a_slow_reader_is_bounded_and_evicted_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKET_SLOW_MS", 400)
+    monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
+
+    async def story(edge, socket, state):
+        await edge.create("log")
+        client = edge.connect()
+        await client.ask(type="subscribe", role="reader", queue="log")
+        await socket.handshake()
+        socket.send(type="subscribe", role="reader", queue="log", offset="earliest")
+        socket.writer.transport.pause_reading()
+        (connection,) = state.connections
+        most = 0
+        for _ in range(100):
+            if not state.connections:
+                break
+            await edge.publish("log", *[bytes(1_000)] * 100)
+            await client.messages(100)
+            most = max(most, connection._transport.get_write_buffer_size())
+        assert limits.WEBSOCKET_OUTPUT_PAUSE_BYTES < most <= limits.WEBSOCKET_OUTPUT_BYTES_MAX
+        await until(lambda: not state.connections)
+        assert 'penstock_websocket_closed_total{code="4008"} 1.0' in edge.metrics()
+        assert 'penstock_connections{transport="websocket"} 0.0' in edge.metrics()
+
+    talk(story)
+
+
+def test_who_asks_on_and_reads_nothing_is_cut_off(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKET_ANSWERS_BYTES_MAX", 2 << 20)
+
+    async def story(edge, socket, state):
+        await edge.create("log")
+        for _ in range(4):
+            await edge.publish("log", *[bytes(1_000)] * 1_000)
+        await socket.handshake()
+        socket.writer.transport.pause_reading()
+        for _ in range(8):
+            socket.send(type="call", method="GET", path="/v1/read", query="queue=log&max=10000")
+        await until(lambda: 'closed_total{code="4008"} 1.0' in edge.metrics() or not edge.sockets._count)
+
+    talk(story)
+
+
+def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKET_REQUESTS_MAX", 2)
+
+    async def story(edge, socket, state):
+        await edge.create("q")
+        await socket.handshake()
+        await socket.json()
+        for number in range(6):
+            socket.send(id=number, type="call", path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
+        await until(lambda: edge.broker.waiting == 2)
+        for _ in range(6):
+            await edge.publish("q", b"x")
+        answers = [await socket.json() for _ in range(6)]
+        assert sorted(answer["id"] for answer in answers) == list(range(6))
+        socket.send(id=7, type="ping")
+        assert (await socket.json())["type"] == "pong"
+
+    talk(story)
+
+
+def test_a_server_that_stops_says_so():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        await socket.json()
+        edge.app.drain()
+        assert await socket.closed() == 1012
+
+    talk(story)

@@ -1,0 +1,263 @@
+"""Consumers: credit, leases, and what becomes of them when the connection does not."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+
+import pytest
+from websocket_fake import run
+
+from penstock import limits
+from penstock.ids import parse_queue
+from penstock.wire import stream
+
+
+def payloads(messages) -> list[bytes]:
+    return [b64decode(message["payload_b64"]) for message in messages]
+
+
+def receipts(messages) -> list[str]:
+    return [message["receipt"] for message in messages]
+
+
+def numbers(first: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, stop)]
+
+
+async def consuming(edge, queue="work", **options):
+    client = edge.connect()
+    answer = await client.ask(type="subscribe", role="consumer", queue=queue, **options)
+    assert answer["type"] == "subscribed", answer
+    return client
+
+
+def test_no_more_is_sent_than_credit_was_granted():
+    async def story(edge):
+        await edge.create("work")
+        client = await consuming(edge, credit=3)
+        await edge.publish("work", *numbers(0, 10))
+        assert payloads(await client.messages(3)) == numbers(0, 3)
+        assert edge.broker.stats(parse_queue("work"))["leased"] == 3
+        assert (await client.ask(type="credit", sub="work", credit=5))["credit"] == 5
+        assert payloads(await client.messages(5)) == numbers(3, 8)
+        await edge.settle()
+        assert not client.received
+        too_much = await client.ask(type="credit", sub="work", credit=limits.LEASE_MESSAGES_MAX)
+        assert too_much["type"] == "credited"
+        assert (await client.ask(type="credit", sub="work", credit=3))["error"]["details"] == {"field": "credit"}
+
+    run(story)
+
+
+def test_everything_that_can_be_done_with_a_message():
+    async def story(edge):
+        await edge.create("work")
+        client = await consuming(edge, credit=10, lease_ms=5_000, consumer="me")
+        await edge.publish("work", *numbers(0, 5))
+        found = receipts(await client.messages(5))
+        assert (await client.ask(type="ack", receipts=found[:2]))["results"] == [
+            {"receipt": receipt, "status": "acked"} for receipt in found[:2]
+        ]
+        nacked = await client.ask(type="nack", receipts=[found[2]], delay_ms=700, error="later")
+        assert nacked["results"][0]["status"] == "retrying"
+        rejected = await client.ask(type="reject", receipts=[found[3]], error="never")
+        assert rejected["results"][0]["status"] == "dead_lettered"
+        extended = await client.ask(type="extend", receipts=[found[4]], lease_ms=60_000)
+        assert extended["results"][0]["deadline_at_ms"] == edge.box.clock.now_ms() + 60_000
+        assert (await client.ask(type="ack", receipts=[found[0], "forged"]))["results"] == [
+            {"receipt": found[0], "status": "stale"},
+            {"receipt": "forged", "status": "stale"},
+        ]
+        released = await client.ask(type="release", receipts=[found[4]])
+        assert released["results"][0]["status"] == "released"
+        assert payloads(await client.messages(1)) == [b"4"]
+        await edge.box.advance(701)
+        again = await client.messages(1)
+        assert (payloads(again), again[0]["attempt"]) == ([b"2"], 2)
+
+    run(story)
+
+
+def test_one_message_goes_to_one_of_those_who_wait():
+    async def story(edge):
+        await edge.create("work")
+        clients = [await consuming(edge, credit=1) for _ in range(20)]
+        await edge.publish("work", b"one")
+        await edge.settle()
+        got = [client for client in clients if client.received]
+        assert len(got) == 1 and payloads(await got[0].messages(1)) == [b"one"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("end", "attempt", "delay_ms"), [("lost", 2, 1_200), ("bye", 1, 0), ("unsubscribe", 1, 0), ("drain", 1, 0)]
+)
+def test_what_a_connection_held_comes_back_when_it_ends(end, attempt, delay_ms):
+    """Lost: it counts as a failed attempt, and is due after the queue's backoff. Otherwise: as if it was never sent."""
+
+    async def story(edge):
+        await edge.create("work")
+        await edge.publish("work", *numbers(0, 4))
+        client = await consuming(edge, credit=4, lease_ms=3_600_000)
+        found = receipts(await client.messages(4))
+        await client.ask(type="ack", receipts=found[1:2])
+        if end == "lost":
+            client.session.ended()
+        elif end == "bye":
+            client.send(type="bye")
+            assert client.closed_with == 1000
+        elif end == "unsubscribe":
+            assert (await client.ask(type="unsubscribe", sub="work"))["released"] == 3
+        else:
+            client.session.drain()
+            assert (await client.take("bye"))["code"] == 1012
+            client.session._leave()
+            assert client.closed_with == 1012
+        await edge.settle()
+        await edge.box.advance(delay_ms)
+        again = await edge.box.lease("work", max=10)
+        assert [message.payload for message in again] == [b"0", b"2", b"3"]
+        assert {message.attempt for message in again} == {attempt}
+        late = await edge.broker.ack([found[0]])
+        assert late[0].status == "stale"
+
+    run(story)
+
+
+def test_a_consumer_that_will_come_back_keeps_its_leases():
+    async def story(edge):
+        await edge.create("work")
+        await edge.publish("work", b"mine")
+        client = await consuming(edge, credit=1, when_lost="keep")
+        found = receipts(await client.messages(1))
+        client.session.ended()
+        await edge.settle()
+        assert await edge.box.lease("work") == []
+        again = edge.connect()
+        assert (await again.ask(type="ack", receipts=found))["results"][0]["status"] == "acked"
+
+    run(story)
+
+
+def test_a_connection_that_drains_waits_for_what_it_delivered():
+    async def story(edge):
+        await edge.create("work")
+        await edge.publish("work", b"1", b"2")
+        client = await consuming(edge, credit=1)
+        idle = await consuming(edge, queue="work", sub="idle")
+        found = receipts(await client.messages(1))
+        for each in (client, idle):
+            each.session.drain()
+        assert idle.closed_with == 1012 and client.closed_with is None
+        assert (await client.take("bye"))["grace_ms"] == limits.WEBSOCKET_DRAIN_MS
+        refused = await client.ask(type="subscribe", role="reader", queue="work")
+        assert refused["error"]["code"] == "unavailable"
+        assert (await client.ask(type="ack", receipts=found))["results"][0]["status"] == "acked"
+        while client.closed_with is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert client.closed_with == 1012
+        assert len(await edge.box.lease("work")) == 1
+
+    run(story)
+
+
+def test_while_output_is_paused_nothing_is_leased():
+    async def story(edge):
+        await edge.create("work")
+        client = await consuming(edge, credit=10)
+        client.session.paused()
+        await edge.publish("work", b"1")
+        await edge.settle()
+        assert not client.received
+        assert [message.payload for message in await edge.box.lease("work")] == [b"1"]
+        await edge.publish("work", b"2")
+        client.session.resumed()
+        assert payloads(await client.messages(1)) == [b"2"]
+
+    run(story)
+
+
+def test_what_was_leased_in_the_moment_of_the_pause_goes_back():
+    async def story(edge):
+        await edge.create("work")
+        client = await consuming(edge, credit=10)
+        publishing = asyncio.ensure_future(edge.publish("work", b"1", b"2"))
+        for _ in range(12):
+            # Whenever the pause comes, nothing may be lost on the way: it was sent, or it is there.
+            client.session.paused()
+            client.session.resumed()
+            await asyncio.sleep(0)
+        await publishing
+        client.session.paused()
+        await edge.settle()
+        sent = [message for frame in client.received for message in frame["messages"]]
+        there = await edge.box.lease("work", max=10)
+        assert sorted([*payloads(sent), *[message.payload for message in there]]) == [b"1", b"2"]
+        assert all(message.attempt == 1 for message in there)
+
+    run(story)
+
+
+def test_a_scope_and_a_group_of_ones_own():
+    async def story(edge):
+        await edge.create("mail/high", queue_priority=1)
+        await edge.create("mail/low")
+        await edge.publish("mail/low", b"low")
+        await edge.publish("mail/high", b"high")
+        for group in ("a", "b"):
+            client = edge.connect()
+            client.send(type="subscribe", role="consumer", scope="mail", group=group, credit=2)
+            assert payloads(await client.messages(2)) == [b"high", b"low"]
+
+    run(story)
+
+
+def test_what_is_acked_by_delivery_has_no_receipt_and_is_not_given_back():
+    async def story(edge):
+        await edge.create("work", delivery="at_most_once")
+        await edge.publish("work", b"1")
+        client = await consuming(edge, credit=1)
+        assert receipts(await client.messages(1)) == [None]
+        client.session.ended()
+        await edge.settle()
+        assert await edge.box.lease("work") == []
+
+    run(story)
+
+
+def test_settled_leases_are_forgotten_and_expired_ones_too():
+    async def story(edge):
+        await edge.create("work")
+        client = await consuming(edge, credit=1_000, lease_ms=1_000)
+        held = client.session._subs["work"].held_here
+        for _ in range(10):
+            await edge.publish("work", b"x", b"y")
+            await client.ask(type="ack", receipts=receipts(await client.messages(2)))
+            assert not held and len(held) == 0
+        for _ in range(70):
+            await edge.publish("work", b"x")
+            await client.messages(1)
+            edge.box.clock.advance(20)
+        assert 0 < len(held) <= 65
+        extended = await client.ask(type="extend", receipts=held.receipts()[-1:], lease_ms=90_000)
+        assert extended["results"][0]["status"] == "extended"
+
+    run(story)
+
+
+def test_msgpack_messages_have_their_bytes():
+    async def story(edge):
+        await edge.create("work")
+        await edge.publish("work", b"\x00\xff", key=[b"k"], priority=[3], headers=[b'{"h":"v"}'], tenant=[b"t"])
+        client = edge.connect(stream.MSGPACK_PROTOCOL)
+        client.send(type="subscribe", role="consumer", queue="work", credit=1)
+        (message,) = await client.messages(1)
+        assert message["payload"] == b"\x00\xff" and "json" not in message
+        assert (message["key"], message["priority"], message["headers"]) == ("k", 3, {"h": "v"})
+        assert (message["tenant"], message["offset"]) == ("t", 0)
+        settled = await client.ask(type="ack", receipts=[message["receipt"]])
+        assert settled["results"] == [{"receipt": message["receipt"], "status": "acked"}]
+
+    run(story)

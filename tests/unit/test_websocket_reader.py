@@ -1,0 +1,234 @@
+"""Readers: where they begin, what they are sent, and that a crowd of them costs one look."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+
+import pytest
+from websocket_fake import run
+
+from penstock import limits
+from penstock.errors import Conflict
+from penstock.ids import parse_queue, ulid_text
+from penstock.wire import stream
+
+PATH = "default/default/log"
+
+
+def payloads(messages) -> list[bytes]:
+    return [b64decode(message["payload_b64"]) for message in messages]
+
+
+def test_a_reader_begins_at_the_end_and_is_sent_what_comes():
+    async def story(edge):
+        await edge.create("log")
+        await edge.publish("log", b"before")
+        client = edge.connect()
+        answer = await client.ask(type="subscribe", role="reader", queue="log")
+        assert answer == {"type": "subscribed", "id": 1, "sub": "log", "offsets": {PATH: {"0": 1}}}
+        await edge.publish("log", b"a", b"b")
+        frame = await client.take("messages")
+        assert payloads(frame["messages"]) == [b"a", b"b"]
+        assert (frame["sub"], frame["queue"], frame["partition"]) == ("log", PATH, 0)
+        assert (frame["next_offset"], frame["end_offset"]) == (3, 3)
+        await edge.publish("log", b"c")
+        assert payloads((await client.take("messages"))["messages"]) == [b"c"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [("earliest", "012345"), ("4", "45"), ("latest", ""), ("id", "2345"), ("after", "345"), ("at", "2345")],
+)
+def test_where_a_reader_begins(offset, expected):
+    async def story(edge):
+        await edge.create("log", retention={"mode": "keep"})
+        first = edge.box.clock.now_ms()
+        ids = []
+        for number in range(6):
+            reply = await edge.box.publish("log", b"%d" % number)
+            ids.append(ulid_text(reply.runs[0].id))
+            await edge.box.advance(10)
+        begin = {"id": f"id:{ids[2]}", "after": f"after:{ids[2]}", "at": f"at:{first + 15}"}.get(offset, offset)
+        client = edge.connect()
+        client.send(type="subscribe", role="reader", queue="log", offset=begin)
+        assert payloads(await client.messages(len(expected))) == [digit.encode() for digit in expected]
+
+    run(story)
+
+
+def test_a_reader_resumes_where_next_offset_said():
+    async def story(edge):
+        await edge.create("log", partitions=2, retention={"mode": "keep"})
+        await edge.publish("log", *[b"%d" % number for number in range(20)], key=[b"k%d" % n for n in range(20)])
+        first = edge.connect()
+        client_offsets = {}
+        first.send(type="subscribe", role="reader", queue="log", offset="earliest")
+        seen = []
+        while len(seen) < 20:
+            frame = await first.take("messages")
+            client_offsets[str(frame["partition"])] = frame["next_offset"]
+            seen += payloads(frame["messages"])
+        first.session.ended()
+        await edge.publish("log", *[b"%d" % number for number in range(20, 40)], key=[b"k%d" % n for n in range(20)])
+        second = edge.connect()
+        second.send(type="subscribe", role="reader", queue="log", offsets=client_offsets)
+        seen += payloads(await second.messages(20))
+        assert sorted(seen, key=int) == [b"%d" % number for number in range(40)]
+
+    run(story)
+
+
+def test_a_kept_offset_of_a_client():
+    async def story(edge):
+        await edge.create("log", retention={"mode": "keep"})
+        await edge.publish("log", b"0", b"1", b"2")
+        client = edge.connect()
+        kept = await client.ask(
+            type="call", path="/v1/offsets", body={"queue": "log", "client_id": "me", "offsets": {"0": 2}}
+        )
+        assert (kept["status"], kept["body"]["offsets"]) == (200, {"0": 2})
+        client.send(type="subscribe", role="reader", queue="log", offset="kept", client_id="me")
+        assert payloads(await client.messages(1)) == [b"2"]
+
+    run(story)
+
+
+def test_what_is_gone_is_not_passed_over_in_silence():
+    async def story(edge):
+        await edge.create("log")
+        await edge.publish("log", b"0", b"1")
+        with pytest.raises(Conflict) as asked:
+            await edge.broker.purge_queue(parse_queue("log"))
+        await edge.broker.purge_queue(parse_queue("log"), confirm=asked.value.details["confirm"])
+        await edge.publish("log", b"2")
+        client = edge.connect()
+        client.send(type="subscribe", role="reader", queue="log", offset="0")
+        frame = await client.take("messages")
+        assert (frame["skipped"], payloads(frame["messages"])) == (2, [b"2"])
+
+    run(story)
+
+
+def test_many_queues_in_one_subscription_and_partitions_that_are_added():
+    async def story(edge):
+        await edge.create("a")
+        await edge.create("b")
+        client = edge.connect()
+        answer = await client.ask(type="subscribe", role="reader", sub="both", queues=["a", "b"])
+        assert set(answer["offsets"]) == {"default/default/a", "default/default/b"}
+        await edge.publish("a", b"1")
+        await edge.publish("b", b"2")
+        assert sorted(payloads(await client.messages(2))) == [b"1", b"2"]
+        await edge.broker.patch_queue(parse_queue("a"), {"partitions": 4})
+        await edge.publish("a", *[b"x"] * 40, key=[b"k%d" % number for number in range(40)])
+        found = await client.messages(40)
+        assert len({message["partition"] for message in found}) == 4
+
+    run(story)
+
+
+def test_a_crowd_at_the_end_is_one_look_and_the_same_bytes():
+    async def story(edge):
+        await edge.create("log")
+        clients = [edge.connect() for _ in range(450)]
+        for client in clients:
+            await client.ask(type="subscribe", role="reader", queue="log")
+            client.sealed.clear()
+        looks = []
+        read = edge.broker.read
+        edge.broker.read = lambda *args, **options: looks.append(1) or read(*args, **options)
+        await edge.publish("log", b"to all")
+        for client in clients:
+            assert payloads(await client.messages(1)) == [b"to all"]
+        assert len(looks) == 1
+        assert len({id(client.sealed[0]) for client in clients}) == 1
+
+    run(story)
+
+
+def test_a_paused_reader_is_sent_nothing_and_misses_nothing():
+    async def story(edge):
+        await edge.create("log")
+        slow, quick = edge.connect(), edge.connect()
+        for client in (slow, quick):
+            await client.ask(type="subscribe", role="reader", queue="log")
+        slow.session.paused()
+        for number in range(5):
+            await edge.publish("log", b"%d" % number)
+        assert payloads(await quick.messages(5)) == [b"%d" % number for number in range(5)]
+        assert not slow.received
+        slow.session.resumed()
+        assert payloads(await slow.messages(5)) == [b"%d" % number for number in range(5)]
+
+    run(story)
+
+
+def test_a_backlog_comes_in_pages_of_bounded_size():
+    async def story(edge):
+        await edge.create("log")
+        for _ in range(5):
+            await edge.publish("log", *[bytes(1_000)] * 300)
+        await edge.publish("log", bytes(500_000))
+        client = edge.connect()
+        client.send(type="subscribe", role="reader", queue="log", offset="earliest")
+        assert len(await client.messages(1_501)) == 1_501
+        pages = [len(sealed) for sealed in client.sealed if b'"messages"' in sealed]
+        assert len(pages) > 10
+        assert sorted(pages)[-2] < limits.WEBSOCKET_OUTPUT_BYTES_MAX - limits.WEBSOCKET_OUTPUT_PAUSE_BYTES
+
+    run(story)
+
+
+def test_a_queue_that_is_deleted_ends_its_subscriptions():
+    async def story(edge):
+        await edge.create("log")
+        client = edge.connect()
+        await client.ask(type="subscribe", role="reader", queue="log")
+        await client.ask(type="subscribe", role="consumer", sub="work", queue="log", credit=1)
+        gone = await client.ask(type="call", method="DELETE", path="/v1/queues/log")
+        token = gone["body"]["error"]["details"]["confirm"]
+        assert gone["status"] == 409
+        done = await client.ask(type="call", method="DELETE", path="/v1/queues/log", query=f"confirm={token}")
+        assert done["status"] == 200
+        ended = [await client.take("ended"), await client.take("ended")]
+        assert {frame["sub"] for frame in ended} == {"log", "work"}
+        assert {frame["error"]["code"] for frame in ended} == {"queue_not_found"}
+        assert 'subscriptions{role="reader"} 0.0' in edge.metrics()
+
+    run(story)
+
+
+def test_after_unsubscribe_nothing_more_comes():
+    async def story(edge):
+        await edge.create("log")
+        client, other = edge.connect(), edge.connect()
+        for each in (client, other):
+            await each.ask(type="subscribe", role="reader", queue="log")
+        assert (await client.ask(type="unsubscribe", sub="log"))["type"] == "unsubscribed"
+        await edge.publish("log", b"x")
+        await other.messages(1)
+        assert not client.received
+        other.session.ended()
+        await edge.publish("log", b"y")  # nobody follows any more
+        await asyncio.sleep(0)
+
+    run(story)
+
+
+def test_batches_travel_as_they_are_stored():
+    from penstock.wire.delivery import ReadMeta, decode_delivery
+
+    async def story(edge):
+        await edge.create("log")
+        await edge.publish("log", b"\x00\xff", b"two")
+        client = edge.connect(stream.MSGPACK_PROTOCOL)
+        client.send(type="subscribe", role="reader", queue="log", offset="earliest", format="batch")
+        frame = await client.take("messages")
+        meta, batches = decode_delivery(frame["batch"], ReadMeta)
+        assert meta.next_offset == frame["next_offset"] == 2
+        assert [payload for batch in batches for payload in batch.payloads()] == [b"\x00\xff", b"two"]
+
+    run(story)
