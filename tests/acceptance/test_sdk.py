@@ -498,6 +498,51 @@ def test_members_of_a_group_share_the_partitions(carrier, name):
     with_client(carrier, test)
 
 
+def test_webhooks_are_kept_and_shown(carrier, name):
+    async def test(client):
+        await client.create_queue(name)
+        made = await client.webhooks.add(name, "https://example.org/hook", paused=True, retry_delays=[1.0, 5.0])
+        assert (made["state"], made["retry_delays_ms"]) == ("paused", [1000, 5000]) and made["secret"]
+        changed = await client.webhooks.change(made["id"], retry_delays=[], description="by hand")
+        assert (changed["retry_delays_ms"], changed["description"]) == ([], "by hand")
+        shown = await client.webhooks.get(made["id"])
+        assert shown["url"] == "https://example.org/hook" and not shown.get("secret")
+        assert (await client.webhooks.list(name))["total"] == 1
+        assert (await client.webhooks.rotate(made["id"], overlap=0))["secret"] != made["secret"]
+        assert (await client.webhooks.attempts(made["id"]))["attempts"] == []
+        await client.webhooks.delete(made["id"])
+        with pytest.raises(NotFound):
+            await client.webhooks.get(made["id"])
+
+    with_client(carrier, test)
+
+
+def test_a_consumer_that_leaves_while_it_waits_is_given_nothing_any_more(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name)
+        looked = []
+
+        async def waits():
+            looked.append((await queue.autoscale())["waiting_consumers"])
+            return looked[-1] == 1
+
+        async def left():
+            looked.append((await queue.autoscale())["waiting_consumers"])
+            return looked[-1] == 0
+
+        for _ in range(3):
+            async with queue.consume() as consumer:
+                waiting = asyncio.create_task(anext(consumer))
+                await until(waits)
+                waiting.cancel()
+                await asyncio.wait({waiting})
+            await until(left)
+        await queue.publish(1)
+        assert [m.attempt async for m in queue.consume(wait=0.0)] == [1]
+
+    with_client(carrier, test)
+
+
 def test_settings_can_be_changed_and_taken_back(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, ttl_ms=60_000, backoff={"kind": "fixed", "base_ms": 5})
