@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
+import shlex
 import socket
 import subprocess
 import sys
 import time
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -221,3 +224,21 @@ def test_names_are_completed_as_people_type_them(monkeypatch):
 def test_without_a_server_nothing_is_completed():
     assert complete_queue(SimpleNamespace(params={"url": "http://127.0.0.1:9"}), "o") == []
     assert complete_queue(SimpleNamespace(params={"url": "nonsense"}), "o") == []
+
+
+# -- the guide ----------------------------------------------------------------------------------------------------
+
+
+def shown_commands() -> list[list[str]]:
+    """Every `penstock …` of the guide, as the shell would take it apart."""
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    lines = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).splitlines()
+    commands = [line[line.index("penstock ") :] for line in lines if "penstock " in line]
+    return [shlex.split(command, comments=True)[1:] for command in commands]
+
+
+@pytest.mark.parametrize("arguments", shown_commands(), ids=" ".join)
+def test_commands_of_the_guide_are_understood(arguments):
+    # With --help nothing is done; but what is not understood is still refused.
+    shown = run(*arguments, "--help")
+    assert shown.exit_code == 0, shown.output
