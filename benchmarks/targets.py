@@ -89,6 +89,8 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("ws_latency", "consumer p99", "penstock-http"): at_most(20),
     ("ws_slow_reader", "memory each", "penstock-http"): at_most(1),
     ("ws_slow_reader", "evicted after", "penstock-http"): at_most(30),
+    ("longpoll_5k", "memory each", "penstock-http"): at_most(20),
+    ("longpoll_5k", "woken by one message", "penstock-http"): at_most(1),
     # A log is a table: not much slower to read than files made for it, and nobody who publishes has to stand back.
     ("spark_read_1m", "read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
     ("spark_read_1m", "payload read ratio", "penstock-spark / parquet-spark"): at_least(0.5),

@@ -8,8 +8,11 @@ from functools import cache
 from penstock.server.config import KEYS
 from penstock.testing.inprocess import in_process
 from penstock.transports.dialects import with_dialects
+from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
+from penstock.transports.dialects.sockets import Outlet
 from penstock.transports.http import HttpApp
 from penstock.transports.http.answer import Answer
+from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
 
 NAMES = KEYS["dialect"].choices
@@ -41,6 +44,15 @@ SEEDS = [
     b"GET /api/stats?page=1&limit=2\n",
 ]
 
+FRAMES = [
+    b'{"type":"subscribe","topics":["t","u"],"client_id":"c","offset":"msg_01JPAAAAAAAAAAAAAAAAAAAAAA"}',
+    b'{"type":"subscribe","topics":["t"],"client_id":"c","offset":"last"}',
+    b'{"type":"unsubscribe","topics":["t"]}',
+    b'{"type":"ack","message_id":"msg_01JPAAAAAAAAAAAAAAAAAAAAAA"}',
+    b'{"type":"ping"}',
+    b'{"type":"pong"}',
+]
+
 
 class Served:
     """A broker, and an edge that speaks every dialect."""
@@ -50,6 +62,21 @@ class Served:
         self._opened = in_process()
         box = self._runner.run(self._opened.__aenter__())
         self._app = HttpApp(box.broker, box.clock, with_dialects(NAMES))
+        self._edge = Edge(box.broker, box.clock, self._app.metrics)
+
+    def say(self, text: str) -> list[bytes]:
+        """What a subscriber who says this hears; it hangs up right after."""
+
+        async def told() -> list[bytes]:
+            outlet = Outlet(lambda _: None)
+            outlet.pause()
+            subscription = Subscription(self._edge, outlet)
+            await subscription.receive(text)
+            heard = [outlet.take() for _ in range(len(outlet))]
+            await subscription.ended(lost=False)
+            return heard
+
+        return self._runner.run(told())
 
     def ask(self, method: str, path: str, query: bytes, body: bytes) -> Answer | None:
         """None if it would have waited."""

@@ -308,6 +308,12 @@ def cloud_event(data: bytes) -> None:
             assert (again.attributes, again.data or b"") == (event.attributes, event.data)
 
 
+def dialect_frame(data: bytes) -> None:
+    """Invariant: frames in JSON that say what they are, whatever a subscriber says."""
+    for text in served().say(data.decode("utf-8", "replace")):
+        assert "type" in msgspec.json.decode(text)
+
+
 TARGETS: dict[str, Target] = {
     "webhook_url": Target(
         webhook_url,
@@ -350,6 +356,7 @@ TARGETS: dict[str, Target] = {
             b'not (age > 1h or attempts <= 2.5e1) and payload.order."items"[1] != null or key !~ "x"',
         ],
     ),
+    "dialect_frame": Target(dialect_frame, dialects.FRAMES),
     "dialect_request": Target(dialect_request, dialects.SEEDS),
     "websocket_json": Target(websocket.json_message, websocket.JSON_SEEDS),
     "websocket_msgpack": Target(websocket.msgpack_message, websocket.MSGPACK_SEEDS),

@@ -126,7 +126,7 @@ class _Node:
             await self._box.publish("q", b"1", b"2", b"3")
         self._cases += 1
         transport = _Transport()
-        connection = Connection(self._sockets, codec, transport, ServerState())
+        connection = Connection(self._sockets, self._sockets.ours(codec), transport, ServerState())
         for piece in pieces:
             connection.data_received(piece)
         for _ in range(TURNS):

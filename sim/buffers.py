@@ -50,8 +50,8 @@ class Buffers:
         buffer = self._by_queue.get(queue.number)
         if buffer is None or record.at >= buffer.newest_at + queue.config.window_ms:
             return
-        if record.nonce == buffer.open_for:
-            return
+        if record.nonce == buffer.open_for and not record.flush:
+            return  # the same lease. It flushes if what it found flushed was not enough for it
         buffer.open_for = record.nonce
         if any(
             message.offset < buffer.flushed.get((record.group, message.partition), 0)

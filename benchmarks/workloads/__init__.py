@@ -10,6 +10,7 @@ from benchmarks.workloads.delays import delays_200k
 from benchmarks.workloads.grpc_streams import grpc_lease_stream, grpc_publish_stream
 from benchmarks.workloads.latency import latency_e2e
 from benchmarks.workloads.lease_ack import bulk_b1000_200B, cpu_b100, lease_ack_b100_200B
+from benchmarks.workloads.longpolls import longpoll_5k
 from benchmarks.workloads.many_delays import delays_1m
 from benchmarks.workloads.orders import fair_share, heap_2m, lanes_shares, ordered_keys
 from benchmarks.workloads.publish import publish_b1_c64, publish_b1_c256, publish_b100_200B
@@ -28,7 +29,7 @@ WORKLOADS: dict[str, Workload] = {
         publish_b100_200B, lease_ack_b100_200B, bulk_b1000_200B, publish_b1_c64, publish_b1_c256, cpu_b100, backlog_1m,
         delays_200k, delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share,
         grpc_lease_stream, grpc_publish_stream,
-        ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader,
+        ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader, longpoll_5k,
         spark_read_1m, spark_sink_500k, spark_disturbance,
     )
 }  # fmt: skip

@@ -45,15 +45,10 @@ async def spark_read_1m(run: Run) -> list[Row]:
         await asyncio.to_thread(lambda: _log(spark, peer).write.parquet(parquet))
         rows: list[Row] = []
         for what, columns in (("read", WHOLE), ("payload read", PAYLOAD)):
-            schema = "payload binary" if columns is PAYLOAD else None
-
-            def ours(columns: tuple[str, ...] = columns, schema: str | None = schema) -> Any:
-                return _log(spark, peer, schema).selectExpr("count(*)", *columns).first()
-
-            def theirs(columns: tuple[str, ...] = columns) -> Any:
-                return spark.read.parquet(parquet).selectExpr("count(*)", *columns).first()
-
-            turns = {who: _timed(each, count) for who, each in ((WHO, ours), (PEER, theirs))}
+            # Both are planned before the first turn that counts: what is measured is reading.
+            log = await asyncio.to_thread(_log, spark, peer, "payload binary" if columns is PAYLOAD else None)
+            tables = {WHO: log, PEER: await asyncio.to_thread(spark.read.parquet, parquet)}
+            turns = {who: _timed(table.selectExpr("count(*)", *columns).first, count) for who, table in tables.items()}
             rates, errors = await take_turns(turns, run.pace.rounds)
             rows += failures(name, errors)
             rows += [figure(name, what, who, "rows/s", Spread.of(each)) for who, each in rates.items()]

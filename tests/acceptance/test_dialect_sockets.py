@@ -220,13 +220,14 @@ def test_a_topic_that_is_deleted_ends_its_subscription(server):
 def test_foreign_pages_and_other_paths_are_turned_away(server):
     for path, options, status in (
         ("/ws", {"origin": "http://evil.example"}, 403),
+        ("/ws", {"origin": "http://localhost:8000"}, 403),
         ("/ws/other", {}, 404),
         ("/v1/queues", {}, 404),
     ):
         with pytest.raises(InvalidStatus) as refused, socket(server, path, **options):
             pass
         assert refused.value.response.status_code == status
-    with socket(server, "/ws", origin="http://localhost:8000") as websocket:
+    with socket(server, "/ws", origin=f"http://127.0.0.1:{server.port}") as websocket:
         say(websocket, type="ping")
         assert hear(websocket) == {"type": "pong"}
 
@@ -316,5 +317,4 @@ def test_dashboard_queues_and_workers(server):
 def test_a_dashboard_only_listens(server):
     with socket(server, "/ws/dashboard") as websocket:
         websocket.send("anything")
-        websocket.send(b"\xff")
         watching(server, websocket)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -174,6 +177,37 @@ def test_a_consumer_that_dies_gives_its_messages_back_at_once(server):
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_rubbish_on_the_port_harms_nobody_and_is_not_logged(tmp_path):
+    with running(tmp_path / "data") as server:
+        host, _, port = server.grpc.rpartition(":")
+        for rubbish in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
+            b"\x16\x03\x01",
+            b"",
+        ):
+            with socket.create_connection((host, int(port)), timeout=WITHIN_S) as raw:
+                raw.sendall(rubbish)
+                raw.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):
+                    while raw.recv(1_000):
+                        pass
+        with grpc.insecure_channel(server.grpc) as channel:
+            broker = BrokerStub(channel)
+            broker.Publish(pb.PublishRequest(queue="orders", messages=[pb.NewMessage(json="1")]))
+            for call in (
+                lambda: broker.Publish(pb.PublishRequest(queue="orders", batch=bytes(30 << 20))),
+                lambda: broker.Stats(pb.StatsRequest(queue="orders"), metadata=[("padding", "x" * 40_000)]),
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    call()
+                assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert broker.Stats(pb.StatsRequest(queue="orders")).ready == 1
+        assert server.terminate() == 0
+        events = [json.loads(line) for line in server.log().splitlines()]
+        assert [event["event"] for event in events] == ["opened", "draining", "stopped"]
 
 
 def test_a_drain_with_everything_open_waits_for_nobody(tmp_path):

@@ -19,6 +19,8 @@ from http_server import Server
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def page():

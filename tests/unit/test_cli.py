@@ -71,6 +71,8 @@ def test_every_setting_is_an_option_of_serve():
     [
         (("--listen", "0.0.0.0:7400"), "neither authentication nor TLS"),
         (("--listen", "[::]:7400"), "neither authentication nor TLS"),
+        (("--grpc", "0.0.0.0:7401"), "grpc: 0.0.0.0:7401 can be reached from other machines"),
+        (("--grpc", "here"), "HOST:PORT"),
         (("--listen", "here"), "HOST:PORT"),
         (("--fsync", "sometimes"), "choose one of"),
         (("--config", "/nowhere/penstock.toml"), "cannot read"),

@@ -14,7 +14,7 @@ from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import in_process
 from penstock.transports.dialects.pulsar_proxy.subscription import WINDOW, Subscription
 from penstock.transports.dialects.queen.dashboard import STALE_WORKER_MS, Dashboard
-from penstock.transports.dialects.sockets import UNSENT_FRAMES_MAX, Outlet
+from penstock.transports.dialects.sockets import UNSENT_FRAMES_MAX, Conversation, Outlet, sealed
 from penstock.transports.http.edge import Edge
 from penstock.transports.metrics import Metrics
 
@@ -24,15 +24,16 @@ ORDERS = parse_queue("orders")
 class Heard(Outlet):
     """An outlet whose client reads when the test says so."""
 
+    def __init__(self):
+        super().__init__(lambda frame: None)
+        self.pause()
+
     @property
     def frames(self):
         return [json.loads(text) for text in self._unsent]
 
     def read(self):
-        found = self.frames
-        self._unsent.clear()
-        self._room.set()
-        return found
+        return [json.loads(self.take()) for _ in range(len(self._unsent))]
 
 
 def story(told):
@@ -46,6 +47,112 @@ def story(told):
 async def until(condition):
     while not condition():  # noqa: ASYNC110  what is waited for is a list that grows
         await asyncio.sleep(0)
+
+
+# -- the line -------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """Notes what it is told, and takes its time if it is told to."""
+
+    def __init__(self, edge, outlet):
+        self.outlet = outlet
+        self.told = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def receive(self, text):
+        await self.go_on.wait()
+        if text == "break":
+            raise RuntimeError("a bug")
+        self.told.append(text)
+        await self.outlet.send(text)
+
+    async def ended(self, *, lost):
+        self.told.append("lost" if lost else "left")
+
+
+class Line:
+    goodbye = False
+
+    def __init__(self):
+        self.written, self.closed, self.freed_count = [], None, 0
+
+    def write(self, sealed):
+        self.written.append(sealed)
+
+    def close(self, close):
+        self.closed = close.code
+        self.conversation.ended()
+
+    def freed(self):
+        self.freed_count += 1
+
+
+def talk(story_of):
+    async def run():
+        line = Line()
+        line.conversation = Conversation(None, Session, line)
+        await story_of(line, line.conversation, line.conversation._session)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_frames_are_taken_one_after_the_other():
+    async def told(line, conversation, session):
+        session.go_on.clear()
+        conversation.receive(b"first")
+        assert conversation.busy
+        session.go_on.set()
+        await until(lambda: line.freed_count)
+        assert session.told == ["first"] and line.written == [sealed(b'"first"')] and not conversation.busy
+
+    talk(told)
+
+
+def test_while_output_is_paused_it_is_kept_and_then_sent():
+    async def told(line, conversation, session):
+        conversation.paused()
+        conversation.receive(b"1")
+        await until(lambda: line.freed_count)
+        assert line.written == []
+        conversation.resumed()
+        assert line.written == [sealed(b'"1"')]
+
+    talk(told)
+
+
+@pytest.mark.parametrize(("frame", "code"), [(b"\xff", 1007), (b"break", 1011)])
+def test_what_cannot_be_taken_ends_the_connection(frame, code):
+    async def told(line, conversation, session):
+        conversation.receive(frame)
+        await until(lambda: session.told == ["lost"])
+        assert line.closed == code
+        conversation.receive(b"more")
+        assert not conversation.busy
+
+    talk(told)
+
+
+def test_how_a_connection_ended():
+    async def told(line, conversation, session):
+        session.go_on.clear()
+        conversation.receive(b"never finished")
+        line.goodbye = True
+        conversation.ended()
+        conversation.ended()
+        await until(lambda: session.told)
+        await asyncio.sleep(0)
+        assert session.told == ["left"]
+
+    talk(told)
+
+    async def stopped(line, conversation, session):
+        conversation.drain()
+        await until(lambda: session.told == ["left"])
+        assert line.closed == 1012
+
+    talk(stopped)
 
 
 # -- the dashboard --------------------------------------------------------------------------------------------------
@@ -190,6 +297,21 @@ def test_whoever_stops_in_the_middle_of_a_lease_holds_nothing():
         await publishing
         await asyncio.sleep(0)
         assert len(await at.box.lease("orders", group="me")) == 1
+
+    story(told)
+
+
+def test_what_waits_for_a_client_is_bounded_in_bytes():
+    async def told(at):
+        subscription = await subscribed(at)
+        await at.box.publish("orders", *[b"x" * 700_000] * 4)
+        await until(lambda: len(at.heard.frames) == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(at.heard.frames) == 2, "the second began while there was room"
+        at.heard.read()
+        await until(lambda: len(at.heard.frames) == 2)
+        await subscription.ended(lost=False)
 
     story(told)
 

@@ -67,6 +67,17 @@ def test_a_shared_path_is_told_by_what_comes_with_it():
             asked(table, "POST", "/p", body)
 
 
+def test_a_get_that_takes_messages_is_not_for_everybody():
+    taking = route("a", "GET", "/p")._replace(takes=True)
+    table = Router(routes, [taking])
+    assert table.allowed("/p") == ["GET", "OPTIONS"]
+    with pytest.raises(MethodNotAllowed):
+        table.find("HEAD", "/p")
+    for site, status in ((b"cross-site", 403), (b"same-site", 403), (b"same-origin", 200), (b"none", 200)):
+        request = Request("GET", "/p", b"", [(b"sec-fetch-site", site)], b"")
+        assert asyncio.run(table.find("GET", "/p").handler(None, request)).status == status
+
+
 def test_one_without_marks_takes_what_no_other_claims():
     table = Router(routes, [route("a", "GET", "/p", "one"), route("b", "GET", "/p")])
     assert asked(table, "GET", "/p?one=1") == ["a", {}]
@@ -168,6 +179,24 @@ def test_readers_of_several_queues_miss_nothing_and_see_nothing_twice():
                 break
             after = found.messages[-1].number
         assert seen == list(range(20))
+
+    story(told)
+
+
+def test_large_messages_come_in_portions():
+    async def told(box):
+        for number in range(24):
+            await box.publish("a" if number % 2 else "b", b"%02d" % number + bytes(1_000_000))
+        seen, after, portions = [], 0, 0
+        while True:
+            found = await read_after(box.broker, [A, B], after, max=100, wait_ms=0)
+            portions += 1
+            seen += [int(message.payload[:2]) for message in found.messages]
+            if not found.has_more:
+                break
+            after = found.messages[-1].number
+        assert seen == list(range(24)) and portions == 3
+        assert len(await leased(box, max=100)) < 24
 
     story(told)
 

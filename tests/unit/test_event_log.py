@@ -20,7 +20,7 @@ SMALL = 4_000
 async def all_events(broker, **query):
     found, after = [], "earliest"
     while True:
-        reply = await broker.events(EventsQuery(after=after, **query))
+        reply = await broker.events.read(EventsQuery(after=after, **query))
         found += reply.events
         if reply.next == after:
             return found
@@ -76,7 +76,7 @@ def test_pages_join_without_gap_or_overlap():
             assert whole == [event.position for event in await all_events(box.broker, max=3)]
             bulk, after = [], "earliest"
             while True:
-                reply = await box.broker.events_in_bulk(EventsQuery(after=after, max_bytes=200))
+                reply = await box.broker.events.read_bulk(EventsQuery(after=after, max_bytes=200))
                 meta, records = decode_events(encode_events(reply.meta, reply.records))
                 bulk += [f"{record.frame}.{record.number}" for record in records]
                 if meta.next == after:
@@ -92,12 +92,12 @@ def test_ranges_cover_everything_and_weigh_it():
         async with in_process() as box:
             for _ in range(30):
                 await box.publish("jobs", *[b"x"] * 10)
-            reply = await box.broker.event_ranges(EventRangesQuery(each=50))
+            reply = await box.broker.events.ranges(EventRangesQuery(each=50))
             assert [r.until for r in reply.ranges[:-1]] == [r.after for r in reply.ranges[1:]]
             assert (reply.ranges[0].after, reply.ranges[-1].until) == (reply.start, reply.end)
             assert sum(r.rows for r in reply.ranges) == 301
             assert max(r.rows for r in reply.ranges) <= 51
-            bounded = await box.broker.event_ranges(EventRangesQuery(each=50, max=100))
+            bounded = await box.broker.events.ranges(EventRangesQuery(each=50, max=100))
             assert 90 <= sum(r.rows for r in bounded.ranges) <= 100
             assert bounded.next == bounded.ranges[-1].until
 
@@ -134,13 +134,13 @@ def test_what_the_journal_no_longer_has_is_accounted_for(tmp_path):
     async def story():
         async with in_process(small_engine(tmp_path), segments_kept=1) as box:
             await fill(box)
-            reply = await box.broker.events(EventsQuery(after="0"))
+            reply = await box.broker.events.read(EventsQuery(after="0"))
             assert reply.start > 0
             assert (reply.missing.first, reply.missing.last, reply.missing.frames) == (1, reply.start, reply.start)
             assert reply.events[0].position.startswith(str(reply.start + 1))
-            assert (await box.broker.events(EventsQuery(after=str(reply.start)))).missing is None
+            assert (await box.broker.events.read(EventsQuery(after=str(reply.start)))).missing is None
             with pytest.raises(InvalidRequest):
-                await box.broker.events(EventsQuery(after=str(reply.end + 1)))
+                await box.broker.events.read(EventsQuery(after=str(reply.end + 1)))
 
     run(story())
 
@@ -150,29 +150,29 @@ def test_a_hold_keeps_events_and_messages_over_restarts(tmp_path, final_snapshot
     async def story():
         async with in_process(small_engine(tmp_path), segments_kept=1) as box:
             await box.publish("jobs", b"first")
-            set_ = await box.broker.set_hold("lake", HoldRequest(events=0, queues={"jobs": {"0": 0}}), {"jobs": JOBS})
+            set_ = await box.broker.holds.set("lake", HoldRequest(events=0, queues={"jobs": {"0": 0}}), {"jobs": JOBS})
             assert set_.events == 0 and set_.queues == {JOBS: {"0": 0}}
             await fill(box)
             for _ in range(2):
-                reply = await box.broker.events(EventsQuery(after="0"))
+                reply = await box.broker.events.read(EventsQuery(after="0"))
                 assert (reply.start, reply.missing) == (0, None)
                 read = await box.broker.read(JOBS, offset="0", max=None)
                 assert (read.skipped, sum(run.count for run in read.runs)) == (0, 31)
-                assert box.broker.hold("lake").spanned_bytes > 30_000
+                assert box.broker.holds.get("lake").spanned_bytes > 30_000
                 assert box.broker.summary()["held_bytes"] > 30_000
                 await box.restart(final_snapshot=final_snapshot)
             # It moves on, and what is behind it goes.
             end = reply.end
-            await box.broker.set_hold("lake", HoldRequest(events=end, queues={"jobs": {"0": 20}}), {"jobs": JOBS})
+            await box.broker.holds.set("lake", HoldRequest(events=end, queues={"jobs": {"0": 20}}), {"jobs": JOBS})
             read = await box.broker.read(JOBS, offset="0", max=None)
             assert (read.skipped, sum(run.count for run in read.runs)) == (20, 11)
             await fill(box, 3)
-            assert (await box.broker.events(EventsQuery(after="earliest"))).start > 0
-            assert (await box.broker.events(EventsQuery(after=str(end)))).missing is None
-            assert (await box.broker.remove_hold("lake")).removed
-            assert not (await box.broker.remove_hold("lake")).removed
+            assert (await box.broker.events.read(EventsQuery(after="earliest"))).start > 0
+            assert (await box.broker.events.read(EventsQuery(after=str(end)))).missing is None
+            assert (await box.broker.holds.remove("lake")).removed
+            assert not (await box.broker.holds.remove("lake")).removed
             with pytest.raises(NotFound):
-                box.broker.hold("lake")
+                box.broker.holds.get("lake")
             read = await box.broker.read(JOBS, offset="0", max=None)
             assert (read.start_offset, read.runs) == (34, [])
 
@@ -183,18 +183,18 @@ def test_a_hold_that_spans_too_much_is_let_go_and_says_so(tmp_path):
     async def story():
         async with in_process(small_engine(tmp_path), segments_kept=1) as box:
             await box.publish("jobs", b"first")
-            await box.broker.set_hold("lake", HoldRequest(events=0, max_bytes=10_000), {})
+            await box.broker.holds.set("lake", HoldRequest(events=0, max_bytes=10_000), {})
             await fill(box)
-            assert box.broker.hold("lake").lost_at_ms is not None
+            assert box.broker.holds.get("lake").lost_at_ms is not None
             assert box.broker.summary()["holds_lost"] == 1
-            assert (await box.broker.events(EventsQuery(after="0"))).missing is not None
+            assert (await box.broker.events.read(EventsQuery(after="0"))).missing is not None
             with pytest.raises(Conflict, match="was let go"):
-                await box.broker.set_hold("lake", HoldRequest(events=3), {})
+                await box.broker.holds.set("lake", HoldRequest(events=3), {})
             await box.restart()
-            assert box.broker.hold("lake").lost_at_ms is not None
-            await box.broker.remove_hold("lake")
-            end = (await box.broker.events(EventsQuery(after="latest"))).end
-            assert (await box.broker.set_hold("lake", HoldRequest(events=end), {})).lost_at_ms is None
+            assert box.broker.holds.get("lake").lost_at_ms is not None
+            await box.broker.holds.remove("lake")
+            end = (await box.broker.events.read(EventsQuery(after="latest"))).end
+            assert (await box.broker.holds.set("lake", HoldRequest(events=end), {})).lost_at_ms is None
 
     run(story())
 
@@ -204,11 +204,11 @@ def test_retention_waits_for_a_hold(tmp_path):
         async with in_process(small_engine(tmp_path), segments_kept=1) as box:
             await box.broker.put_queue(JOBS, {"retention": {"mode": "keep", "ms": 1000}})
             await box.publish("jobs", *[b"x"] * 10)
-            await box.broker.set_hold("lake", HoldRequest(queues={"jobs": {"0": 4}}), {"jobs": JOBS})
+            await box.broker.holds.set("lake", HoldRequest(queues={"jobs": {"0": 4}}), {"jobs": JOBS})
             await box.advance(10_000)
             await box.host.upkeep.round()
             assert box.broker.extent(JOBS).partitions[0].start_offset == 4
-            await box.broker.remove_hold("lake")
+            await box.broker.holds.remove("lake")
             await box.host.upkeep.round()
             assert box.broker.extent(JOBS).partitions[0].start_offset == 10
 
@@ -225,7 +225,7 @@ def test_bad_holds_change_nothing():
                 HoldRequest(queues={"jobs": {"1": 0}}),
             ):
                 with pytest.raises(InvalidRequest):
-                    await box.broker.set_hold("lake", asked, {"jobs": JOBS} if asked.queues else {})
-            assert box.broker.holds().holds == []
+                    await box.broker.holds.set("lake", asked, {"jobs": JOBS} if asked.queues else {})
+            assert box.broker.holds.all().holds == []
 
     run(story())

@@ -11,6 +11,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_served import Refused, refusal, run
 
 from penstock.batch import build
+from penstock.server import config, lifecycle
+from penstock.server.config import Address
 from penstock.transports.grpc import server as server_module
 from penstock.v1 import broker_pb2 as pb
 
@@ -199,6 +201,22 @@ def test_a_taken_port_is_an_error():
     async def story(here):
         with pytest.raises(OSError, match="bind"):
             server_module.GrpcServer(here.target)
+
+    run(story)
+
+
+@pytest.mark.parametrize("asked", ["auto", "address"])
+def test_a_default_port_that_is_taken_is_replaced_and_one_that_was_asked_for_is_not(asked, monkeypatch):
+    async def story(here):
+        taken = Address("127.0.0.1", here.server.port)
+        monkeypatch.setattr(config, "GRPC_DEFAULT", taken)
+        if asked == "auto":
+            bound = lifecycle.bind_grpc(config.Settings())
+            assert bound is not None and bound.port not in (0, taken.port)
+            await bound.stop(0)
+        else:
+            with pytest.raises(config.ConfigError, match=f"grpc: cannot listen on {taken}"):
+                lifecycle.bind_grpc(config.Settings(grpc=str(taken)))
 
     run(story)
 

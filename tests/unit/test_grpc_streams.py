@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_served import Refused, Served, run
+from structlog.testing import capture_logs
 
 from penstock import limits
 from penstock.batch import Batch, build
@@ -395,6 +396,50 @@ def test_what_is_delivered_at_most_once_is_not_given_back():
         await consumer.call.done_writing()
         assert await consumer.call.code() == grpc.StatusCode.OK
         assert here.ready("orders") == 0
+
+    run(story)
+
+
+def test_streams_that_break_at_any_moment_leave_nothing_held_and_nothing_in_the_log():
+    """Clients that are gone in the middle of a write, a read or a settlement are everyday life, and no failure."""
+
+    async def story(here):
+        total = 8_000  # at most half of it is acked
+        for _ in range(8):
+            batch = build([b"x" * 200] * 1_000)
+            await here.stub.Publish(pb.PublishRequest(queue="orders", batch=batch))
+        with capture_logs() as logged:
+            for turn in range(40):
+                call = here.stub.LeaseStream()
+                opening = pb.LeaseStreamOpen(queue="orders", form=pb.FRAMES, max=50)
+                await call.write(pb.LeaseStreamRequest(open=opening, credits=1_000))
+                for _ in range(turn % 5):
+                    reply = await call.read()
+                    receipts = [f"{part.receipt}{part.offset}-{part.offset + part.count - 1}" for part in reply.runs]
+                    await call.write(pb.LeaseStreamRequest(ack=pb.AckRequest(receipts=receipts[:1]), credits=50))
+                for _ in range(turn):
+                    await asyncio.sleep(0)
+                call.cancel()
+            await here.until(lambda: here.leased("orders") == 0 and here.broker.waiting == 0)
+        stats = here.broker.stats("default/default/orders")
+        assert stats["ready"] + stats["totals"]["acked"] == total and stats["totals"]["acked"] > 0
+        assert not [entry for entry in logged if entry["log_level"] in ("error", "critical")]
+
+    run(story)
+
+
+def test_a_client_that_does_not_read_is_sent_a_bounded_amount():
+    async def story(here):
+        for _ in range(30):
+            await here.publish("orders", *[b"x" * 500_000] * 2)
+        consumer = await Consumer(here, form=pb.FRAMES).open(credits=1_000)
+        held = limits.STREAM_BYTES_MAX + limits.LEASE_REPLY_BYTES_MAX
+        before = -1
+        while here.leased("orders") != before:
+            before = here.leased("orders")
+            await asyncio.sleep(0.2)
+        assert 0 < before * 500_000 <= held
+        await consumer.until(lambda: len(consumer.messages) == 60)
 
     run(story)
 

@@ -325,6 +325,9 @@ def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
         for number in range(6):
             socket.send(id=number, type="call", path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
         await until(lambda: edge.broker.waiting == 2)
+        (connection,) = state.connections
+        for _ in range(3):
+            connection.beat()  # its pongs wait like its requests: that is no silence
         for _ in range(6):
             await edge.publish("q", b"x")
         answers = [await socket.json() for _ in range(6)]

@@ -149,6 +149,22 @@ def test_a_crowd_at_the_end_is_one_look_and_the_same_bytes():
     run(story)
 
 
+def test_a_crowd_that_is_slower_to_tell_than_messages_come():
+    async def story(edge):
+        await edge.create("log")
+        clients = [edge.connect() for _ in range(450)]
+        for client in clients:
+            await client.ask(type="subscribe", role="reader", queue="log")
+        (tail,) = edge.sockets.tails._by_queue.values()
+        for number in range(30):
+            await edge.publish("log", b"%d" % number)
+            assert len(tail._round) <= len(clients) and len(tail._pages) <= 16
+        for client in clients:
+            assert payloads(await client.messages(30)) == [b"%d" % number for number in range(30)]
+
+    run(story)
+
+
 def test_a_paused_reader_is_sent_nothing_and_misses_nothing():
     async def story(edge):
         await edge.create("log")

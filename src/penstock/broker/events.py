@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.state import FormerQueue, Queue
 from penstock.errors import InvalidRequest
-from penstock.ids import ulid_text
+from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
 from penstock.runtime.events import EventLog, Told
 from penstock.runtime.loop import ShardLoop
@@ -43,12 +43,15 @@ class Bulk(NamedTuple):
 
 
 class Events:
-    def __init__(self, loop: ShardLoop):
+    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue]):
+        self._find = find
+        """A queue by its full path; raises QueueNotFound."""
         self._loop = loop
         self._log = EventLog(loop)
 
-    async def read(self, query: EventsQuery, queue: int | None) -> EventsReply:
+    async def read(self, query: EventsQuery, path: QueuePath | None = None) -> EventsReply:
         """Event by event. All events of a record are in one answer."""
+        queue = None if path is None else self._find(path).number
         found: list[Event] = []
         after, missing, start = await self._begin(query.after)
         at = after
@@ -67,8 +70,9 @@ class Events:
                 at = self._caught_up(at, query.until)
         return EventsReply(0, found, str(at), start, self._loop.durable_index, missing)
 
-    async def read_bulk(self, query: EventsQuery, queue: int | None) -> Bulk:
+    async def read_bulk(self, query: EventsQuery, path: QueuePath | None = None) -> Bulk:
         """Records as they are stored, without their messages."""
+        queue = None if path is None else self._find(path).number
         parts: list[bytes | memoryview] = []
         room = query.max_bytes
         numbers: set[int] = set()

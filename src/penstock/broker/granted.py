@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from penstock.broker.types import DeliveredRun
 from penstock.core import commands
+from penstock.ids import receipt_prefix
 from penstock.runtime.loop import ShardLoop
 
 
@@ -26,4 +28,23 @@ async def granted(
         if lease.done() and not lease.cancelled() and lease.exception() is None:
             loop.give_back(lease.result())
         raise
+    return runs
+
+
+def delivered(loop: ShardLoop, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
+    """The messages of a lease, as they lie in the log."""
+    receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
+    deadline = None if lease.settled else lease.deadline
+    runs = []
+    found = 0
+    for record, first, stop in loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count):
+        row = first - record.offset
+        runs.append(
+            DeliveredRun(
+                path, lease.partition, first, stop - first, record.id + row, record.at,
+                record.batch.run(row, row + stop - first), lease.attempt, receipt, deadline,
+            )
+        )  # fmt: skip
+        found += stop - first
+    assert found == lease.count, f"{path}: {lease.count - found} leased messages are not in the log"
     return runs

@@ -17,10 +17,10 @@ from penstock.broker.alarms import Alarms
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
-from penstock.broker.events import Bulk, Events
+from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
-from penstock.broker.granted import granted
+from penstock.broker.granted import delivered, granted
 from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
 from penstock.broker.looking import Looking
@@ -52,12 +52,11 @@ from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
-from penstock.ids import QueuePath, receipt_prefix, ulid_text, ulid_value
+from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
-from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
-from penstock.wire.holds import ExtentReply, HoldRemovedReply, HoldReply, HoldRequest, HoldsReply
+from penstock.wire.holds import ExtentReply
 from penstock.wire.readers import OffsetsReply
 
 STALE_SHOWN = 100
@@ -96,8 +95,10 @@ class Broker:
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
-        self._events = Events(host.loop)
-        self._holds = Holds(host.loop, self._queue)
+        self.events = Events(host.loop, self._queue)
+        """What became true, record by record, as far back as the journal goes."""
+        self.holds = Holds(host.loop, self._queue)
+        """What archives have not copied yet, and retention waits for."""
 
     def hurry(self) -> None:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
@@ -192,7 +193,7 @@ class Broker:
             if acked is None:
                 raise
         results = claims.results(await acked) if acked is not None else []
-        runs = [run for lease in leased for run in self._delivered(queue, lease)]
+        runs = [run for lease in leased for run in delivered(self._loop, queue, lease)]
         return LeaseReply(runs, results, self._generation(number, group) if member else None)
 
     def _generation(self, number: int, group: str) -> int:
@@ -218,26 +219,7 @@ class Broker:
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
         leased = await granted(self._loop, command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
-        return LeaseReply([run for lease in leased for run in self._delivered(lease.path, lease)], results)
-
-    def _delivered(self, path: str, lease: commands.LeasedRun) -> list[DeliveredRun]:
-        receipt = None if lease.settled else receipt_prefix(0, lease.lease, lease.nonce)
-        deadline = None if lease.settled else lease.deadline
-        runs = []
-        found = 0
-        for record, first, stop in self._loop.log.runs(
-            lease.queue, lease.partition, lease.first, lease.first + lease.count
-        ):
-            row = first - record.offset
-            runs.append(
-                DeliveredRun(
-                    path, lease.partition, first, stop - first, record.id + row, record.at,
-                    record.batch.run(row, row + stop - first), lease.attempt, receipt, deadline,
-                )
-            )  # fmt: skip
-            found += stop - first
-        assert found == lease.count, f"{path}: {lease.count - found} leased messages are not in the log"
-        return runs
+        return LeaseReply([run for lease in leased for run in delivered(self._loop, lease.path, lease)], results)
 
     async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
         claims = Claims(receipts)
@@ -370,32 +352,6 @@ class Broker:
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
         return self._looking.extent(self._queue(queue), at)
-
-    # -- what happened ------------------------------------------------------------------------------------------------
-
-    async def events(self, query: EventsQuery, queue: QueuePath | None = None) -> EventsReply:
-        """What became true, record by record, as far back as the journal goes."""
-        return await self._events.read(query, None if queue is None else self._queue(queue).number)
-
-    async def events_in_bulk(self, query: EventsQuery, queue: QueuePath | None = None) -> Bulk:
-        return await self._events.read_bulk(query, None if queue is None else self._queue(queue).number)
-
-    async def event_ranges(self, query: EventRangesQuery) -> EventRangesReply:
-        """Where to cut the journal so that several can read it at once."""
-        return await self._events.ranges(query)
-
-    async def set_hold(self, name: str, asked: HoldRequest, paths: dict[str, str]) -> HoldReply:
-        """From these places on nothing is let go, until the hold moves on; `paths` are those of the queues in it."""
-        return await self._holds.set(name, asked, paths)
-
-    def hold(self, name: str) -> HoldReply:
-        return self._holds.get(name)
-
-    def holds(self) -> HoldsReply:
-        return self._holds.all()
-
-    async def remove_hold(self, name: str) -> HoldRemovedReply:
-        return await self._holds.remove(name)
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""

@@ -17,7 +17,7 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
-from penstock.transports.dialects import open_app
+from penstock.transports.dialects import sockets_of, with_dialects
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
@@ -77,8 +77,9 @@ async def open_node(settings: Settings) -> Node:
     vault = Vault(lambda: key_of(settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    app = open_app(settings.dialect, broker, clock)
-    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins)
+    app = HttpApp(broker, clock, with_dialects(settings.dialect))
+    spoken = sockets_of(settings.dialect, app.edge)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookCourier(broker, guard, Sender(guard), clock)

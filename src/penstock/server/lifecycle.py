@@ -28,7 +28,6 @@ import uvloop
 from penstock import limits
 from penstock.server.compose import Node, open_node
 from penstock.server.config import Address, ConfigError, Settings
-from penstock.transports.dialects.sockets import WEBSOCKETS, SocketApp, SocketProtocol
 from penstock.transports.grpc import GrpcServer
 from penstock.transports.http.protocol import HttpProtocol
 
@@ -57,7 +56,7 @@ async def _serve(settings: Settings) -> int:
     listener = bind(settings.listen_address)
     grpc = None
     try:
-        grpc = _bind_grpc(settings)
+        grpc = bind_grpc(settings)
         node = await open_node(settings)
     except BaseException:
         listener.close()
@@ -114,7 +113,7 @@ def bind(address: Address, name: str = "listen") -> socket.socket:
     return listener
 
 
-def _bind_grpc(settings: Settings) -> GrpcServer | None:
+def bind_grpc(settings: Settings) -> GrpcServer | None:
     """The same for gRPC; None where it is off."""
     address = settings.grpc_address
     if address is None:
@@ -138,13 +137,11 @@ class _Server(uvicorn.Server):
     """Uvicorn inside our own process: signals are ours, and we want to know when it accepts."""
 
     def __init__(self, node: Node, settings: Settings):
-        sockets = isinstance(node.app, SocketApp)
         super().__init__(
             uvicorn.Config(
                 node.app,
-                http=SocketProtocol if sockets else HttpProtocol,
-                # Any, without dialects: what becomes a WebSocket is handed over by HttpProtocol itself.
-                **(WEBSOCKETS if sockets else {"ws": asyncio.Protocol}),
+                http=HttpProtocol,
+                ws=asyncio.Protocol,  # any: what becomes a WebSocket is handed over by HttpProtocol itself
                 lifespan="off",
                 interface="asgi3",
                 access_log=False,

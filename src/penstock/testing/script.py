@@ -195,6 +195,12 @@ class Script:
         if not reply:
             self._out.append("nothing")
 
+    def _do_begin(self, words: list[str], options: dict[str, str]) -> None:
+        """`begin QUEUE group=G starts=1,0`: a group that begins elsewhere than at the oldest message."""
+        starts = [int(start) for start in options["starts"].split(",")]
+        new = self._submit(commands.BeginGroup(self._queue(words[0]), options["group"], starts))
+        self._out.append("begun" if new else "it is there already")
+
     def _do_ack(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._settle(words, commands.Ack)
 

@@ -335,24 +335,24 @@ async def extent(broker: Broker, asked: messages.ExtentQuery) -> ExtentReply:
 
 
 async def events(broker: Broker, asked: EventsQuery) -> EventsReply:
-    return await broker.events(asked, None if asked.queue is None else parse_queue(asked.queue))
+    return await broker.events.read(asked, None if asked.queue is None else parse_queue(asked.queue))
 
 
 async def event_ranges(broker: Broker, asked: EventRangesQuery) -> EventRangesReply:
-    return await broker.event_ranges(asked)
+    return await broker.events.ranges(asked)
 
 
 async def list_holds(broker: Broker) -> HoldsReply:
-    return broker.holds()
+    return broker.holds.all()
 
 
 async def get_hold(broker: Broker, name: str) -> HoldReply:
-    return broker.hold(check_client_id(name))
+    return broker.holds.get(check_client_id(name))
 
 
 async def put_hold(broker: Broker, name: str, asked: HoldRequest) -> HoldReply:
-    return await broker.set_hold(check_client_id(name), asked, {each: parse_queue(each) for each in asked.queues})
+    return await broker.holds.set(check_client_id(name), asked, {each: parse_queue(each) for each in asked.queues})
 
 
 async def delete_hold(broker: Broker, name: str) -> HoldRemovedReply:
-    return await broker.remove_hold(check_client_id(name))
+    return await broker.holds.remove(check_client_id(name))

@@ -850,7 +850,7 @@ class SummaryRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SummaryReply(_message.Message):
-    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds")
+    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost", "held_bytes")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -860,6 +860,8 @@ class SummaryReply(_message.Message):
     DEAD_LETTER_ALARMS_FIELD_NUMBER: _ClassVar[int]
     WAITING_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_LOST_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     queues: int
     namespaces: int
     depth: int
@@ -869,7 +871,9 @@ class SummaryReply(_message.Message):
     dead_letter_alarms: _containers.RepeatedScalarFieldContainer[str]
     waiting_consumers: int
     holds: int
-    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ...) -> None: ...
+    holds_lost: int
+    held_bytes: int
+    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ..., held_bytes: _Optional[int] = ...) -> None: ...
 
 class GroupsRequest(_message.Message):
     __slots__ = ("queue",)

@@ -79,6 +79,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
     # Consumers.
     group: GroupName | None = None
     credit: CreditCount | None = None
+    refill: Annotated[bool, Meta(description="Each message that is settled here gives its credit back.")] | None = None
     lease_ms: LeaseMs | None = None
     consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] | None = None
     when_lost: Literal["retry", "keep"] | None = None
@@ -101,7 +102,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
 
 
 _READERS_ONLY = ("queues", "offset", "offsets", "partition", "client_id")
-_CONSUMERS_ONLY = ("scope", "group", "credit", "lease_ms", "consumer", "when_lost")
+_CONSUMERS_ONLY = ("scope", "group", "credit", "refill", "lease_ms", "consumer", "when_lost")
 
 
 class Unsubscribe(ClientFrame, tag="unsubscribe"):
@@ -304,7 +305,7 @@ class BinaryDelivered(msgspec.Struct, omit_defaults=True, gc=False):
     deadline_at_ms: int | None = None
     key: str | None = None
     priority: int = 0
-    headers: msgspec.Raw | dict[str, str] | None = None
+    headers: dict[str, str] | None = None
     tenant: str | None = None
     attempt: int = 1
 
@@ -348,7 +349,7 @@ RESTART = Close(1012, "the server is stopping; come again in a moment", "The ser
 SLOW = Close(
     4008, "output was not read for too long", "A slow reader, evicted. Reconnect and go on from `next_offset`."
 )
-SILENT = Close(4009, "no answer to pings", "Nothing came for two pings.")
+SILENT = Close(4009, "no answer to the last ping", "Nothing came from one ping to the next.")
 
 CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, SLOW, SILENT)
 """Every code that the server closes a connection with."""

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock.errors import InvalidRequest, MethodNotAllowed, NotFound, PenstockError
+from penstock.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, PenstockError
 from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.edge import Edge, Handler
 from penstock.transports.http.request import Request
@@ -40,6 +40,8 @@ class Route(NamedTuple):
     """Fields by which it is told from others with the same method and path; none: it takes what no other claims."""
     refusal: Callable[[PenstockError], Answer] = error_answer
     """How this dialect says no."""
+    takes: bool = False
+    """A GET that takes messages. It is no HEAD, and not for pages of other sites, whose GETs carry no origin."""
 
 
 OURS: dict[tuple[str, str], frozenset[str]] = {
@@ -58,20 +60,21 @@ class Router:
     def __init__(self, ours: Table, routes: Sequence[Route]):
         self._ours = ours
         self._exact: dict[str, dict[str, list[Route]]] = {}
-        self._templates: list[tuple[list[str], dict[str, list[Route]]]] = []
+        self._templates: dict[int, list[tuple[list[str], dict[str, list[Route]]]]] = {}
+        """By the number of slashes, which tells most paths from all of them."""
         by_path: dict[str, dict[str, list[Route]]] = {}
         for route in routes:
             by_path.setdefault(route.path, {}).setdefault(route.method, []).append(route)
         for path, methods in by_path.items():
             if "{" in path:
-                self._templates.append((path.split("/"), methods))
+                self._templates.setdefault(path.count("/"), []).append((path.split("/"), methods))
             else:
                 self._exact[path] = methods
 
     def find(self, method: str, path: str) -> Operation:
         methods, names = self._match(path)
-        candidates = methods.get("GET" if method == "HEAD" else method, ())
-        if not candidates:
+        candidates = methods.get("GET" if method == "HEAD" else method, [])
+        if not candidates or (method == "HEAD" and any(route.takes for route in candidates)):
             if not methods:
                 return self._ours.find(method, path)
             return self._ours_beside(method, path)
@@ -87,7 +90,9 @@ class Router:
         methods, _ = self._match(path)
         if not methods:
             return self._ours.allowed(path)
-        found = {*methods, *(("HEAD",) if "GET" in methods else ()), "OPTIONS"}
+        found = {*methods, "OPTIONS"}
+        if "GET" in methods and not any(route.takes for route in methods["GET"]):
+            found.add("HEAD")
         with contextlib.suppress(NotFound):
             found.update(self._ours.allowed(path))
         return sorted(found)
@@ -104,9 +109,8 @@ class Router:
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
-        segments = path.split("/")
-        for template, methods in self._templates:
-            names = _names(template, segments)
+        for template, methods in self._templates.get(path.count("/"), ()):
+            names = _names(template, path.split("/"))
             if names is not None:
                 return methods, names
         return {}, {}
@@ -127,11 +131,20 @@ def _names(template: list[str], segments: list[str]) -> Names | None:
 def _handler(route: Route, names: Names) -> Handler:
     async def handle(edge: Edge, request: Request) -> Answer:
         try:
+            if route.takes:
+                _check_site(request)
             return await route.handler(edge, request, names)
         except PenstockError as error:
             return route.refusal(error)
 
     return handle
+
+
+def _check_site(request: Request) -> None:
+    """Browsers say where a request comes from, also where it has no `Origin`. Programs do not."""
+    for name, value in request.headers:
+        if name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
+            raise Forbidden("pages of other sites may not take messages", details={"field": "sec-fetch-site"})
 
 
 async def _choose(choices: Sequence[tuple[frozenset[str], Handler]], edge: Edge, request: Request) -> Answer:

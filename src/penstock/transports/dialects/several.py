@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from penstock import limits
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply
 from penstock.ids import QueuePath, ulid_text
@@ -31,7 +32,7 @@ async def lease_any(
         for most in (-(-max // len(queues)), max):
             for queue in queues:
                 room = min(most, max - _count(runs))
-                if room > 0:
+                if room > 0 and _bytes(runs) < limits.LEASE_REPLY_BYTES_MAX:
                     runs += (await take(queue, room)).runs
         if not runs and wait_ms:
             waiting = [take(queue, max, wait_ms) for queue in queues]
@@ -53,6 +54,10 @@ async def _give_back(broker: Broker, runs: Sequence[DeliveredRun]) -> None:
 
 def _count(runs: Sequence[DeliveredRun]) -> int:
     return sum(run.count for run in runs)
+
+
+def _bytes(runs: Sequence[DeliveredRun]) -> int:
+    return sum(run.batch.payload_bytes() for run in runs)
 
 
 def _cut(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], list[DeliveredRun]]:
@@ -102,25 +107,48 @@ async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *,
     offset = f"after:{ulid_text(after)}"
 
     def look(queue: QueuePath, partition: int, wait_ms: int = 0) -> Coroutine[Any, Any, ReadReply]:
-        return broker.read(queue, partition=partition, offset=offset, max=max + 1, wait_ms=wait_ms)
+        return broker.read(queue, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
 
-    found = _merged([await look(*place) for place in places], max)
+    async def look_everywhere() -> Reading:
+        merge = _Merge(max)
+        for place in places:
+            merge.add(await look(*place))
+        return merge.reading()
+
+    found = await look_everywhere()
     if not found.messages and wait_ms:
         woken: list[ReadReply] = []
         await _first_of([look(*place, wait_ms) for place in places], woken.append)
-        found = _merged([await look(*place) for place in places], max)
+        found = await look_everywhere()
     return found
 
 
-def _merged(replies: Sequence[ReadReply], max: int) -> Reading:
-    messages: list[Delivered] = []
-    # A read ends early where it got too many bytes. Nothing behind that may be shown, or it would be passed over.
-    last: int | None = None
-    for reply in replies:
-        shown = one_by_one(reply.runs)
-        messages += shown
-        if shown and reply.next_offset < reply.end_offset and (last is None or shown[-1].number < last):
-            last = shown[-1].number
-    messages.sort(key=lambda message: message.number)
-    reachable = [message for message in messages if last is None or message.number <= last]
-    return Reading(reachable[:max], len(messages) > len(reachable[:max]) or last is not None)
+class _Merge:
+    """The first messages of several reads, by id. Keeps no more of them than one answer may have."""
+
+    def __init__(self, max: int):
+        self._max = max
+        self._messages: list[Delivered] = []
+        self._last: int | None = None
+        """Nothing behind this id may be shown: there may be something before it that was not read, or not kept."""
+
+    def add(self, reply: ReadReply) -> None:
+        found = one_by_one(reply.runs)
+        if found and reply.next_offset < reply.end_offset:
+            self._cut(found[-1].number)
+        self._messages += found
+        self._messages.sort(key=lambda message: message.number)
+        room = limits.LEASE_REPLY_BYTES_MAX
+        for count, message in enumerate(self._messages):
+            room -= len(message.payload)
+            if count and (count == self._max or room < 0):
+                self._cut(self._messages[count - 1].number)
+                del self._messages[count:]
+                break
+
+    def _cut(self, last: int) -> None:
+        self._last = last if self._last is None else min(last, self._last)
+
+    def reading(self) -> Reading:
+        shown = [message for message in self._messages if self._last is None or message.number <= self._last]
+        return Reading(shown, self._last is not None)

@@ -1,42 +1,31 @@
-"""WebSockets of dialects: the door, the output of each, and the hand-over from HTTP.
+"""WebSockets of dialects, in the room of our own: framing, pings, eviction and the end of connections are theirs.
 
-What a connection means is a `Session`, which sees frames and no socket. Between the two is an `Outlet` with a bound:
-who sends waits for room, who only offers is told that there is none.
+What a connection means is a `Session`, which sees frames and no socket, and takes them one after the other. What it
+says goes through an `Outlet` with a bound: who sends waits for room, who only offers is told that there is none.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
-import httptools
 import msgspec
-import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from websockets.frames import Frame, Opcode
 
-from penstock.errors import Forbidden, InvalidRequest
-from penstock.transports.http import HttpApp
+from penstock.logs import get_logger
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.hosts import check_host
-from penstock.transports.http.one_write import OneWrite
-from penstock.transports.http.protocol import HttpProtocol
-from penstock.transports.http.request import Receive, Request, Scope, Send
+from penstock.wire import stream
 
-SOCKETS_MAX = 1_000
-"""Open at a time, over all dialects."""
 FRAME_BYTES_MAX = 64 * 1024
 """Of what a client sends: subscriptions and acks."""
 UNSENT_FRAMES_MAX = 256
-PING_S = 30
-
-BUSY = 1013
-NORMAL = (1000, 1001)
-"""Closed by who meant to: whatever it still held was not lost."""
+UNSENT_BYTES_MAX = 1 << 20
+"""Of what waits to be sent to one client that does not read; a single frame may be longer."""
 
 _encoder = msgspec.json.Encoder()
-_log = structlog.get_logger("penstock.dialects")
+_log = get_logger("penstock.dialects")
 
 
 class Session(Protocol):
@@ -49,14 +38,30 @@ class Session(Protocol):
         """The connection is over; `lost` if nobody said goodbye."""
 
 
-class Outlet:
-    """What is on its way to a client."""
+class Line(Protocol):
+    """The socket's side."""
 
-    def __init__(self) -> None:
-        self._unsent: deque[str] = deque()
-        self._changed = asyncio.Event()
+    @property
+    def goodbye(self) -> bool:
+        """True if the client closed the connection, and meant to."""
+
+    def write(self, sealed: bytes) -> None: ...
+    def close(self, close: stream.Close) -> None: ...
+    def freed(self) -> None: ...
+
+
+class Outlet:
+    """What a client is told: at once, unless it does not read."""
+
+    def __init__(self, write: Callable[[bytes], None]):
+        self._write = write
+        self._paused = False
+        self._unsent: deque[bytes] = deque()
+        self._size = 0
         self._room = asyncio.Event()
-        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._unsent)
 
     async def send(self, frame: Any) -> None:
         """Wait until there is room for it."""
@@ -66,106 +71,102 @@ class Outlet:
 
     def offer(self, frame: Any) -> bool:
         """False if the client is too far behind to be told."""
-        if len(self._unsent) >= UNSENT_FRAMES_MAX:
+        if len(self._unsent) >= UNSENT_FRAMES_MAX or self._size >= UNSENT_BYTES_MAX:
             return False
-        self._unsent.append(_encoder.encode(frame).decode())
-        self._changed.set()
+        payload = _encoder.encode(frame)
+        if self._paused:
+            self._unsent.append(payload)
+            self._size += len(payload)
+        else:
+            self._write(sealed(payload))
         return True
 
-    async def write_to(self, send: Send) -> None:
-        """Forever."""
-        while True:
-            while self._unsent:
-                text = self._unsent.popleft()
-                self._room.set()
-                await send({"type": "websocket.send", "text": text})
-            self._changed.clear()
-            await self._changed.wait()
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        # What is written may pause it again.
+        while self._unsent and not self._paused:
+            self._write(sealed(self.take()))
+
+    def take(self) -> bytes:
+        """The next of those that wait. There must be one."""
+        payload = self._unsent.popleft()
+        self._size -= len(payload)
+        self._room.set()
+        return payload
+
+
+def sealed(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=False)
 
 
 Begin: TypeAlias = Callable[[Edge, Outlet], Session]
 
 
-class Sockets:
-    """All WebSockets of the dialects that are switched on, by their path."""
+class Conversation:
+    """One connection, as the room of WebSockets knows them."""
 
-    def __init__(self, edge: Edge, sessions: Mapping[str, Begin]):
-        self._edge = edge
-        self._sessions = sessions
-        self._open = 0
+    def __init__(self, edge: Edge, begin: Begin, line: Line):
+        self._line = line
+        self._outlet = Outlet(line.write)
+        self._session = begin(edge, self._outlet)
+        self._handling: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._stopping = False
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begin = self._sessions[scope["path"]]
-        assert (await receive())["type"] == "websocket.connect"
-        try:
-            check_host(Request("GET", scope["path"], b"", scope["headers"], b""))
-        except (Forbidden, InvalidRequest):
-            await send({"type": "websocket.close"})  # before it is accepted: the answer is 403
+    @property
+    def busy(self) -> bool:
+        return self._handling is not None
+
+    def receive(self, data: bytes) -> None:
+        if self._ending is not None:
             return
-        await send({"type": "websocket.accept"})
-        if self._open >= SOCKETS_MAX:
-            await send({"type": "websocket.close", "code": BUSY, "reason": f"{SOCKETS_MAX} are open already"})
-            return
-        self._open += 1
-        outlet = Outlet()
-        writing = asyncio.ensure_future(outlet.write_to(send))
-        session = begin(self._edge, outlet)
-        lost = True
         try:
-            lost = await self._listen(session, receive, writing)
+            text = data.decode()
+        except UnicodeDecodeError:
+            self._line.close(stream.NOT_TEXT)
+            return
+        self._handling = asyncio.get_running_loop().create_task(self._handle(text))
+
+    async def _handle(self, text: str) -> None:
+        try:
+            await self._session.receive(text)
         except Exception:
-            _log.exception("failed", path=scope["path"])
-        finally:
-            self._open -= 1
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
-            await session.ended(lost=lost)
+            _log.exception("failed")
+            self._line.close(stream.BROKEN)
+        self._handling = None
+        if self._ending is None:
+            self._line.freed()
 
-    async def _listen(self, session: Session, receive: Receive, writing: asyncio.Future[None]) -> bool:
-        """Until the connection is over; True if it was lost."""
-        while not writing.done():
-            event = await receive()
-            if event["type"] == "websocket.disconnect":
-                return event.get("code") not in NORMAL
-            text = event.get("text")
-            await session.receive(text if text is not None else (event.get("bytes") or b"").decode(errors="replace"))
-        return True
+    def paused(self) -> None:
+        self._outlet.pause()
 
+    def resumed(self) -> None:
+        self._outlet.resume()
 
-class SocketApp(HttpApp):
-    """The HTTP edge, and WebSockets beside it."""
+    def drain(self) -> None:
+        self._stopping = True
+        self._line.close(stream.RESTART)
 
-    def __init__(self, sessions: Mapping[str, Begin], *args: Any):
-        super().__init__(*args)
-        self.socket_paths = frozenset(sessions)
-        self._sockets = Sockets(self._edge, sessions)
+    def ended(self) -> None:
+        """Told at least once."""
+        if self._ending is None:
+            lost = not (self._stopping or self._line.goodbye)
+            self._ending = asyncio.get_running_loop().create_task(self._end(lost))
+            _ENDING.add(self._ending)
+            self._ending.add_done_callback(_ENDING.discard)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await self._sockets.serve(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-
-class SocketProtocol(HttpProtocol):
-    """One connection that may become a WebSocket."""
-
-    def handle_websocket_upgrade(self) -> None:
-        """No timer of HTTP may meet the connection any more, and nothing may hold back the handshake."""
-        path = httptools.parse_url(self.url).path.decode("latin-1")
-        if path not in self.app.socket_paths:
-            super().handle_websocket_upgrade()
-            return
-        self._let_go()
-        self.transport = cast(OneWrite, self.transport).unwrap()
-        HttpToolsProtocol.handle_websocket_upgrade(self)
+    async def _end(self, lost: bool) -> None:
+        if self._handling is not None:
+            self._handling.cancel()
+            await asyncio.gather(self._handling, return_exceptions=True)
+        try:
+            await self._session.ended(lost=lost)
+        except Exception:
+            _log.exception("failed")
 
 
-WEBSOCKETS: dict[str, Any] = {
-    "ws": "websockets-sansio",
-    "ws_max_size": FRAME_BYTES_MAX,
-    "ws_ping_interval": PING_S,
-    "ws_ping_timeout": PING_S,
-    "ws_per_message_deflate": False,
-}
-"""What the server under us is to be told, for the application above."""
+_ENDING: set[asyncio.Task[None]] = set()
+"""Tasks of connections that are over, so that none is swept away before it is done."""

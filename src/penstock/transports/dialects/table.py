@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
-from penstock.clock import Clock
+from websockets.frames import Opcode
+
 from penstock.transports.dialects import disheap, epochqueue, pulsar_proxy, queen
 from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
 from penstock.transports.dialects.queen.dashboard import Dashboard
 from penstock.transports.dialects.router import Names, Route, Router
-from penstock.transports.dialects.sockets import Begin, SocketApp
-from penstock.transports.http import HttpApp, routes, settle
+from penstock.transports.dialects.sockets import FRAME_BYTES_MAX, Begin, Conversation
+from penstock.transports.http import routes, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
-
-if TYPE_CHECKING:
-    from penstock.broker.service import Broker
+from penstock.transports.websocket.connection import Spoken
 
 
 async def _ack_receipts(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
@@ -50,8 +49,10 @@ def with_dialects(names: Sequence[str]) -> routes.Table:
     return Router(routes, list(dict.fromkeys(route for name in names for route in DIALECTS[name])))
 
 
-def open_app(names: Sequence[str], broker: Broker, clock: Clock) -> HttpApp:
-    """The HTTP edge with these dialects; without any it is our own and nothing else."""
-    sessions = {path: begin for name in names for path, begin in SOCKETS.get(name, {}).items()}
-    table = with_dialects(names)
-    return SocketApp(sessions, broker, clock, table) if sessions else HttpApp(broker, clock, table)
+def sockets_of(names: Sequence[str], edge: Edge) -> dict[str, Spoken]:
+    """What is spoken over WebSocket in these dialects, by path."""
+    return {
+        path: Spoken(Opcode.TEXT, FRAME_BYTES_MAX, partial(Conversation, edge, begin))
+        for name in names
+        for path, begin in SOCKETS.get(name, {}).items()
+    }

@@ -46,13 +46,13 @@ class HttpApp:
         """`table` says what is served: our operations, or more than those."""
         self.metrics = Metrics()
         self._table = table
-        self._edge = Edge(broker, clock, self.metrics)
+        self.edge = Edge(broker, clock, self.metrics)
         self.websockets: Upgrades | None = None
         """None: there are none, and who asks for one is told so."""
 
     def drain(self) -> None:
         """Say no to readiness probes from now on, and let WebSockets come to an end; requests go on."""
-        self._edge.draining = True
+        self.edge.draining = True
         if self.websockets is not None:
             self.websockets.drain()
 
@@ -80,7 +80,7 @@ class HttpApp:
             else:
                 found = self._table.find(request.method, request.path)
                 operation = found.name
-                answer = await found.handler(self._edge, request)
+                answer = await found.handler(self.edge, request)
         except ClientGone:
             return None
         except PenstockError as error:
@@ -93,4 +93,4 @@ class HttpApp:
 
     def hurry(self) -> None:
         """The request that `respond` was begun with is the only one there is: answer it as soon as possible."""
-        self._edge.broker.hurry()
+        self.edge.broker.hurry()

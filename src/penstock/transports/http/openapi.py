@@ -338,6 +338,7 @@ OPERATIONS: dict[str, Described] = {
     "readiness": Described("Would a request be served?", answers=((200, replies.StatusReply),)),
     "metrics": Described("Metrics for Prometheus.", text=True),
     "openapi": Described("This document."),
+    "asyncapi": Described("The same for the frames of `/v1/ws`, as AsyncAPI."),
     "front_page": Described("Where to look first.", answers=((200, replies.FrontPage),)),
 }
 

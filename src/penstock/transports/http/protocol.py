@@ -75,8 +75,8 @@ class HttpProtocol(Shortcut):
         url = httptools.parse_url(self.url)
         request = Request("GET", url.path.decode("latin-1"), url.query or b"", self.headers, b"")
         try:
-            if self.parser.get_method() != b"GET":
-                raise InvalidRequest("a WebSocket begins with GET")
+            if self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+                raise InvalidRequest("a WebSocket begins with GET and HTTP/1.1")
             if self.cycle is not None and not self.cycle.response_complete:
                 raise InvalidRequest("an answer is still to come on this connection")
             websockets = self.app.websockets

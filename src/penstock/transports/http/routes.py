@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from penstock.errors import MethodNotAllowed, NotFound
 from penstock.transports.http import (
     admin,
+    asyncapi,
     consume,
     deadletters,
     events,
@@ -42,6 +43,10 @@ class Table(Protocol):
 
 async def _openapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
     return Answer(200, document())
+
+
+async def _asyncapi(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return Answer(200, asyncapi.document())
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -107,6 +112,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("readiness", "GET", "/readyz", admin.readiness),
     Operation("metrics", "GET", "/metrics", admin.metrics),
     Operation("openapi", "GET", "/openapi.json", _openapi),
+    Operation("asyncapi", "GET", "/asyncapi.json", _asyncapi),
     Operation("front_page", "GET", "/", admin.front_page),
 )
 

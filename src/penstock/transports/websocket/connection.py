@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 from websockets.frames import Frame, Opcode
-from websockets.protocol import Protocol, Side, State
+from websockets.protocol import Protocol as Framing
+from websockets.protocol import Side, State
 
 from penstock import limits
-from penstock.transports.websocket.codec import Codec
-from penstock.transports.websocket.session import Session
 from penstock.wire import stream
 
 if TYPE_CHECKING:
@@ -30,6 +30,27 @@ _log = structlog.get_logger("penstock.websocket")
 _PING = Frame(Opcode.PING, b"").serialize(mask=False)
 _GONE = 1006
 """What RFC 6455 calls an end without a close frame."""
+_GOODBYE = (1000, 1001)
+
+
+class Meaning(Protocol):
+    """What a connection means; told by its socket. `session.py` is one."""
+
+    @property
+    def busy(self) -> bool: ...
+    def receive(self, data: bytes) -> None: ...
+    def paused(self) -> None: ...
+    def resumed(self) -> None: ...
+    def drain(self) -> None: ...
+    def ended(self) -> None: ...
+
+
+class Spoken(NamedTuple):
+    """What is spoken on a connection."""
+
+    opcode: Opcode
+    message_bytes_max: int
+    begin: Callable[[Connection], Meaning]
 
 
 class Connection(asyncio.Protocol):
@@ -40,12 +61,18 @@ class Connection(asyncio.Protocol):
         "_slow_timer", "_sockets", "_transport",
     )  # fmt: skip
 
-    def __init__(self, sockets: WebSockets, codec: Codec, transport: asyncio.Transport, server_state: ServerState):
+    def __init__(
+        self,
+        sockets: WebSockets,
+        spoken: Spoken,
+        transport: asyncio.Transport,
+        server_state: ServerState,
+    ):
         self._sockets = sockets
         self._transport = transport
         self._server_state = server_state
-        self._framing = Protocol(Side.SERVER, state=State.OPEN, max_size=codec.message_bytes_max, logger=_Quiet)  # type: ignore[arg-type]
-        self._opcode = codec.opcode
+        self._framing = Framing(Side.SERVER, state=State.OPEN, max_size=spoken.message_bytes_max, logger=_Quiet)  # type: ignore[arg-type]
+        self._opcode = spoken.opcode
         self._parts: list[bytes] = []
         """Of a message in fragments."""
         self._inbox: deque[bytes] | None = None
@@ -61,7 +88,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.WEBSOCKET_KERNEL_BYTES)
         server_state.connections.add(self)  # type: ignore[arg-type]
         sockets.add(self)
-        self._session = Session(sockets, codec, self)
+        self._session = spoken.begin(self)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -146,8 +173,8 @@ class Connection(asyncio.Protocol):
 
     def beat(self) -> None:
         """Every 30 s: who was not heard since the last one is gone."""
-        if self._framing.state is not State.OPEN or self._slow_timer is not None:
-            return
+        if self._framing.state is not State.OPEN or self._slow_timer is not None or self._inbox is not None:
+            return  # also where it is us who do not listen at the moment
         if not self._heard:
             self.close(stream.SILENT)
             self._end()
@@ -185,6 +212,12 @@ class Connection(asyncio.Protocol):
             self._close_timer = asyncio.get_running_loop().call_later(
                 limits.WEBSOCKET_CLOSE_MS / 1000, self._transport.abort
             )
+
+    @property
+    def goodbye(self) -> bool:
+        """True if the client closed the connection, and meant to."""
+        close = self._framing.close_rcvd
+        return close is not None and close.code in _GOODBYE
 
     def shutdown(self) -> None:
         """The server stops."""

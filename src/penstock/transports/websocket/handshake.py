@@ -36,19 +36,31 @@ def check_handshake(
     if request.path != PATH:
         raise NotFound(f"there is no WebSocket at {request.path[:200]!r}, but at {PATH}")
     _check_origin(request, origins)
+    server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
+    protocol, answer = _accepted(server, request, headers)
+    return CODECS[protocol or stream.JSON_PROTOCOL], answer
+
+
+def check_plain_handshake(request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]) -> bytes:
+    """The answer that opens a connection on which there is nothing to agree on. Raises PenstockError."""
+    _check_origin(request, origins)
+    return _accepted(ServerProtocol(), request, headers)[1]
+
+
+def _accepted(
+    server: ServerProtocol, request: Request, headers: Sequence[tuple[bytes, bytes]]
+) -> tuple[str | None, bytes]:
     given = Headers()
     for name, value in headers:
         given[name.decode("latin-1")] = value.decode("latin-1")
-    server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
     try:
-        accept, _, protocol = server.process_request(HandshakeRequest(PATH, given, request.method))
+        accept, _, protocol = server.process_request(HandshakeRequest(request.path, given))
     except InvalidHandshake as error:
         raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
-    codec = CODECS[protocol or stream.JSON_PROTOCOL]
     answer = Headers({"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept})
     if protocol is not None:
         answer["Sec-WebSocket-Protocol"] = protocol
-    return codec, Response(101, "Switching Protocols", answer).serialize()
+    return protocol, Response(101, "Switching Protocols", answer).serialize()
 
 
 def _check_origin(request: Request, origins: frozenset[str]) -> None:

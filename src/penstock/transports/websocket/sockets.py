@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,8 +16,10 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
-from penstock.transports.websocket.connection import Connection
-from penstock.transports.websocket.handshake import check_handshake
+from penstock.transports.websocket.codec import Codec
+from penstock.transports.websocket.connection import Connection, Spoken
+from penstock.transports.websocket.handshake import check_handshake, check_plain_handshake
+from penstock.transports.websocket.session import Session
 from penstock.transports.websocket.tails import Tails
 from penstock.wire import stream
 
@@ -41,6 +44,7 @@ class WebSockets:
         metrics: Metrics,
         respond: Callable[[Request], Awaitable[Answer | None]],
         origins: frozenset[str] = frozenset(),
+        others: Mapping[str, Spoken] | None = None,
     ):
         self.broker = broker
         self.clock = clock
@@ -49,6 +53,8 @@ class WebSockets:
         """As the HTTP edge answers."""
         self.origins = origins
         """Of pages that may open a WebSocket, besides those that this server itself serves."""
+        self.others = others or {}
+        """By path: what else is spoken here than our own protocol."""
         self.tails = Tails(broker)
         self.draining = False
         self._groups: list[set[Connection]] = [set() for _ in range(BEATS)]
@@ -75,10 +81,19 @@ class WebSockets:
         server_state: ServerState,
     ) -> asyncio.Protocol:
         """Accept the handshake. The connection then has nothing to do with HTTP any more. Raises PenstockError."""
-        codec, answer = check_handshake(request, headers, self.origins)
+        spoken = self.others.get(request.path)
+        if spoken is not None:
+            answer = check_plain_handshake(request, headers, self.origins)
+        else:
+            codec, answer = check_handshake(request, headers, self.origins)
+            spoken = self.ours(codec)
         self._check_room()
         transport.write(answer)
-        return Connection(self, codec, transport, server_state)
+        return Connection(self, spoken, transport, server_state)
+
+    def ours(self, codec: Codec) -> Spoken:
+        """Our own protocol."""
+        return Spoken(codec.opcode, codec.message_bytes_max, partial(Session, self, codec))
 
     def _check_room(self) -> None:
         if self.draining:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WAKE_SLICE = 200
 """Readers served between two turns of the event loop."""
+PAGES_KEPT = 16
+"""Of one round. Those who have caught up all need the same one; the others are on their own anyway."""
 
 
 class Page(NamedTuple):
@@ -43,11 +45,16 @@ class Tail:
         self._end_watch: Callable[[], None] = broker.watch(queue, self._changed)
         self._pages: dict[tuple[Codec, str, str, int, int], Page] = {}
         """Of this round only."""
-        self._round: deque[tuple[Reader, int | None]] = deque()
+        self._round: deque[Reader] = deque()
+        """Who is still to be told of `_telling`."""
+        self._telling: dict[int | None, None] = {}
+        self._grown: dict[int | None, None] = {}
+        """What has changed since the round began: one more round, however often that was."""
 
     def close(self) -> None:
         self._end_watch()
         self._round.clear()
+        self._grown.clear()
 
     def page(self, codec: Codec, sub: str, format: str, partition: int, first: int) -> Page | None:
         """What stands there, up to the size of a page; None at the end. Raises QueueNotFound."""
@@ -72,28 +79,36 @@ class Tail:
         frame = codec.read_page(sub, format, self.queue, partition, reply)
         page = Page(frame, count, reply.next_offset, reply.end_offset)
         if self._round:
+            if len(self._pages) >= PAGES_KEPT:
+                self._pages.clear()
             self._pages[key] = page
         return page
 
     def _changed(self, partition: int | None) -> None:
-        self._pages.clear()
-        waiting = bool(self._round)
-        self._round.extend((reader, partition) for reader in self.readers)
-        if not waiting:
-            self._wake()
+        self._grown[partition] = None
+        if not self._round:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._telling, self._grown = self._grown, {}
+        self._round.extend(self.readers)
+        self._wake()
 
     def _wake(self) -> None:
         for _ in range(min(WAKE_SLICE, len(self._round))):
-            # Taken away only afterwards: while somebody is left, pages are kept.
-            reader, partition = self._round[0]
-            if reader in self.readers:
-                reader.grown(self.queue, partition)
+            reader = self._round[0]
+            for partition in self._telling:
+                if reader in self.readers:
+                    reader.grown(self.queue, partition)
+            # Only now: while somebody is left to be told, pages are kept.
             if self._round:
                 self._round.popleft()
         if self._round:
             asyncio.get_running_loop().call_soon(self._wake)
-        else:
-            self._pages.clear()
+            return
+        self._pages.clear()
+        if self._grown:
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
 
 class Tails:

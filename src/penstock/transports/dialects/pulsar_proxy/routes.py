@@ -9,6 +9,6 @@ ROUTES: tuple[Route, ...] = (
     Route("pulsar_proxy.publish", "POST", "/api/v1/messages", publish.publish),
     Route("pulsar_proxy.bulk", "POST", "/api/v1/messages/bulk", publish.bulk),
     Route("pulsar_proxy.topic", "POST", "/api/v1/topics", publish.configure),
-    Route("pulsar_proxy.poll", "GET", "/api/v1/poll", poll.poll),
+    Route("pulsar_proxy.poll", "GET", "/api/v1/poll", poll.poll, takes=True),
     Route("pulsar_proxy.ack", "POST", "/api/v1/ack", poll.ack, marks=frozenset({"message_ids"})),
 )

@@ -35,6 +35,8 @@ from penstock.wire.parse import parse_json
 
 WINDOW = 100
 """Messages that a client may have without acknowledging them."""
+PAGE = 16
+"""Messages leased at a time: they are in memory until the client has taken them, however slowly."""
 PAUSE_MS = 1_000
 """After a refusal that passes by itself and does not say when."""
 
@@ -175,7 +177,7 @@ class Subscription:
                     self._edge.broker,
                     list(self._topics),
                     group=self._client,
-                    max=room,
+                    max=min(room, PAGE),
                     wait_ms=limits.WAIT_MS_MAX,
                     consumer=self._client,
                 )

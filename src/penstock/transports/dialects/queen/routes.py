@@ -8,9 +8,9 @@ from penstock.transports.dialects.router import Route
 ROUTES: tuple[Route, ...] = (
     Route("queen.configure", "POST", "/api/v1/configure", push.configure),
     Route("queen.push", "POST", "/api/v1/push", push.push),
-    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}", pop.pop),
-    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}/task/{task}", pop.pop),
-    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}/task/{task}/queue/{queue}", pop.pop),
+    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}", pop.pop, takes=True),
+    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}/task/{task}", pop.pop, takes=True),
+    Route("queen.pop", "GET", "/api/v1/pop/ns/{ns}/task/{task}/queue/{queue}", pop.pop, takes=True),
     Route("queen.ack", "POST", "/api/v1/ack", pop.ack, marks=frozenset({"transactionId"})),
     Route("queen.ack_batch", "POST", "/api/v1/ack/batch", pop.ack_batch),
     Route("queen.analytics", "GET", "/api/v1/analytics/queues", analytics.queues),

@@ -1,0 +1,77 @@
+"""`/asyncapi.json`: the frames of `/v1/ws`, put together from their shapes into AsyncAPI 3.0.
+
+As JSON carries them; docs/websocket.md says where MessagePack differs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, get_args
+
+import msgspec
+
+from penstock._version import __version__
+from penstock.wire import stream
+from penstock.wire.messages import PublishRequest
+
+_REFERENCE = "#/components/schemas/{name}"
+_CHANNEL = "#/channels/ws"
+
+
+@cache
+def document() -> bytes:
+    ours, theirs = stream.SERVER_FRAMES, get_args(stream.JSON_FRAMES)
+    shapes: list[Any] = [*theirs, *ours, PublishRequest]
+    references, schemas = msgspec.json.schema_components(shapes, ref_template=_REFERENCE)
+    # What a `publish` frame carries is looked at where HTTP's is, and has the same shape.
+    schemas["Publish"]["properties"]["messages"] = schemas["PublishRequest"]["properties"]["messages"]
+    messages = {
+        shape.__name__: {
+            "name": _tag(shape),
+            "contentType": "application/json",
+            "payload": reference,
+            **({"summary": shape.__doc__} if _is_told(shape) else {}),
+        }
+        for shape, reference in zip(shapes[:-1], references, strict=False)
+    }
+    return msgspec.json.encode(
+        {
+            "asyncapi": "3.0.0",
+            "info": {
+                "title": "Penstock",
+                "version": __version__,
+                "description": "Frames of the WebSocket. Every frame that a client sends has exactly one answer, which "
+                "repeats its `id`. Closes: " + "; ".join(f"{each.code}: {each.meaning}" for each in stream.CLOSES),
+            },
+            "servers": {"local": {"host": "127.0.0.1:7400", "protocol": "ws"}},
+            "channels": {
+                "ws": {
+                    "address": "/v1/ws",
+                    "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
+                }
+            },
+            "operations": {
+                "receive": _operation("What clients send.", "receive", theirs),
+                "send": _operation("What the broker sends.", "send", ours),
+            },
+            "components": {"messages": messages, "schemas": schemas},
+        }
+    )
+
+
+def _operation(summary: str, action: str, shapes: tuple[Any, ...]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "action": action,
+        "channel": {"$ref": _CHANNEL},
+        "messages": [{"$ref": f"{_CHANNEL}/messages/{shape.__name__}"} for shape in shapes],
+    }
+
+
+def _tag(shape: Any) -> str:
+    return str(shape.__struct_config__.tag)
+
+
+def _is_told(shape: Any) -> bool:
+    """A docstring of its own, and not what dataclass-like classes make up."""
+    return bool(shape.__doc__) and not shape.__doc__.startswith(shape.__name__ + "(")
