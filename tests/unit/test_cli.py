@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock import limits
@@ -246,3 +247,16 @@ def test_commands_of_the_guide_are_understood(arguments):
     # With --help nothing is done; but what is not understood is still refused.
     shown = run(*arguments, "--help")
     assert shown.exit_code == 0, shown.output
+
+
+def test_every_command_that_answers_something_answers_programs_too():
+    without = []
+
+    def look(command, path=()):
+        for name, inner in getattr(command, "commands", {}).items():
+            look(inner, (*path, name))
+        if not hasattr(command, "commands") and not any("--output" in each.opts for each in command.params):
+            without.append(" ".join(path))
+
+    look(get_command(app))
+    assert sorted(without) == ["inspect", "serve", "version", "worker"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -118,6 +119,13 @@ def test_it_is_open_inside_its_block_only(tmp_path):
         blocking.queue("orders").publish(1)
     with pytest.raises(PenstockError, match="closed"):
         blocking.queue("orders").publish(1)
+
+
+def test_a_client_that_is_never_entered_starts_nothing(tmp_path):
+    before = threading.active_count()
+    penstock.sync.open(tmp_path / "data")
+    penstock.sync.Client("grpc://127.0.0.1:9").close()
+    assert threading.active_count() == before and list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_to_the_terminal_of_the_program(tmp_path):
