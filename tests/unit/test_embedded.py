@@ -131,6 +131,19 @@ with penstock.sync.open({str(tmp_path / "data")!r}) as client:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+def test_it_refuses_to_run_without_assertions():
+    program = """
+import penstock, penstock.sync
+try:
+    with penstock.sync.open(":memory:"):
+        pass
+except penstock.PenstockError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "does not run under python -O" in done.stdout
+
+
 def test_without_the_server_extra_it_says_what_to_install():
     program = """
 import sys
