@@ -18,7 +18,7 @@ from benchmarks.report import Row, figure
 from benchmarks.rounds import take_turns
 from benchmarks.stats import Spread, ratio
 from benchmarks.workloads.run import Run, data_directory, failures
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import spark_session, stand_back
 
 WHO = "penstock-spark"
 PEER = "parquet-spark"
@@ -102,11 +102,19 @@ async def spark_disturbance(run: Run) -> list[Row]:
                 await reading
 
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
+        rows = _disturbed(name, "publish during a read", rates, errors)
+        # The same by a Spark that leaves the CPU to others, as one should that shares a machine with its broker.
+        await asyncio.to_thread(stand_back, spark)
+        rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
+    return [*rows, *_disturbed(name, "publish during a background read", rates, errors)]
+
+
+def _disturbed(name: str, what: str, rates: dict[str, list[float]], errors: dict[str, str]) -> list[Row]:
     rows = failures(name, errors)
     if not errors:
-        rows.append(figure(name, "publish alone", WHO, "msg/s", Spread.of(rates["alone"])))
-        rows.append(figure(name, "publish during a read", WHO, "msg/s", Spread.of(rates["beside"])))
-        rows.append(figure(name, "publish during a read ratio", WHO, "x", ratio(rates["beside"], rates["alone"])))
+        rows.append(figure(name, f"{what}: alone", WHO, "msg/s", Spread.of(rates["alone"])))
+        rows.append(figure(name, what, WHO, "msg/s", Spread.of(rates["beside"])))
+        rows.append(figure(name, f"{what} ratio", WHO, "x", ratio(rates["beside"], rates["alone"])))
     return rows
 
 
