@@ -18,6 +18,7 @@ from penstock.server.bench import bench
 from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.dlq import dlq
 from penstock.server.message_cli import consume, publish, tail
+from penstock.server.pipeline_cli import pipeline
 from penstock.server.queue_cli import explain, groups, history, queues, stats
 from penstock.server.schedule_cli import schedule
 from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
@@ -105,6 +106,7 @@ for _panel, _commands in _PANELS.items():
 app.add_typer(schedule)
 app.add_typer(webhooks)
 app.add_typer(dlq, name="dlq")
+app.add_typer(pipeline)
 
 
 # -- the rest -----------------------------------------------------------------------------------------------------
