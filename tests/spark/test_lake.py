@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -118,14 +119,12 @@ def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
 
 def signal_group(process):
     """The driver, its JVM and all workers, at once."""
-    import os
-
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def test_what_cannot_work_is_said_first(spark, client, broker, tmp_path):
-    with pytest.raises(PipelineError, match="there is no queue|no queue"):
+    with pytest.raises(PipelineError, match="no queue"):
         archive(spark, tmp_path / "one", broker, ["nobody-made-it"])
     with pytest.raises(PipelineError, match="cannot reach"):
         archive(spark, tmp_path / "two", Broker("http://127.0.0.1:9", None, 1.0), ["x"])

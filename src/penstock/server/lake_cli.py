@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock import limits
 from penstock.errors import PenstockError
 from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
 
@@ -61,7 +62,8 @@ def archive(
         if remote is None:
             spark.sparkContext.setLogLevel("OFF")
         work = Archive(
-            spark, made, broker, queues=queue, rows_per_batch=batch_rows, hold_bytes=hold_bytes, adopt=adopt, report=_tell
+            spark, made, broker, queues=queue, rows_per_batch=batch_rows, hold_bytes=hold_bytes, adopt=adopt,
+            report=_tell,
         )  # fmt: skip
         try:
             if follow:
@@ -99,6 +101,19 @@ def verify(
                 + ("sound" if report.sound else f"{len(report.faults)} faults")
             )
     raise typer.Exit(0 if report.sound else EXIT_REFUSED)
+
+
+def compact(
+    lake: LakeOption,
+    target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="About how large files should become.")] = 128,
+) -> None:
+    """Make few large files of many small ones. May be run while an archive is running."""
+    with errors_in_one_line(), _pipeline_errors():
+        from penstock.pipeline.lake.compact import compact as exchange
+        from penstock.pipeline.lake.tables import Lake
+
+        done = exchange(Lake(lake), target_mb * limits.MIB)
+        typer.echo(f"{done.before} files became {done.after}")
 
 
 def _broker(url: str) -> Broker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.server.lake_cli import archive, verify
+from penstock.server.lake_cli import archive, compact, verify
 
 pipeline = typer.Typer(
     name="pipeline",
@@ -15,3 +15,4 @@ pipeline = typer.Typer(
 )
 pipeline.command()(archive)
 pipeline.command()(verify)
+pipeline.command()(compact)

@@ -1,7 +1,7 @@
 """Copy queues and events into a lake: one Spark query for each of them, and a hold that follows what is committed.
 
-What was copied is known by the lake itself (`tables.py`). Spark's checkpoints only number batches; one that is lost is made
-again and begins where the table ends.
+What was copied is known by the lake itself (`tables.py`). Spark's checkpoints only number batches; one that is lost is
+made again and begins where the table ends.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Archive:
             beyond = {lane: at for lane, at in table.positions(queue).items() if at > ends.get(lane, 0)}
             if beyond:
                 raise PipelineError(
-                    f"the lake has more of queue {queue} than the broker at {self._broker.url} ever had (partition, offset: "
-                    f"{beyond}): it is another broker, or the queue was deleted and made again. Use another lake"
+                    f"the lake has more of queue {queue} than the broker at {self._broker.url} ever had "
+                    f"(partition, offset: {beyond}): it is another broker, or the queue was deleted and made again. Use another lake"
                 )
         self._hold_too([*_still_there(self._broker, table.sources()), *queues])
         self._spark.dataSource.register(LakeSink)

@@ -30,8 +30,9 @@ class LakeHold:
         except NotFound:
             if begun and self._lake.table("events").rows_committed(EVENTS) and not adopt:
                 raise PipelineError(
-                    f"the broker at {self._broker.url} has no hold {self.name!r}: the lake in {self._lake.directory} was "
-                    "filled from another broker, or the hold was removed. If it is the same broker, --adopt sets it again"
+                    f"the broker at {self._broker.url} has no hold {self.name!r}: the lake in {self._lake.directory} "
+                    "was filled from another broker, or the hold was removed. If it is the same broker, --adopt sets it "
+                    "again"
                 ) from None
             return
         except PenstockError as error:
@@ -39,8 +40,8 @@ class LakeHold:
         if known.lost_at_ms is not None:
             if not adopt:
                 raise PipelineError(
-                    f"hold {self.name!r} was let go, because it spanned more than {known.max_bytes} bytes: the broker may "
-                    "have removed what is not in the lake. --adopt goes on, and fails with an exact account if it has"
+                    f"hold {self.name!r} was let go, because it spanned more than {known.max_bytes} bytes: the broker "
+                    "may have removed what is not in the lake. --adopt goes on, and fails with an exact account if it has"
                 )
             self._broker.ask(bulk.remove_hold(self.name))
 

@@ -1,7 +1,7 @@
 """Parquet files, written by tasks. Nothing here is part of a table before the driver has committed it.
 
-A file appears under its name when it is whole and on the disk. The same rows make the same bytes and so the same name: a
-task that is done again finds its file there, or makes it again.
+A file appears under its name when it is whole and on the disk. The same rows make the same bytes and so the same name:
+a task that is done again finds its file there, or makes it again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -169,4 +170,4 @@ def _runs(places: Any, lanes: Any, days: Any, *, dense: bool) -> Iterator[tuple[
     steps = np.diff(places)
     cut = (np.diff(lanes) != 0) | (np.diff(days) != 0) | ((steps != 1) if dense else (steps < 0))
     edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(places)]
-    yield from zip(edges[:-1], edges[1:], strict=True)
+    yield from pairwise(edges)

@@ -63,5 +63,5 @@ class LakeWriter(DataSourceStreamArrowWriter):
         if written:
             Table(self._directory, self._layout).commit(done[0].query, batchId, self._queue or EVENTS, written)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Files that no version lists are nobody's; the batch that is done again makes the same ones."""

@@ -1,7 +1,7 @@
 """What one file holds, how its name says so, and whether many of them fit together. Pure.
 
-A file holds consecutive rows of one lane: messages of a partition, or events of a shard. Where a row stands in its lane is
-one number, its place: the offset of a message; of an event, its frame and its record in one number.
+A file holds consecutive rows of one lane: messages of a partition, or events of a shard. Where a row stands in its lane
+is one number, its place: the offset of a message; of an event, its frame and its record in one number.
 
     <lane>-<first place>-<last place>-<digest of the bytes>.parquet
 

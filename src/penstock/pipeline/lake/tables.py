@@ -1,14 +1,13 @@
 """The tables of a lake as Delta keeps them: files that count, and how far each queue was copied.
 
-How far is part of the same commit as the files, as Delta's transaction identifiers (`txn`): next to (query, batch), by which Spark's
-own sinks know a batch again, there is one for every lane whose version is the next place. So a batch that comes again
-is known by either, also if the checkpoint that numbered it was lost, and nobody has to list files to go on.
+How far is part of the same commit as the files, as Delta's transaction identifiers (`txn`): next to (query, batch), by
+which Spark's own sinks know a batch again, there is one for every lane whose version is the next place. So a batch that
+comes again is known by either, also if the checkpoint that numbered it was lost, and nobody lists files to go on.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -77,7 +76,7 @@ class Lake:
             where.mkdir(parents=True, exist_ok=True)
             hidden = where / f".{uuid4().hex}"
             hidden.write_text(json.dumps({"format": FORMAT, "lake": uuid4().hex}) + "\n")
-            os.replace(hidden, marker)
+            hidden.replace(marker)
             sync(marker)
         lake = cls(where)
         for layout in LAYOUTS.values():

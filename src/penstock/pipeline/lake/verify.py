@@ -1,4 +1,4 @@
-"""Recount a lake: every file against Delta's log, every span against its neighbours, and both against what was committed."""
+"""Recount a lake: files against Delta's log, spans against their neighbours, both against what was committed."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ def _misfits(table: Table, source: str, held: list[Span], rows: int) -> Iterator
     reached = {each: max(span.last for span in held if span.lane == each) + 1 for each in {span.lane for span in held}}
     for number, position in table.positions(source).items():
         if reached.get(number) != position:
-            yield f"{lane} {number}: was committed up to {position}, and the files end at {reached.get(number, 'nothing')}"
+            ends = reached.get(number, "nothing")
+            yield f"{lane} {number}: was committed up to {position}, and the files end at {ends}"
     committed = table.rows_committed(source)
     if committed != rows:
         yield f"{committed} rows were committed, and the log lists {rows}"
