@@ -169,7 +169,7 @@ def test_others_read_the_same(spark, lake):
     by_spark = spark.read.parquet(*map(str, files(lake))).selectExpr("count(*)", "sum(offset)", "sum(length(payload))")
     expected = tuple(by_spark.first())
     arrow = table.delta.to_pyarrow_dataset()
-    by_duckdb = duckdb.from_arrow(arrow).aggregate('count(*), sum("offset"), sum(octet_length(payload))').fetchone()
+    by_duckdb = duckdb.from_arrow(arrow).aggregate('count(*), sum("offset"), sum(octet_length(payload))').fetchall()[0]
     assert tuple(map(int, by_duckdb)) == expected
     frame = polars.read_delta(str(table.directory)).filter(polars.col("queue") == "default/default/orders")
     by_polars = (frame.height, frame["offset"].sum(), frame["payload"].bin.size().sum())

@@ -17,7 +17,6 @@ from penstock.errors import PenstockError
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.hold import LakeHold
-from penstock.pipeline.lake.sink import NAME, LakeSink
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.tables import EVENTS, Lake
 from penstock.pipeline.options import PipelineError
@@ -119,11 +118,11 @@ class Archive:
             beyond = {lane: at for lane, at in table.positions(queue).items() if at > ends.get(lane, 0)}
             if beyond:
                 raise PipelineError(
-                    f"the lake has more of queue {queue} than the broker at {self._broker.url} ever had "
-                    f"(partition, offset: {beyond}): it is another broker, or the queue was deleted and made again. Use another lake"
+                    f"the lake has more of queue {queue} than the broker at {self._broker.url} ever "
+                    f"had (partition, offset: {beyond}): it is another broker, or the queue was deleted and made "
+                    "again. Use another lake"
                 )
         self._hold_too([*_still_there(self._broker, table.sources()), *queues])
-        self._spark.dataSource.register(LakeSink)
         return [EVENTS, *queues]
 
     def _hold_too(self, queues: list[str]) -> None:
@@ -146,14 +145,14 @@ class Archive:
             "maxRecordsPerTrigger": str(self._rows_per_batch), "maxRecordsPerPartition": str(ROWS_PER_TASK),
             "retryFor": str(round(self._broker.retry_for_s)),
         }  # fmt: skip
-        sink = {"directory": str(table.directory), "table": table.layout.table}
+        sink = {"lakeDirectory": str(table.directory), "table": table.layout.table}
         if source != EVENTS:
             options["queue"] = sink["queue"] = source
         if self._broker.token is not None:
             options["token"] = self._broker.token
         rows = self._spark.readStream.format("penstock").options(**options).load()
         return (
-            rows.writeStream.format(NAME).options(**sink).queryName(f"archive {source}")
+            rows.writeStream.format("penstock").options(**sink).queryName(f"archive {source}")
             .option("checkpointLocation", str(self._lake.checkpoints / table.layout.table / source))
             .trigger(**trigger).start()
         )  # fmt: skip

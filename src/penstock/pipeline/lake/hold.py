@@ -24,15 +24,14 @@ class LakeHold:
 
     def check(self, *, adopt: bool) -> None:
         """Raises PipelineError if this is not the broker that the lake was filled from, or if the hold was lost."""
-        begun = any(self._lake.table(table).version > 0 for table in ("messages", "events"))
         try:
             known = self._broker.ask_raw(bulk.get_hold(self.name), patient=False)
         except NotFound:
-            if begun and self._lake.table("events").rows_committed(EVENTS) and not adopt:
+            if self._lake.table("events").rows_committed(EVENTS) and not adopt:
                 raise PipelineError(
                     f"the broker at {self._broker.url} has no hold {self.name!r}: the lake in {self._lake.directory} "
-                    "was filled from another broker, or the hold was removed. If it is the same broker, --adopt sets it "
-                    "again"
+                    "was filled from another broker, or the hold was removed. If it is the same broker, --adopt sets "
+                    "it again"
                 ) from None
             return
         except PenstockError as error:
@@ -41,7 +40,8 @@ class LakeHold:
             if not adopt:
                 raise PipelineError(
                     f"hold {self.name!r} was let go, because it spanned more than {known.max_bytes} bytes: the broker "
-                    "may have removed what is not in the lake. --adopt goes on, and fails with an exact account if it has"
+                    "may have removed what is not in the lake. --adopt goes on, and fails with an exact account if "
+                    "it has"
                 )
             self._broker.ask(bulk.remove_hold(self.name))
 

@@ -7,26 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.lake.layout import LAYOUTS
 from penstock.pipeline.lake.shelf import Shelf, Written
 from penstock.pipeline.lake.tables import EVENTS, Table
 from penstock.pipeline.options import PipelineError
-
-NAME = "penstock-lake"
-
-
-class LakeSink(DataSource):
-    """Options: `directory` of the table, `table`, and the `queue` if it is `messages`. For `archive.py` alone."""
-
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
-        return LakeWriter(self.options["directory"], self.options["table"], self.options.get("queue"))
 
 
 class Files(WriterCommitMessage):
@@ -38,6 +24,8 @@ class Files(WriterCommitMessage):
 
 
 class LakeWriter(DataSourceStreamArrowWriter):
+    """What the data source `penstock` writes with if it is told a `lakeDirectory`. For `archive.py` alone."""
+
     def __init__(self, directory: str, table: str, queue: str | None):
         self._directory = Path(directory)
         self._layout = LAYOUTS[table]
