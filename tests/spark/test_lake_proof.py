@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
 from penstock.server.cli import app
 
+ROOT = Path(__file__).parent.parent.parent
 COUNT = 1_000
 
 
@@ -137,29 +141,31 @@ def test_archive_and_live_tail_are_one_table(spark, server, lake):
     )
 
 
-def test_every_union_is_a_whole_prefix_while_messages_come_and_are_archived(spark, client, server, broker, original):
-    from threading import Thread
-
+def test_every_union_is_a_whole_prefix_while_messages_come_and_are_archived(spark, client, server, original, tmp_path):
     queue = client.queue("orders")
-    told = []
-
-    def work():
-        for _ in range(3):
-            queue.publish_many(list(range(200)), keys=[str(n) for n in range(200)])
-            told.append(Archive(spark, Lake(original), broker, queues=["orders"], rows_per_batch=100).once())
-
-    thread = Thread(target=work)
-    thread.start()
-    seen = 0
-    while thread.is_alive() or not seen:
-        rows = penstock.pipeline.union(spark, lake=original, url=server.url, queue="orders")
-        found = rows.groupBy("partition").agg({"offset": "max", "*": "count"}).collect()
-        places = rows.select("partition", "offset").distinct().count()
-        assert all(row["max(offset)"] + 1 == row["count(1)"] for row in found)
-        assert sum(row["count(1)"] for row in found) <= places
-        seen += 1
-    thread.join()
-    assert len(told) == 3 and faults(Lake(original)) == []
+    command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--lake", str(original), "--url", server.url,
+               "--queue", "orders", "--follow", "--every", "0.5", "--batch-rows", "150", "--master", "local[1]"]  # fmt: skip
+    begun = Lake(original).table("messages").version
+    with (tmp_path / "log").open("wb") as log:
+        archive = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 120
+        # Until the table has changed a few times below the reads.
+        while Lake(original).table("messages").version < begun + 3:
+            assert time.monotonic() < deadline and archive.poll() is None, (tmp_path / "log").read_text()
+            queue.publish_many(list(range(100)), keys=[str(n) for n in range(100)])
+            rows = penstock.pipeline.union(spark, lake=original, url=server.url, queue="orders")
+            places = [tuple(row) for row in rows.select("partition", "offset").collect()]
+            assert len(places) == len(set(places)), "something is there twice"
+            for partition in (0, 1):
+                offsets = sorted(offset for where, offset in places if where == partition)
+                assert offsets == list(range(len(offsets))), "something is missing"
+        archive.terminate()
+        assert archive.wait(60) == 0
+    finally:
+        archive.kill()
+        archive.wait()
+    assert faults(Lake(original)) == []
 
 
 def test_others_read_the_same(spark, lake):

@@ -44,6 +44,7 @@ def archive(
         str | None, typer.Option(metavar="URL", help="A Spark master, instead of all cores here.")
     ] = None,
     remote: Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")] = None,
+    output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Copy queues and events into a lake of Delta tables, each row once.
@@ -70,7 +71,7 @@ def archive(
                 with _interruptible():
                     work.follow(every)
             else:
-                typer.echo(f"{work.once()} rows into {lake}")
+                show({"rows": work.once(), "lake": str(made.directory)}, output)
         finally:
             spark.stop()
 
@@ -106,6 +107,7 @@ def verify(
 def compact(
     lake: LakeOption,
     target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="About how large files should become.")] = 128,
+    output: OutputOption = Output.table,
 ) -> None:
     """Make few large files of many small ones. May be run while an archive is running."""
     with errors_in_one_line(), _pipeline_errors():
@@ -113,7 +115,7 @@ def compact(
         from penstock.pipeline.lake.tables import Lake
 
         done = exchange(Lake(lake), target_mb * limits.MIB)
-        typer.echo(f"{done.before} files became {done.after}")
+        show({"files_replaced": done.before, "files_made": done.after}, output)
 
 
 def _broker(url: str) -> Broker:
