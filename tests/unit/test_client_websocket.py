@@ -15,7 +15,7 @@ def ask(serve) -> PenstockError:
 
     async def run() -> PenstockError:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = "ws://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, Client(url, retry_for=0) as client:
             with pytest.raises(PenstockError) as refused:
                 await client.queue("orders").stats()
