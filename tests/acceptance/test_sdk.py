@@ -384,7 +384,7 @@ def test_queues_are_administered(carrier, name):
         assert str(9) in str(await queue.config())
         await queue.publish_many([1, 2])
         assert (await queue.stats())["depth"] == 2
-        assert queue.path in str(await client.queues(prefix="sdk/"))
+        assert queue.path in str(await client.queues(prefix=queue.path))
         assert await client.ready() and await client.summary()
         await queue.groups()
         with pytest.raises(Conflict) as caught:

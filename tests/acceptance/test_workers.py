@@ -252,12 +252,12 @@ def test_leases_live_as_long_as_the_handler_and_the_buffer(carrier, name):
     async def test(client):
         attempts = []
 
-        @client.worker(name, lease=0.2, prefetch=3)
+        @client.worker(name, lease=1.0, prefetch=3)
         async def slow(value, message: Message):
             attempts.append((value, message.attempt))
             if value == 0:
                 # Several leases long, with two others waiting in the buffer.
-                assert [m async for m in client.queue(name).consume(wait=0.7)] == []
+                assert [m async for m in client.queue(name).consume(wait=2.5)] == []
 
         await client.queue(name).publish_many(range(3))
         await client.run_workers(wait=0.3)
