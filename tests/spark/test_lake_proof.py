@@ -141,15 +141,17 @@ def test_archive_and_live_tail_are_one_table(spark, server, lake):
     )
 
 
+@pytest.mark.slow
 def test_every_union_is_a_whole_prefix_while_messages_come_and_are_archived(spark, client, server, original, tmp_path):
     queue = client.queue("orders")
     command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--lake", str(original), "--url", server.url,
-               "--queue", "orders", "--follow", "--every", "0.5", "--batch-rows", "150", "--master", "local[1]"]  # fmt: skip
+               "--queue", "orders", "--follow", "--every", "0.5", "--batch-rows", "150",
+               "--master", "local[2]"]  # fmt: skip
     begun = Lake(original).table("messages").version
     with (tmp_path / "log").open("wb") as log:
         archive = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         # Until the table has changed a few times below the reads.
         while Lake(original).table("messages").version < begun + 3:
             assert time.monotonic() < deadline and archive.poll() is None, (tmp_path / "log").read_text()
