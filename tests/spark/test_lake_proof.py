@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -139,35 +136,6 @@ def test_archive_and_live_tail_are_one_table(spark, server, lake):
     assert (
         rows.where("queue = 'default/default/orders' and payload is not null and id is not null").count() == COUNT + 100
     )
-
-
-@pytest.mark.slow
-def test_every_union_is_a_whole_prefix_while_messages_come_and_are_archived(spark, client, server, original, tmp_path):
-    queue = client.queue("orders")
-    command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--lake", str(original), "--url", server.url,
-               "--queue", "orders", "--follow", "--every", "0.5", "--batch-rows", "150",
-               "--master", "local[2]"]  # fmt: skip
-    begun = Lake(original).table("messages").version
-    with (tmp_path / "log").open("wb") as log:
-        archive = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 400
-        # Until the table has changed a few times below the reads.
-        while Lake(original).table("messages").version < begun + 3:
-            assert time.monotonic() < deadline and archive.poll() is None, (tmp_path / "log").read_text()
-            queue.publish_many(list(range(100)), keys=[str(n) for n in range(100)])
-            rows = penstock.pipeline.union(spark, lake=original, url=server.url, queue="orders")
-            places = [tuple(row) for row in rows.select("partition", "offset").collect()]
-            assert len(places) == len(set(places)), "something is there twice"
-            for partition in (0, 1):
-                offsets = sorted(offset for where, offset in places if where == partition)
-                assert offsets == list(range(len(offsets))), "something is missing"
-        archive.terminate()
-        assert archive.wait(60) == 0
-    finally:
-        archive.kill()
-        archive.wait()
-    assert faults(Lake(original)) == []
 
 
 def test_others_read_the_same(spark, lake):
