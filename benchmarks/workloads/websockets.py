@@ -130,7 +130,6 @@ async def ws_latency(run: Run) -> list[Row]:
                 waits[role] += [(now - sent[number_of(bytes(message.payload))]) * 1000 for message in page.messages]
                 if role == "consumer":
                     clients[role].send(type="ack", receipts=[message.receipt for message in page.messages])
-                    clients[role].send(type="credit", sub=queue, credit=len(page.messages))
                 if all(len(each) >= count for each in waits.values()):
                     done.set()
 
@@ -140,7 +139,7 @@ async def ws_latency(run: Run) -> list[Row]:
             clients[role] = await connect(peer.server.url)
             listen(role)
         clients["reader"].send(type="subscribe", role="reader", queue=queue)
-        clients["consumer"].send(type="subscribe", role="consumer", queue=queue, credit=1000)
+        clients["consumer"].send(type="subscribe", role="consumer", queue=queue, credit=1000, refill=True)
         producer = await connect(peer.server.url)
         await asyncio.sleep(0.2)
         cpu, began = peer.server.cpu_seconds(), time.perf_counter()

@@ -272,7 +272,7 @@ WEBSOCKET_CLOSE_MS = 5_000
 """A connection whose output stays above the pause for the first is closed, and cut off after the second."""
 WEBSOCKET_PING_MS = 30_000
 """Between pings. Who has not been heard from one to the next is gone."""
-WEBSOCKET_REQUESTS_MAX = 64
+WEBSOCKET_REQUESTS_MAX = 256
 """Requests of one connection under way; the next are read when one of them is answered."""
 WEBSOCKET_SUBSCRIPTIONS_MAX = 256
 WEBSOCKET_DRAIN_MS = 5_000

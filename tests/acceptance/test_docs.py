@@ -7,6 +7,7 @@ import asyncio
 import functools
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -130,3 +131,15 @@ def test_the_guide_to_the_embedded_broker(tmp_path, monkeypatch):
         asyncio.run(execute("embedded.md", line, code, {"print": printed.append}))
     assert printed == [{"order": 1}, {"order": 2}]
     assert SimpleNamespace(**{p.name: p for p in tmp_path.iterdir()}).data.is_dir()
+
+
+def test_the_example_of_a_worker(tmp_path):
+    example = DOCS.parent / "examples" / "worker.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(tmp_path / "data")], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert sorted(done.stdout.splitlines()) == [
+        "dead letter: {'to': 'nobody'}: this is not an address",
+        "sent to ada@example.org on attempt 1",
+        "sent to busy@example.org on attempt 2",
+    ]

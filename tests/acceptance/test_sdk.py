@@ -384,7 +384,7 @@ def test_queues_are_administered(carrier, name):
         assert str(9) in str(await queue.config())
         await queue.publish_many([1, 2])
         assert (await queue.stats())["depth"] == 2
-        assert queue.path in str(await client.queues(prefix="sdk/"))
+        assert queue.path in str(await client.queues(prefix=queue.path))
         assert await client.ready() and await client.summary()
         await queue.groups()
         with pytest.raises(Conflict) as caught:
@@ -494,6 +494,51 @@ def test_members_of_a_group_share_the_partitions(carrier, name):
         assert sorted(seen) == list(range(20))
         (group,) = (await queue.groups())["groups"]
         assert (group["group"], group["lag"], group["leased"]) == ("g", 0, 0)
+
+    with_client(carrier, test)
+
+
+def test_webhooks_are_kept_and_shown(carrier, name):
+    async def test(client):
+        await client.create_queue(name)
+        made = await client.webhooks.add(name, "https://example.org/hook", paused=True, retry_delays=[1.0, 5.0])
+        assert (made["state"], made["retry_delays_ms"]) == ("paused", [1000, 5000]) and made["secret"]
+        changed = await client.webhooks.change(made["id"], retry_delays=[], description="by hand")
+        assert (changed["retry_delays_ms"], changed["description"]) == ([], "by hand")
+        shown = await client.webhooks.get(made["id"])
+        assert shown["url"] == "https://example.org/hook" and not shown.get("secret")
+        assert (await client.webhooks.list(name))["total"] == 1
+        assert (await client.webhooks.rotate(made["id"], overlap=0))["secret"] != made["secret"]
+        assert (await client.webhooks.attempts(made["id"]))["attempts"] == []
+        await client.webhooks.delete(made["id"])
+        with pytest.raises(NotFound):
+            await client.webhooks.get(made["id"])
+
+    with_client(carrier, test)
+
+
+def test_a_consumer_that_leaves_while_it_waits_is_given_nothing_any_more(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name)
+        looked = []
+
+        async def waits():
+            looked.append((await queue.autoscale())["waiting_consumers"])
+            return looked[-1] == 1
+
+        async def left():
+            looked.append((await queue.autoscale())["waiting_consumers"])
+            return looked[-1] == 0
+
+        for _ in range(3):
+            async with queue.consume() as consumer:
+                waiting = asyncio.create_task(anext(consumer))
+                await until(waits)
+                waiting.cancel()
+                await asyncio.wait({waiting})
+            await until(left)
+        await queue.publish(1)
+        assert [m.attempt async for m in queue.consume(wait=0.0)] == [1]
 
     with_client(carrier, test)
 

@@ -136,11 +136,20 @@ def test_a_payload_that_cannot_be_what_was_asked_for_is_a_dead_letter_at_once(ca
 
 def test_what_can_never_work_is_refused_where_it_is_declared():
     client = penstock.Client("http://127.0.0.1:9")
-    for wrong in ({"concurrency": 0}, {"retries": -1}, {"timeout": -1.0}, {"lease": 0.0}):
+    for wrong in (
+        {"concurrency": 0},
+        {"retries": -1},
+        {"timeout": -1.0},
+        {"lease": 0.0},
+        {"prefetch": 0},
+        {"group": "no way"},
+    ):
         with pytest.raises(InvalidRequest, match=next(iter(wrong))):
             client.worker("orders", **wrong)
     with pytest.raises(InvalidRequest):
         client.worker("Not A Queue")
+    with pytest.raises(InvalidRequest, match="delay"):
+        Retry(delay=-1)
     with pytest.raises(TypeError, match="cannot be found"):
 
         @client.worker("orders")
@@ -243,12 +252,12 @@ def test_leases_live_as_long_as_the_handler_and_the_buffer(carrier, name):
     async def test(client):
         attempts = []
 
-        @client.worker(name, lease=0.2, prefetch=3)
+        @client.worker(name, lease=1.0, prefetch=3)
         async def slow(value, message: Message):
             attempts.append((value, message.attempt))
             if value == 0:
                 # Several leases long, with two others waiting in the buffer.
-                assert [m async for m in client.queue(name).consume(wait=0.7)] == []
+                assert [m async for m in client.queue(name).consume(wait=2.5)] == []
 
         await client.queue(name).publish_many(range(3))
         await client.run_workers(wait=0.3)

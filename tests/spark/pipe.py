@@ -1,4 +1,6 @@
-"""A stream from one queue to another in a process to be killed: `python -m tests.spark.pipe URL CHECKPOINT`.
+"""A stream from one queue to another, in a process of its own, to be killed.
+
+`python -m tests.spark.pipe URL CHECKPOINT`
 
 Rows are dealt out anew between source and sink, so that a batch that is done again need not come in the same order.
 """

@@ -19,7 +19,7 @@ from benchmarks.peers import PEERS
 from benchmarks.report import Report, Row, decode, encode, failure, figure, save
 from benchmarks.stats import Sample, Spread, percentile, ratio
 from benchmarks.targets import TARGETS, at_least, at_most
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, spark
 
 
 def report_of(*rows: Row) -> Report:
@@ -100,9 +100,10 @@ def test_bounds_include_themselves():
 
 
 def test_every_target_names_a_workload_and_peers_that_exist():
+    parties = {*PEERS, spark.WHO, spark.PEER}
     for workload, _, who in TARGETS:
         assert workload in WORKLOADS
-        assert all(peer in PEERS for peer in who.split(" / "))
+        assert all(party in parties for party in who.split(" / "))
 
 
 def test_the_median_is_judged_and_the_spread_is_shown():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
+import shlex
 import socket
 import subprocess
 import sys
 import time
-from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock import limits
@@ -176,29 +179,32 @@ def test_an_object_is_lines_and_tables(capsys):
 # -- what `publish` reads ---------------------------------------------------------------------------------------
 
 
-def test_lines_are_read_as_they_are_asked_for():
-    class Endless(io.RawIOBase):
-        """Says how far it was read; there is always one line more."""
+def test_lines_are_read_as_they_come():
+    class Pipe(io.RawIOBase):
+        """Gives what was written, piece by piece."""
 
-        given = 0
+        def __init__(self, *pieces):
+            self.pieces = list(pieces)
 
-        def readline(self, size=-1):
-            self.given += 1
-            return b"%d\n" % self.given
+        def read1(self, size=-1):
+            return self.pieces.pop(0) if self.pieces else b""
 
         def fileno(self):
             raise io.UnsupportedOperation
 
-    source = Endless()
-    lines = Lines(source)
-    assert list(islice(lines, 3)) == [1, 2, 3]
-    assert source.given == 3 and not lines.is_file and lines.done == 6
+    pipe = Pipe(b"1\n2\n3", b"4\n", b'{"a":', b"1}\n5")
+    lines = Lines(pipe)
+    reading = iter(lines)
+    assert next(reading) == [1, 2] and len(pipe.pieces) == 3
+    assert list(reading) == [[34], [{"a": 1}], [5]]
+    assert lines.size == 0 and lines.done == 16
 
 
 def test_lines_that_are_empty_are_left_out_and_one_that_is_too_long_is_named():
-    assert list(Lines(io.BytesIO(b'\r\n{"a": 1}\r\n\n  \ntext\n'))) == [{"a": 1}, b"text"]
-    with pytest.raises(TooLarge, match="line 2 is longer"):
-        list(Lines(io.BytesIO(b"1\n" + b"x" * (limits.PAYLOAD_BYTES_MAX + 1))))
+    assert list(Lines(io.BytesIO(b'\r\n{"a": 1}\r\n\n  \ntext\n'))) == [[{"a": 1}, b"text"]]
+    for long in (b"x" * (limits.PAYLOAD_BYTES_MAX + 1), b"x" * (limits.PAYLOAD_BYTES_MAX + 1) + b"\n3"):
+        with pytest.raises(TooLarge, match="line 2 is longer"):
+            list(Lines(io.BytesIO(b"1\n" + long)))
     with pytest.raises(TooLarge, match="--lines"):
         single(io.BytesIO(b"x" * (limits.PAYLOAD_BYTES_MAX + 1)))
 
@@ -223,3 +229,34 @@ def test_names_are_completed_as_people_type_them(monkeypatch):
 def test_without_a_server_nothing_is_completed():
     assert complete_queue(SimpleNamespace(params={"url": "http://127.0.0.1:9"}), "o") == []
     assert complete_queue(SimpleNamespace(params={"url": "nonsense"}), "o") == []
+
+
+# -- the guide ----------------------------------------------------------------------------------------------------
+
+
+def shown_commands() -> list[list[str]]:
+    """Every `penstock …` of the guide, as the shell would take it apart."""
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    lines = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).splitlines()
+    commands = [line[line.index("penstock ") :] for line in lines if "penstock " in line]
+    return [shlex.split(command, comments=True)[1:] for command in commands]
+
+
+@pytest.mark.parametrize("arguments", shown_commands(), ids=" ".join)
+def test_commands_of_the_guide_are_understood(arguments):
+    # With --help nothing is done; but what is not understood is still refused.
+    shown = run(*arguments, "--help")
+    assert shown.exit_code == 0, shown.output
+
+
+def test_every_command_that_answers_something_answers_programs_too():
+    without = []
+
+    def look(command, path=()):
+        for name, inner in getattr(command, "commands", {}).items():
+            look(inner, (*path, name))
+        if not hasattr(command, "commands") and not any("--output" in each.opts for each in command.params):
+            without.append(" ".join(path))
+
+    look(get_command(app))
+    assert sorted(without) == ["inspect", "serve", "version", "worker"]

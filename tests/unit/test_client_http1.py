@@ -122,3 +122,26 @@ def test_a_get_has_no_body_headers():
 def test_a_token_cannot_smuggle_headers(token):
     with pytest.raises(InvalidRequest):
         constant_headers(Origin.parse("http://h"), token)
+
+
+def test_a_large_body_is_read_to_where_it_stays():
+    reader = ResponseReader()
+    body = bytes(range(256)) * 8192
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    for first in (1, 5000):
+        assert reader.feed(head + body[:first]) is None
+        rest = reader.take_body()
+        assert rest is not None and len(rest) == len(body) - first
+        rest[:] = body[first:]
+        response = reader.body_taken()
+        assert (response.status, response.body, response.keep_alive) == (200, body, True)
+    assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na") is None
+    assert reader.take_body() is None, "a small one is fed as always"
+    assert reader.feed(b"b").body == b"ab"
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_comes():
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\na")
+    with pytest.raises(BadResponse, match="larger than"):
+        reader.take_body()

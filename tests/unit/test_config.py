@@ -35,6 +35,20 @@ def test_every_key_has_words_and_a_variable(key):
     assert getattr(load_settings({}, {f"PENSTOCK_{key.upper()}": text}), key) == value
 
 
+def test_origins():
+    assert Settings().allowed_origins == frozenset()
+    settings = load_settings({}, {"PENSTOCK_WEBSOCKET_ORIGINS": "http://localhost:8000, NULL,https://tools.example"})
+    assert settings.allowed_origins == {"http://localhost:8000", "null", "https://tools.example"}
+
+
+@pytest.mark.parametrize(
+    "text", ["*", "localhost:8000", "http://localhost/page", "ws://x", "http://*.example", "http://"]
+)
+def test_what_is_not_an_origin(text):
+    with pytest.raises(ConfigError, match="websocket_origins"):
+        load_settings({"websocket_origins": text}, {})
+
+
 def test_a_setting_may_be_a_list(tmp_path):
     file = tmp_path / "penstock.toml"
     file.write_text('dialect = ["queen"]')

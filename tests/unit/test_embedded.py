@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -120,6 +121,13 @@ def test_it_is_open_inside_its_block_only(tmp_path):
         blocking.queue("orders").publish(1)
 
 
+def test_a_client_that_is_never_entered_starts_nothing(tmp_path):
+    before = threading.active_count()
+    penstock.sync.open(tmp_path / "data")
+    penstock.sync.Client("grpc://127.0.0.1:9").close()
+    assert threading.active_count() == before and list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_written_to_the_terminal_of_the_program(tmp_path):
     program = f"""
 import penstock.sync
@@ -129,6 +137,19 @@ with penstock.sync.open({str(tmp_path / "data")!r}) as client:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_it_refuses_to_run_without_assertions():
+    program = """
+import penstock, penstock.sync
+try:
+    with penstock.sync.open(":memory:"):
+        pass
+except penstock.PenstockError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "does not run under python -O" in done.stdout
 
 
 def test_without_the_server_extra_it_says_what_to_install():

@@ -98,6 +98,19 @@ def test_it_is_there_inside_its_block_and_leaves_no_thread_behind():
         MemoryBroker(start=datetime(2026, 1, 1))
 
 
+def test_without_the_server_extra_it_says_what_to_install():
+    program = """
+import sys
+sys.modules["google_crc32c"] = None
+try:
+    from penstock.testing import MemoryBroker
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "pip install 'penstock[server]' (google_crc32c is missing)" in done.stdout
+
+
 def test_the_fixtures_are_announced_to_pytest():
     text = (DOCUMENT.parents[1] / "pyproject.toml").read_text()
     assert f'[project.entry-points.pytest11]\npenstock = "{plugin.__name__}"' in text

@@ -22,7 +22,8 @@ from penstock.errors import Unavailable
 from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, REST_S, REST_S_MAX, Breaker
 from penstock.transports.webhooks.endpoint import retry_delay_ms
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.sender import Sender, answered, retry_after_ms
+from penstock.transports.webhooks.sender import Sender
+from penstock.transports.webhooks.sent import answered, retry_after_ms
 from penstock.transports.webhooks.signing import signed_headers
 
 LOOPBACK = Guard(parse_networks("127.0.0.0/8"))

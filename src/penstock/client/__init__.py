@@ -12,7 +12,7 @@ Without I/O:
 Ways to a server, one per URL scheme:
     _transport  the protocol and the choice                      _pool, _sync_pool  http and https
     _direct     a broker in this process                         _background        an event loop in a thread
-    _websocket  ws and wss                                       _grpc, _grpc_calls  grpc and grpcs
+    _websocket  ws and wss                                       _grpc, _grpc_calls, _grpc_shapes  grpc, grpcs
 Functions instead of loops:
     _handler    what a function wants to be called with          _worker, _workers  who calls it, and until when
     _thread_desk  settling from a thread

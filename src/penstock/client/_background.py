@@ -14,29 +14,26 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs from construction to `stop`. The thread does not keep the process alive."""
+    """Runs from the first `submit` to `stop`. The thread does not keep the process alive."""
 
     def __init__(self, name: str):
-        self._loop = asyncio.new_event_loop()
+        self._name = name
         self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+    def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=True)
+        thread.start()
+        return loop, thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Begin it there. Cancelling the future cancels it. Raises PenstockError after `stop`."""
         with self._lock:
             if not self._stopped:
-                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                self._running = self._running or self._start()
+                return asyncio.run_coroutine_threadsafe(coroutine, self._running[0])
         coroutine.close()
         raise PenstockError("this client is closed")
 
@@ -52,16 +49,27 @@ class Background:
     def stop(self) -> None:
         """Cancel what still runs there, then end the thread."""
         with self._lock:
-            if self._stopped:
-                return
+            running = None if self._stopped else self._running
             self._stopped = True
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if running is not None:
+            loop, thread = running
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
-    @staticmethod
-    async def _cancel_all() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -63,6 +63,10 @@ def set_hold(
     return Call("PUT", f"/v1/holds/{name}", lambda response: _decode_hold(response.body), _encode(body))
 
 
+def get_hold(name: str) -> Call[HoldReply]:
+    return Call("GET", f"/v1/holds/{name}", lambda response: _decode_hold(response.body))
+
+
 def remove_hold(name: str) -> Call[HoldRemovedReply]:
     return Call("DELETE", f"/v1/holds/{name}", lambda response: _decode_removed(response.body))
 

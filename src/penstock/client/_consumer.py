@@ -437,7 +437,7 @@ class _Iterator:
     async def aclose(self) -> None:
         """Stop: messages that were not handed out go back to the queue, and every ack is sent before this returns.
 
-        What goes back is nacked without delay, which costs those messages one attempt.
+        What goes back is there for others at once, and does not count as attempted.
         """
         await self._session.aclose()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from penstock.client._background import Background
@@ -79,4 +80,5 @@ class SyncAcross:
         return self._home.run(self._direct.exchange(call))
 
     def close(self) -> None:
-        self._home.run(self._direct.close())
+        with suppress(PenstockError):  # its broker may have gone before it
+            self._home.run(self._direct.close())

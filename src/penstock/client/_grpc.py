@@ -10,7 +10,8 @@ from google.rpc import status_pb2
 
 from penstock import limits
 from penstock.client._calls import Call
-from penstock.client._grpc_calls import plain, translated
+from penstock.client._grpc_calls import translated
+from penstock.client._grpc_shapes import plain
 from penstock.client._http1 import RESPONSE_BYTES_MAX, Origin, Response
 from penstock.client._retry import AnswerLost, Unreachable
 from penstock.errors import PenstockError

@@ -6,17 +6,15 @@ payload is (`json` or `payload` here, `payload` or `payload_b64` there) and what
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from google.protobuf.struct_pb2 import Struct
 
 from penstock.client._calls import Call
+from penstock.client._grpc_shapes import Values, as_json, fill, fill_with_content, plain
 from penstock.errors import InvalidRequest, MethodNotAllowed
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
@@ -35,7 +33,6 @@ class Rpc(NamedTuple):
     """The body of the HTTP answer that says the same."""
 
 
-Values: TypeAlias = dict[str, Any]
 Translate: TypeAlias = Callable[[Call[Any], str, Values], Rpc]
 """(call, what stands in the path, what stands in the query) -> how gRPC asks for it."""
 
@@ -44,115 +41,16 @@ def translated(call: Call[Any]) -> Rpc:
     """Raises MethodNotAllowed for a call that gRPC does not have."""
     path, _, query = call.target.partition("?")
     values: Values = dict(parse_qsl(query, keep_blank_values=True))
+    translate = _BY_PATH.get((call.method, path))
+    if translate is not None:
+        return translate(call, "", values)
     for prefix, by_suffix in _BY_PREFIX.items():
         if path.startswith(prefix):
             name = path.removeprefix(prefix)
             for suffix, methods in by_suffix:
                 if name.endswith(suffix) and call.method in methods:
                     return methods[call.method](call, unquote(name.removesuffix(suffix)), values)
-    translate = _BY_PATH.get((call.method, path))
-    if translate is None:
-        raise MethodNotAllowed(f"{call.method} {path} is not served over gRPC: use the server's http:// address for it")
-    return translate(call, "", values)
-
-
-# -- requests -----------------------------------------------------------------------------------------------------
-
-
-def _filled(message: Message, values: Values) -> None:
-    """Set fields by name. None is left out, text of a query becomes what the field is."""
-    fields = message.DESCRIPTOR.fields_by_name
-    for name, value in values.items():
-        if value is None:
-            continue
-        field = fields[name]
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            inner = getattr(message, name)
-            inner.SetInParent()
-            _filled(inner, value)
-        elif field.message_type is not None:
-            getattr(message, name).update(value)
-        elif field.is_repeated:
-            getattr(message, name).extend(value)
-        else:
-            setattr(message, name, _scalar(field, value))
-
-
-def _scalar(field: Any, value: Any) -> Any:
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return value if isinstance(value, bytes) else str(value)
-    if isinstance(value, str):
-        return float(value) if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE else int(value)
-    return value
-
-
-def _with_content(message: Any, values: dict[str, msgspec.Raw]) -> None:
-    """A message to publish; its payload is taken over as the text or the bytes that it is."""
-    fields = {name: _decode(raw) for name, raw in values.items() if name != "payload"}
-    encoded = fields.pop("payload_b64", None)
-    _filled(message, fields)
-    if encoded is not None:
-        message.payload = b64decode(encoded)
-    else:
-        message.json = bytes(values["payload"]).decode()
-
-
-# -- replies ------------------------------------------------------------------------------------------------------
-
-
-def plain(message: Message) -> Any:
-    """What the message says, by name, as JSON would: what is optional and not there is None."""
-    if isinstance(message, Struct):
-        return {name: _number(value) for name, value in message.items()}
-    if isinstance(message, pb.OffsetRange):
-        return [message.first, message.stop]
-    if isinstance(message, pb.DeadLetter):
-        return _letter(message)
-    values: Values = {}
-    for field in message.DESCRIPTOR.fields:
-        values[field.name] = _value(message, field)
-    if "json" in values and "payload" in values:
-        _put_content(values, message)
-    return values
-
-
-def _value(message: Message, field: Any) -> Any:
-    value = getattr(message, field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return dict(value)
-    if field.is_repeated:
-        return [plain(each) for each in value] if field.message_type is not None else list(value)
-    if field.has_presence and not message.HasField(field.name):
-        return None
-    return plain(value) if field.message_type is not None else value
-
-
-def _put_content(values: Values, message: Message) -> None:
-    text, content = values.pop("json"), values.pop("payload")
-    if message.WhichOneof("content") == "json":
-        values["payload"] = msgspec.Raw(text.encode())
-    else:
-        values["payload_b64"] = content
-
-
-def _letter(letter: pb.DeadLetter) -> Values:
-    values = {field.name: _value(letter, field) for field in letter.DESCRIPTOR.fields if field.name != "message"}
-    message = plain(letter.message)
-    del message["receipt"], message["deadline_at_ms"]
-    return {**message, **values}
-
-
-def _number(value: Any) -> Any:
-    """Numbers of a Struct are all floating; most of them never were."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Struct):
-        return plain(value)
-    return [_number(each) for each in value] if not isinstance(value, str | bool | float | None) else value
-
-
-def _as_json(message: Message) -> bytes:
-    return _encode(plain(message))
+    raise MethodNotAllowed(f"{call.method} {path} is not carried over gRPC: use the server's http:// address for it")
 
 
 # -- each call ----------------------------------------------------------------------------------------------------
@@ -163,19 +61,19 @@ def _call(name: str, request: type[Message], reply: type[Message]) -> Translate:
 
     def translate(call: Call[Any], _: str, query: Values) -> Rpc:
         asked = request()
-        _filled(asked, query if not call.body else {**_decode(call.body), **query})
-        return Rpc(name, asked, reply, _as_json)
+        fill(asked, query if not call.body else {**_decode(call.body), **query})
+        return Rpc(name, asked, reply, as_json)
 
     return translate
 
 
 def _named(name: str, request: type[Message], reply: type[Message], place: str = "queue") -> Translate:
-    """The same for a call that names its queue or schedule in the path."""
+    """The same for a call that names its queue, schedule or webhook in the path."""
 
-    def translate(call: Call[Any], path: str, query: Values) -> Rpc:  # noqa: ARG001
+    def translate(call: Call[Any], path: str, query: Values) -> Rpc:
         asked = request()
-        _filled(asked, {place: path, **query})
-        return Rpc(name, asked, reply, _as_json)
+        fill(asked, {place: path, **query, **(_decode(call.body) if call.body else {})})
+        return Rpc(name, asked, reply, as_json)
 
     return translate
 
@@ -195,7 +93,7 @@ def _read_published(reply: pb.PublishReply) -> bytes:
 
 def _lease(call: Call[Any], _: str, __: Values) -> Rpc:
     asked = pb.LeaseRequest(form=pb.FRAMES)
-    _filled(asked, _decode(call.body))
+    fill(asked, _decode(call.body))
     return Rpc("Lease", asked, pb.LeaseReply, _read_leased)
 
 
@@ -208,7 +106,7 @@ def _read_leased(reply: pb.LeaseReply) -> bytes:
 
 def _read(call: Call[Any], _: str, query: Values) -> Rpc:  # noqa: ARG001
     asked = pb.ReadRequest(form=pb.FRAMES)
-    _filled(asked, query)
+    fill(asked, query)
     return Rpc("Read", asked, pb.ReadReply, _read_log)
 
 
@@ -230,15 +128,15 @@ def _transact(call: Call[Any], _: str, __: Values) -> Rpc:
     body = _decode_raw(call.body)
     asked = pb.TransactRequest(ack=_decode(body["ack"]))
     for item in _decode_raws(body["publish"]):
-        _with_content(asked.publish.add(), item)
-    return Rpc("Transact", asked, pb.TransactReply, _as_json)
+        fill_with_content(asked.publish.add(), item)
+    return Rpc("Transact", asked, pb.TransactReply, as_json)
 
 
 def _put_queue(call: Call[Any], path: str, _: Values) -> Rpc:
     asked = pb.PutQueueRequest(queue=path)
     asked.config.SetInParent()
     _fill_config(asked.config, _decode(call.body))
-    return Rpc("PutQueue", asked, pb.QueueReply, _as_json)
+    return Rpc("PutQueue", asked, pb.QueueReply, as_json)
 
 
 def _patch_queue(call: Call[Any], path: str, _: Values) -> Rpc:
@@ -246,13 +144,13 @@ def _patch_queue(call: Call[Any], path: str, _: Values) -> Rpc:
     asked = pb.PatchQueueRequest(queue=path, reset=[name for name, value in changes.items() if value is None])
     asked.config.SetInParent()
     _fill_config(asked.config, changes)
-    return Rpc("PatchQueue", asked, pb.QueueReply, _as_json)
+    return Rpc("PatchQueue", asked, pb.QueueReply, as_json)
 
 
 def _fill_config(config: pb.QueueConfig, values: Values) -> None:
     """Raises InvalidRequest for what the contract has no field for: there is nothing to send it in."""
     try:
-        _filled(config, values)
+        fill(config, values)
     except KeyError as error:
         raise InvalidRequest(f"{error.args[0]}: there is no such setting", details={"field": error.args[0]}) from None
     except (TypeError, ValueError, AttributeError) as error:
@@ -262,14 +160,14 @@ def _fill_config(config: pb.QueueConfig, values: Values) -> None:
 def _put_schedule(call: Call[Any], name: str, _: Values) -> Rpc:
     body = _decode_raw(call.body)
     asked = pb.PutScheduleRequest(name=name)
-    _filled(asked, {field: _decode(raw) for field, raw in body.items() if field != "message"})
-    _with_content(asked.message, _decode_raw(body["message"]))
-    return Rpc("PutSchedule", asked, pb.ScheduleReply, _as_json)
+    fill(asked, {field: _decode(raw) for field, raw in body.items() if field != "message"})
+    fill_with_content(asked.message, _decode_raw(body["message"]))
+    return Rpc("PutSchedule", asked, pb.ScheduleReply, as_json)
 
 
 def _redrive(call: Call[Any], _: str, __: Values) -> Rpc:
     asked = pb.RedriveRequest()
-    _filled(asked, _decode(call.body))
+    fill(asked, _decode(call.body))
     return Rpc("Redrive", asked, pb.RedriveReply, _read_redrive)
 
 
@@ -280,7 +178,7 @@ def _read_redrive(reply: pb.RedriveReply) -> bytes:
 
 
 def _ready(call: Call[Any], _: str, __: Values) -> Rpc:  # noqa: ARG001
-    return Rpc("Summary", pb.SummaryRequest(), pb.SummaryReply, _as_json)
+    return Rpc("Summary", pb.SummaryRequest(), pb.SummaryReply, as_json)
 
 
 _BY_PATH: dict[tuple[str, str], Translate] = {
@@ -315,6 +213,15 @@ _BY_PATH: dict[tuple[str, str], Translate] = {
     ("POST", "/v1/dlq/redrive/stop"): _call("StopRedrive", pb.StopRedriveRequest, pb.RedriveStatus),
     ("POST", "/v1/dlq/delete"): _call("DeleteDeadLetters", pb.DeleteDeadLettersRequest, pb.DeleteDeadLettersReply),
     ("GET", "/v1/schedules"): _call("ListSchedules", pb.ListSchedulesRequest, pb.ListSchedulesReply),
+    ("GET", "/v1/webhooks"): _call("ListWebhooks", pb.ListWebhooksRequest, pb.ListWebhooksReply),
+    ("POST", "/v1/webhooks"): _call("CreateWebhook", pb.CreateWebhookRequest, pb.WebhookReply),
+    ("POST", "/v1/webhooks/pause"): _call("PauseWebhook", pb.WebhookIdRequest, pb.WebhookReply),
+    ("POST", "/v1/webhooks/resume"): _call("ResumeWebhook", pb.WebhookIdRequest, pb.WebhookReply),
+    ("POST", "/v1/webhooks/rotate"): _call("RotateWebhook", pb.RotateWebhookRequest, pb.WebhookReply),
+    ("POST", "/v1/webhooks/test"): _call("TestWebhook", pb.WebhookIdRequest, pb.TestWebhookReply),
+    ("GET", "/v1/webhooks/attempts"): _call("WebhookAttempts", pb.WebhookAttemptsRequest, pb.WebhookAttemptsReply),
+    ("GET", "/v1/extent"): _call("Extent", pb.ExtentRequest, pb.ExtentReply),
+    ("GET", "/v1/events/ranges"): _call("EventRanges", pb.EventRangesRequest, pb.EventRangesReply),
     ("GET", "/readyz"): _ready,
 }
 
@@ -328,6 +235,16 @@ _BY_PREFIX: dict[str, list[tuple[str, dict[str, Translate]]]] = {
                 "PUT": _put_queue,
                 "PATCH": _patch_queue,
                 "DELETE": _named("DeleteQueue", pb.DestroyRequest, pb.DestroyedReply),
+            },
+        ),
+    ],
+    "/v1/webhooks/": [
+        (
+            "",
+            {
+                "GET": _named("GetWebhook", pb.WebhookIdRequest, pb.WebhookReply, "id"),
+                "PATCH": _named("ChangeWebhook", pb.ChangeWebhookRequest, pb.WebhookReply, "id"),
+                "DELETE": _named("DeleteWebhook", pb.WebhookIdRequest, pb.DeleteWebhookReply, "id"),
             },
         ),
     ],

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
+from penstock import limits
+from penstock.client._frames import milliseconds
 from penstock.client._leased import LeasedMessage
 
 Function: TypeAlias = Callable[..., Any]
@@ -30,7 +32,10 @@ class Retry(Exception):
     """
 
     def __init__(self, message: str = "", *, delay: float | None = None):
+        """Raises InvalidRequest for a delay that no server would take."""
         super().__init__(message)
+        if delay is not None:
+            milliseconds("delay", delay, limits.DELAY_MS_MAX)
         self.delay = delay
 
 

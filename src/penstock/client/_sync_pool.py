@@ -54,6 +54,18 @@ class Connection:
             response = self._reader.feed(self._buffer[:size])
             if response is not None:
                 return response
+            rest = self._reader.take_body()
+            if rest is not None:
+                self._receive_into(rest, deadline)
+                return self._reader.body_taken()
+
+    def _receive_into(self, rest: memoryview, deadline: float) -> None:
+        while rest:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            size = self._socket.recv_into(rest)
+            if not size:
+                raise ConnectionResetError("the server closed the connection in the middle of its answer")
+            rest = rest[size:]
 
     def is_quiet(self) -> bool:
         """True if nothing has arrived on the idle connection: not a farewell, and nothing that nobody asked for."""

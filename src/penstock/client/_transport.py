@@ -7,7 +7,7 @@ is the call's business, whether to try again the carrier's.
 from __future__ import annotations
 
 import ssl
-import threading
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ from penstock.client._calls import Call
 from penstock.client._http1 import Origin, Response
 from penstock.client._pool import Pool
 from penstock.client._sync_pool import Pool as SyncPool
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
     from penstock.client._grpc import GrpcTransport
@@ -128,29 +128,23 @@ def open_sync_transport(settings: Settings) -> SyncTransport:
 
 
 class InBackground:
-    """A transport of the asyncio shell for the blocking one, in a thread that begins with the first request."""
+    """A transport of the asyncio shell for the blocking one, in a thread of its own."""
 
     def __init__(self, transport: Transport):
         self._transport = transport
-        self._lock = threading.Lock()
-        self._home: Background | None = None
+        self._home = Background("penstock client")
 
     @property
     def reached(self) -> bool:
         return self._transport.reached
 
     def exchange(self, call: Call[Any]) -> Response:
-        with self._lock:
-            if self._home is None:
-                self._home = Background("penstock client")
         return self._home.run(self._transport.exchange(call))
 
     def close(self) -> None:
-        with self._lock:
-            home = self._home
-        if home is not None:
-            home.run(self._transport.close())
-            home.stop()
+        with suppress(PenstockError):  # closed before
+            self._home.run(self._transport.close())
+        self._home.stop()
 
 
 def _part(name: str, extra: str) -> ModuleType:

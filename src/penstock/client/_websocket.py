@@ -195,6 +195,10 @@ class WebSocketTransport:
         except InvalidStatus as error:
             raise _refused(origin, error) from error
         except InvalidHandshake as error:
+            if isinstance(error.__cause__, EOFError):
+                # It took the connection and was gone before it could say a word, as servers are that are being stopped.
+                gone = ConnectionResetError("the server closed the connection")
+                raise unreachable(origin.url, gone) from error
             raise PenstockError(f"{origin.url} does not answer like a Penstock server: {error}") from error
         connection = _Connection(socket)
         self._all.add(connection)

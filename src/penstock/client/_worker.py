@@ -24,7 +24,7 @@ from penstock.client._members import Assigned
 from penstock.client._message import Message
 from penstock.client._thread_desk import for_thread
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
-from penstock.ids import parse_queue
+from penstock.ids import check_group, parse_queue
 
 CONCURRENCY_MAX = 1000
 GRACE_S = 25.0
@@ -55,10 +55,13 @@ def make_terms(
 ) -> Terms:  # fmt: skip
     """Raises InvalidRequest where the worker is declared, not where it is run."""
     parse_queue(queue)
+    check_group(group)
     if not 1 <= concurrency <= CONCURRENCY_MAX:
         raise _invalid("concurrency", f"{concurrency!r} is not from 1 to {CONCURRENCY_MAX}")
     if retries is not None and not 0 <= retries <= limits.RETRIES_MAX:
         raise _invalid("retries", f"{retries!r} is not from 0 to {limits.RETRIES_MAX}")
+    if prefetch is not None and not 1 <= prefetch <= limits.LEASE_MESSAGES_MAX:
+        raise _invalid("prefetch", f"{prefetch!r} is not from 1 to {limits.LEASE_MESSAGES_MAX}")
     if timeout is not None:
         milliseconds("timeout", timeout, limits.DELAY_MS_MAX, 1)
     milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
@@ -137,7 +140,7 @@ class Worker:
         )  # fmt: skip
         # Closing the consumer gives back what its buffer holds and ends the loop below, also while that waits.
         closing = asyncio.create_task(_close_when(stop, messages, hands))
-        hands.sources.append(messages)
+        hands.opened(messages)
         try:
             while True:
                 await hands.free()
@@ -182,8 +185,14 @@ class _Hands:
             if worker.handler.is_async
             else ThreadPoolExecutor(worker.terms.concurrency, f"penstock {worker.handler.name}")
         )
-        self.sources: list[Consumer] = []
+        self._sources: list[Consumer] = []
         """Whose messages are being handled; their last acks are sent at the end."""
+
+    def opened(self, source: Consumer) -> None:
+        """Messages come from here from now on; of earlier consumers, which failed, only what is in hand."""
+        if not self._busy:
+            self._sources.clear()
+        self._sources.append(source)
 
     async def free(self) -> None:
         """Wait for a hand; it is then the caller's to `take` with or to `put_down`."""
@@ -213,7 +222,7 @@ class _Hands:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
-        for source in self.sources:
+        for source in self._sources:
             await source.aclose()
         if self._threads is not None:
             self._threads.shutdown(wait=False)

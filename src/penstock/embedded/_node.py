@@ -27,6 +27,8 @@ class EmbeddedNode:
         self._direct: Direct | None = None
 
     async def open(self) -> None:
+        if not __debug__:
+            raise PenstockError("assertions are part of the broker's safety, it does not run under python -O")
         if self._node is None:
             try:
                 self._node = await open_node(self._settings)

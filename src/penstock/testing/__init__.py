@@ -17,6 +17,13 @@ __all__ = ["MemoryBroker"]
 def __getattr__(name: str) -> Any:
     if name != "MemoryBroker":
         raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
-    from penstock.testing.memory import MemoryBroker
-
+    try:
+        from penstock.testing.memory import MemoryBroker
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "penstock":
+            raise
+        raise ModuleNotFoundError(
+            f"the broker for tests is the real one: pip install 'penstock[server]' ({error.name} is missing)",
+            name=error.name,
+        ) from error
     return MemoryBroker

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def penstock_broker() -> Iterator[MemoryBroker]:
     """A broker in memory for this test alone; `advance(seconds)` turns its clock."""
-    from penstock.testing.memory import MemoryBroker
+    from penstock.testing import MemoryBroker
 
     with MemoryBroker() as broker:
         yield broker

@@ -19,6 +19,7 @@ comparison and regenerating is writing the result back.
     schedule NAME QUEUE PAYLOAD cron=CRON [timezone=ZONE] [catch_up=HOW] [starts_in=MS] [ends_in=MS]
     pause NAME                                  resume NAME    unschedule NAME    next NAME (its fire times)
     keep NAME CLIENT PARTITION:OFFSET …         forget NAME CLIENT
+    hold ID [NAME PARTITION:OFFSET …] [frame=N]    end_hold ID [reason=max_bytes]
     webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
     rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
     time +MS                                    let time pass; what ends by itself becomes records
@@ -390,6 +391,13 @@ class Script:
 
     def _do_forget(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._submit(commands.ForgetOffsets(self._queue(words[0]), words[1]))
+
+    def _do_hold(self, words: list[str], options: dict[str, str]) -> None:
+        offsets = {self._queue(words[1]): dict(_places(words[2:]))} if len(words) > 1 else {}
+        self._submit(commands.SetHold(words[0], int(options.get("frame", 0)), offsets, 1000))
+
+    def _do_end_hold(self, words: list[str], options: dict[str, str]) -> None:
+        self._submit(commands.EndHold(words[0], options.get("reason", "removed")))  # type: ignore[arg-type]
 
     def _do_time(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self.now_ms += int(words[0])

@@ -248,4 +248,11 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         for state, field in _STATES.items():
             if field in summary:
                 messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    return [*totals.values(), retried, messages, age, lag, alarm, *groups.values()]
+    holds = [
+        GaugeMetricFamily(f"penstock_{name}", text, value=summary.get(field, 0))
+        for name, field, text in (
+            ("held_bytes", "held_bytes", "What archives still have to copy, and keep from being let go."),
+            ("holds_lost", "holds_lost", "Holds that spanned too much and were let go."),
+        )
+    ]
+    return [*totals.values(), retried, messages, age, lag, alarm, *groups.values(), *holds]

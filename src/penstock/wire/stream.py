@@ -79,6 +79,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
     # Consumers.
     group: GroupName | None = None
     credit: CreditCount | None = None
+    refill: Annotated[bool, Meta(description="Each message that is settled here gives its credit back.")] | None = None
     lease_ms: LeaseMs | None = None
     consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] | None = None
     when_lost: Literal["retry", "keep"] | None = None
@@ -101,7 +102,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
 
 
 _READERS_ONLY = ("queues", "offset", "offsets", "partition", "client_id")
-_CONSUMERS_ONLY = ("scope", "group", "credit", "lease_ms", "consumer", "when_lost")
+_CONSUMERS_ONLY = ("scope", "group", "credit", "refill", "lease_ms", "consumer", "when_lost")
 
 
 class Unsubscribe(ClientFrame, tag="unsubscribe"):

@@ -27,10 +27,10 @@ from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import encoded, replies, settled
 from penstock.transports.grpc.edge import Edge
-from penstock.transports.grpc.held import Held
 from penstock.transports.grpc.lease import settlement
 from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import check_known, convert, in_frames, parse, values_of
+from penstock.transports.held import Held
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import Settled
 from penstock.wire.messages import AckRequest, ExtendRequest, LeaseRequest, NackRequest, RejectRequest

@@ -18,7 +18,7 @@ from penstock.ids import ulid_text
 from penstock.transports.webhooks.endpoint import Endpoint
 from penstock.transports.webhooks.envelope import Message, envelope_of
 from penstock.transports.webhooks.guard import Guard
-from penstock.transports.webhooks.sender import Sender
+from penstock.transports.webhooks.late_sender import Sends
 from penstock.transports.webhooks.signing import signed_headers
 from penstock.wire.webhooks import Attempt, DeliveryStatus, TestReply
 
@@ -31,7 +31,7 @@ TEST_PREFIX = "test_"
 class WebhookCourier:
     """Delivers from `start` to `close`. Implements what the broker calls a Courier."""
 
-    def __init__(self, broker: Broker, guard: Guard, sender: Sender, clock: Clock):
+    def __init__(self, broker: Broker, guard: Guard, sender: Sends, clock: Clock):
         self._broker = broker
         self._guard = guard
         self._sender = sender

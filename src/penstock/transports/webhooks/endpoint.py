@@ -25,7 +25,8 @@ from penstock.errors import PenstockError
 from penstock.logs import get_logger
 from penstock.transports.webhooks.breaker import Breaker
 from penstock.transports.webhooks.envelope import Message, envelope_of, messages_of
-from penstock.transports.webhooks.sender import Sender, Sent
+from penstock.transports.webhooks.late_sender import Sends
+from penstock.transports.webhooks.sent import Sent
 from penstock.transports.webhooks.settling import Settling
 from penstock.transports.webhooks.signing import signed_headers
 from penstock.wire.webhooks import Attempt, DeliveryStatus, Outcome
@@ -51,7 +52,7 @@ class Endpoint:
         self,
         registration: Registration,
         broker: Broker,
-        sender: Sender,
+        sender: Sends,
         clock: Clock,
         counted: Callable[[Outcome], None],
     ):

@@ -8,7 +8,7 @@ given what they cannot be told of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from penstock import limits
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import check_group, parse_scope
-from penstock.transports.websocket.held import Held
+from penstock.transports.held import Held
 from penstock.wire import stream
+from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ PAUSE_MS = 1_000
 class Consumer:
     """One subscription of one connection."""
 
-    __slots__ = ("_format", "_leasing", "_session", "_take", "credit", "held_here", "name", "when_lost")
+    __slots__ = ("_format", "_leasing", "_session", "_take", "credit", "held_here", "name", "refill", "when_lost")
 
     role = "consumer"
 
     def __init__(self, session: Session, asked: stream.Subscribe):
         self.name = asked.name
         self.credit = asked.credit or 0
+        self.refill = bool(asked.refill)
         self.when_lost = asked.when_lost or "retry"
         self.held_here = Held()
         self._session = session
@@ -64,6 +66,14 @@ class Consumer:
                 details={"field": "credit"},
             )
         self.credit += credit
+
+    def settled(self, results: Sequence[Settled]) -> None:
+        """Any receipts; those of messages that were sent here are looked for."""
+        if self.held_here:
+            freed = self.held_here.settle(results, self._session.sockets.clock.now_ms())
+            if self.refill and freed:
+                self.credit = min(self.credit + freed, limits.LEASE_MESSAGES_MAX)
+                self.pump()
 
     def pump(self) -> None:
         if self.credit and self._leasing is None and self._session.delivering:

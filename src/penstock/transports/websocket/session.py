@@ -21,10 +21,10 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.eager import Rest, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
+from penstock.transports.held import messages_in
 from penstock.transports.http.request import Request
 from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
 from penstock.transports.websocket.consumer import Consumer
-from penstock.transports.websocket.held import messages_in
 from penstock.transports.websocket.reader import Reader
 from penstock.wire import stream
 
@@ -205,10 +205,10 @@ class Session:
         self._send(self.codec.answer(asked, answer))
 
     def _settled(self, id: FrameId, results: Any) -> None:
-        for sub in self._subs.values():
-            if isinstance(sub, Consumer) and sub.held_here:
-                sub.held_here.settled(results)
         self._send(self.codec.results(id, results))
+        for sub in self._subs.values():
+            if isinstance(sub, Consumer):
+                sub.settled(results)
 
     def _sub(self, name: str) -> Reader | Consumer:
         sub = self._subs.get(name)

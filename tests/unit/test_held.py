@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.batch import Batch, build
 from penstock.broker.types import DeliveredRun
 from penstock.transports.grpc.delivery import messages_of, part_of, receipts_of, replies
-from penstock.transports.grpc.held import Held
-from penstock.wire.delivery import Settled
+from penstock.transports.held import Held
+from penstock.wire.delivery import Alike, Settled
 
 PREFIX = "r1.0.7.00000000000000ff."
 
@@ -74,3 +74,14 @@ def test_a_part_of_a_run_has_its_own_offset_id_and_receipt():
     assert (part.offset, part.count, part.id - (5 << 80)) == (53, 4, 3)
     assert part.batch.payloads() == [b"3", b"4", b"5", b"6"]
     assert receipts_of([part]) == [f"{PREFIX}53-56"]
+
+
+def test_what_is_out_of_hand_is_counted():
+    held = Held()
+    held.add([run_of(10, deadline=100)], 0)
+    ones = [f"{PREFIX}{offset}" for offset in range(3)]
+    assert held.settle(Alike(ones, "acked", None, None)) == 3
+    assert held.settle(Alike(ones, "stale", None, None), 50) == 0  # said twice
+    assert held.settle([Settled(f"{PREFIX}3", "stale")], 101) == 1  # too late
+    assert held.settle([Settled(f"{PREFIX}4-9", "released"), Settled(f"{PREFIX}9", "acked")]) == 6
+    assert not held

@@ -1,0 +1,92 @@
+"""Few large files from many small ones, without a moment in which the lake could not be proven.
+
+Not delta-rs' own `optimize`: it would put rows of several partitions into one file, under a name that says nothing, and
+would take over damaged bytes without a look. Here files are checked, neighbours become one file with a name of its own,
+and one commit exchanges them. Files that were replaced stay on the disk for readers that have begun.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import limits
+from penstock.pipeline.lake.layout import LAYOUTS, Layout
+from penstock.pipeline.lake.shelf import digest_of, write_file
+from penstock.pipeline.lake.spans import Named, Span, bundles, parse_name
+from penstock.pipeline.lake.tables import Lake, Listed, Table
+from penstock.pipeline.options import PipelineError
+
+TARGET_BYTES = 128 * limits.MIB
+_ROWS_AT_ONCE = 65_536
+
+
+class Compacted(NamedTuple):
+    before: int
+    """Files that were replaced."""
+    after: int
+    """By so many."""
+
+
+def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Compacted:
+    """Raises PipelineError if a file is not what its name says; what was exchanged before stays exchanged."""
+    before = after = 0
+    for layout in LAYOUTS.values():
+        table = lake.table(layout.table)
+        for old in _worthwhile(table, target_bytes):
+            _exchange(table, old)
+            before, after = before + len(old), after + 1
+    return Compacted(before, after)
+
+
+class _Known(NamedTuple):
+    file: Listed
+    named: Named
+
+
+def _worthwhile(table: Table, target_bytes: int) -> Iterator[list[_Known]]:
+    shelves: dict[str, list[_Known]] = defaultdict(list)
+    for file in table.files():
+        named = parse_name(Path(file.path).name)
+        if named is not None:
+            shelves[table.layout.directory(file.values)].append(_Known(file, named))
+    for known in shelves.values():
+        sizes = [(each.named.span, each.file.size) for each in known]
+        for bundle in bundles(sizes, target_bytes, dense=table.layout.dense):
+            yield [known[index] for index in bundle]
+
+
+def _exchange(table: Table, old: Sequence[_Known]) -> None:
+    paths = [table.directory / each.file.path for each in old]
+    for path, each in zip(paths, old, strict=True):
+        if not path.exists() or digest_of(path) != each.named.digest:
+            raise PipelineError(f"{path} is missing or damaged: `penstock pipeline verify` tells all that is wrong")
+    first, last = old[0].named.span, old[-1].named.span
+    span = Span(first.lane, first.first, last.last)
+    new = write_file(table.directory, table.layout, old[0].file.values, span, _rows(table.layout, paths))
+    rows = sum(each.file.rows or 0 for each in old)
+    assert new.rows == rows, f"{new.rows} rows were made of {rows}"
+    # The newest version: an archive may have added to it, which does not concern these files.
+    Table(table.directory, table.layout).replace([each.file for each in old], new)
+
+
+def _rows(layout: Layout, paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for rows in file.iter_batches(_ROWS_AT_ONCE):
+                yield _widened(rows, layout)
+
+
+def _widened(rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    """With columns that the table did not have yet when the file was written."""
+    schema = layout.file_schema
+    arrays = [
+        rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)

@@ -1,0 +1,114 @@
+"""What one file holds, how its name says so, and whether many of them fit together. Pure.
+
+A file holds consecutive rows of one lane: messages of a partition, or events of a shard. Where a row stands in its lane
+is one number, its place: the offset of a message; of an event, its frame and its record in one number.
+
+    <lane>-<first place>-<last place>-<digest of the bytes>.parquet
+
+The name is in Delta's log, so the log knows lane, places and checksum of every file without a field of our own in it,
+and whoever finds a file knows what it should be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+RECORD_BITS = 20
+"""Records of one frame are told apart by so many bits of a place."""
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{32})\.parquet")
+
+
+class Span(NamedTuple):
+    """Places `first` to `last`, both included, of a lane."""
+
+    lane: int
+    first: int
+    last: int
+
+
+class Named(NamedTuple):
+    span: Span
+    digest: str
+
+
+def file_name(span: Span, digest: str) -> str:
+    return f"{span.lane}-{span.first}-{span.last}-{digest}.parquet"
+
+
+def parse_name(name: str) -> Named | None:
+    """None if no archive has written this file."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    return Named(Span(int(found[1]), int(found[2]), int(found[3])), found[4])
+
+
+def place_of_event(frame: int, record: int) -> int:
+    return frame << RECORD_BITS | record
+
+
+def frame_of(place: int) -> int:
+    return place >> RECORD_BITS
+
+
+def overlaps(spans: Iterable[Span]) -> Iterator[tuple[Span, Span]]:
+    """Neighbours of one lane that hold the same places."""
+    for one, other in pairwise(sorted(spans)):
+        if one.lane == other.lane and other.first <= one.last:
+            yield one, other
+
+
+def gaps(spans: Iterable[Span]) -> Iterator[Span]:
+    """What is missing between spans of places without holes."""
+    reached: dict[int, int] = {}
+    for span in sorted(spans):
+        at = reached.get(span.lane)
+        if at is not None and span.first > at:
+            yield Span(span.lane, at, span.first - 1)
+        reached[span.lane] = max(at or 0, span.last + 1)
+
+
+class Mismatch(Exception):
+    """These spans are not what comes next. The message says where."""
+
+
+def next_positions(positions: dict[int, int], spans: Sequence[Span], *, dense: bool) -> dict[int, int] | None:
+    """Lane -> first place that is still to come, once these spans are there; None if all of them are there already.
+
+    `positions` is the same before. A lane that is not in it begins where its first span does. Raises Mismatch if
+    something would be there twice or, where places are `dense`, be left out.
+    """
+    if spans and all(span.last < positions.get(span.lane, 0) for span in spans):
+        return None
+    after = dict(positions)
+    for span in sorted(spans):
+        at = after.get(span.lane)
+        if at is not None and (span.first < at or (dense and span.first > at)):
+            raise Mismatch(f"lane {span.lane} goes on at {at}, and this begins at {span.first}")
+        after[span.lane] = span.last + 1
+    return after
+
+
+def bundles(spans: Sequence[tuple[Span, int]], target: int, *, dense: bool) -> Iterator[list[int]]:
+    """Which of these (span, bytes) are worth being one file: neighbours, each smaller than half of `target`.
+
+    Yields lists of indexes, each of two or more in the order of places.
+    """
+    bundle: list[int] = []
+    size = 0
+    for index in sorted(range(len(spans)), key=lambda each: spans[each][0]):
+        span, length = spans[index]
+        before = spans[bundle[-1]][0] if bundle else None
+        apart = before is not None and (before.lane != span.lane or (dense and before.last + 1 != span.first))
+        if length >= target // 2 or apart or size + length > target:
+            if len(bundle) > 1:
+                yield bundle
+            bundle, size = [], 0
+        if length < target // 2:
+            bundle.append(index)
+            size += length
+    if len(bundle) > 1:
+        yield bundle

@@ -1,0 +1,172 @@
+"""`penstock pipeline archive`, `verify` and `compact`: the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
+
+if TYPE_CHECKING:
+    from penstock.pipeline.connect import Broker
+    from penstock.pipeline.lake.archive import Progress
+
+LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are.", show_default=False)]
+RETRY_FOR_S = 60.0
+
+
+def archive(
+    lake: LakeOption,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", "-q", help="Only this one; may be given more than once.  [default: all that keep their log]"
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: a batch so often.")] = 10.0,
+    batch_rows: Annotated[int, typer.Option(min=1, help="At most so many rows in a batch.")] = 1_000_000,
+    hold_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Retention waits until the broker keeps more than this.  [default: 10 GiB]"),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="The hold of this lake was removed or lost: set it again and go on.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master, instead of all cores here.")
+    ] = None,
+    remote: Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Copy queues and events into a lake of Delta tables, each row once.
+
+    Goes on where it was. The broker keeps what is not in the lake yet, also when everybody has acked it.
+    """
+    with errors_in_one_line(), _pipeline_errors():
+        from penstock.pipeline.lake.archive import Archive
+        from penstock.pipeline.lake.tables import Lake
+        from penstock.pipeline.session import spark_session
+
+        broker = _broker(url)
+        reachable(broker)
+        made = Lake.made(lake)
+        spark = spark_session("penstock archive", master=master, remote=remote)
+        if remote is None:
+            spark.sparkContext.setLogLevel("OFF")
+        work = Archive(
+            spark, made, broker, queues=queue, rows_per_batch=batch_rows, hold_bytes=hold_bytes, adopt=adopt,
+            report=_tell,
+        )  # fmt: skip
+        try:
+            if follow:
+                with _interruptible():
+                    work.follow(every)
+            else:
+                show({"rows": work.once(), "lake": str(made.directory)}, output)
+        finally:
+            spark.stop()
+
+
+def verify(
+    lake: LakeOption,
+    url: Annotated[str | None, typer.Option("--url", help="Also look whether this broker has what comes next.")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Prove a lake: recount files, offsets and checksums. Exits with 1 if something is wrong, and names it."""
+    with errors_in_one_line(), _pipeline_errors():
+        from penstock.pipeline.lake.tables import Lake
+        from penstock.pipeline.lake.verify import verify as recount
+
+        report = recount(Lake(lake), None if url is None else _broker(url))
+        if output is Output.json:
+            show(
+                {"sound": report.sound, "files": report.files, "rows": report.rows, "bytes": report.size,
+                 "versions": report.versions, "strays": report.strays,
+                 "faults": [fault._asdict() for fault in report.faults]},
+                output,
+            )  # fmt: skip
+        else:
+            for fault in report.faults:
+                typer.echo(f"{fault.table}: {fault.where}: {fault.what}")
+            typer.echo(
+                f"{report.files} files with {report.rows} rows: "
+                + ("sound" if report.sound else f"{len(report.faults)} faults")
+            )
+    raise typer.Exit(0 if report.sound else EXIT_REFUSED)
+
+
+def compact(
+    lake: LakeOption,
+    target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="About how large files should become.")] = 128,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make few large files of many small ones. May be run while an archive is running."""
+    with errors_in_one_line(), _pipeline_errors():
+        from penstock.pipeline.lake.compact import compact as exchange
+        from penstock.pipeline.lake.tables import Lake
+
+        done = exchange(Lake(lake), target_mb * limits.MIB)
+        show({"files_replaced": done.before, "files_made": done.after}, output)
+
+
+def _broker(url: str) -> Broker:
+    from penstock.pipeline.connect import Broker
+
+    return Broker(url, None, RETRY_FOR_S)
+
+
+def reachable(broker: Broker) -> None:
+    """Spark takes seconds to start; a wrong address is told before."""
+    from penstock.client import _calls as calls
+
+    broker.ask(calls.list_queues(prefix="", page=1, limit=1))
+
+
+def _tell(progress: Progress) -> None:
+    typer.echo(
+        f"{progress.source}: batch {progress.batch}, {progress.rows} rows, {progress.rows_per_second:,.0f} rows/s",
+        err=True,
+    )
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end it in order; that is how it is meant to end."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped; the next run goes on from here", err=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _pipeline_errors() -> Iterator[None]:
+    """What can go wrong in the pipeline as what the command line knows how to say."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "deltalake", "numpy"):
+            raise
+        raise PenstockError("the pipeline is not installed: pip install 'penstock[server,spark]'") from None
+    except Exception as error:
+        from penstock.pipeline.java import NoJava
+        from penstock.pipeline.options import PipelineError
+
+        if isinstance(error, NoJava | PipelineError):
+            raise PenstockError(str(error)) from None
+        raise

@@ -1,0 +1,145 @@
+"""Queues and events in a lake: each row once, whatever is killed, and a recount that sees what was tampered with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
+
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive
+from penstock.pipeline.lake.tables import EVENTS, Lake
+from penstock.pipeline.lake.verify import verify
+from penstock.pipeline.options import PipelineError
+from tests.acceptance.http_server import running
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def broker(server):
+    return Broker(server.url, None, 20.0)
+
+
+def archive(spark, lake, broker, queues, **options):
+    return Archive(spark, Lake.made(lake), broker, queues=queues, **options).once()
+
+
+def stored(lake, queue=None):
+    """(queue, partition, offset) of all rows, as any reader of Delta sees them."""
+    rows = Lake(lake).table("messages").delta.to_pyarrow_table(columns=["queue", "partition", "offset"]).to_pylist()
+    return sorted((row["queue"], row["partition"], row["offset"]) for row in rows if queue in (None, row["queue"]))
+
+
+def test_queues_and_events_are_copied_once(spark, client, broker, tmp_path):
+    queue = client.create_queue("copied", partitions=2, retention={"mode": "keep"})
+    queue.publish_many([{"n": number} for number in range(500)], keys=[str(number) for number in range(500)])
+    lake, told = tmp_path / "lake", []
+    archive(spark, lake, broker, ["copied"], rows_per_batch=200, report=told.append)
+    assert sum(each.rows for each in told if each.source != EVENTS) == 500
+    assert len([each for each in told if each.source != EVENTS]) == 3
+    assert archive(spark, lake, broker, ["copied"]) <= 1  # the hold itself is no event
+    queue.publish_many([1, 2, 3])
+    archive(spark, lake, broker, ["copied"])
+    rows = stored(lake)
+    assert len(rows) == len(set(rows)) == 503
+    events = Lake(lake).table("events").delta.to_pyarrow_table(columns=["kind", "queue"]).to_pylist()
+    assert sum(row == {"kind": "published", "queue": "default/default/copied"} for row in events) == 503
+    report = verify(Lake(lake), broker)
+    assert report.sound, report.faults
+
+
+def test_retention_waits_for_the_lake(spark, client, broker, server, tmp_path):
+    queue = client.create_queue("fleeting")
+    lake = tmp_path / "lake"
+    archive(spark, lake, broker, ["fleeting"])
+    queue.publish_many(list(range(100)))
+    with_all = iter(queue.consume_batches(max=100, wait=1))
+    next(with_all).ack()
+    with_all.close()
+    assert server.ask("GET", "/v1/extent?queue=fleeting").json["partitions"][0]["start_offset"] == 0
+    archive(spark, lake, broker, ["fleeting"])
+    assert len(stored(lake)) == 100
+    hold = server.ask("GET", f"/v1/holds/lake-{Lake(lake).id[:16]}").json
+    assert hold["queues"] == {"default/default/fleeting": {"0": 100}} and hold["events"] > 0
+    assert server.ask("GET", "/v1/extent?queue=fleeting").json["partitions"][0]["start_offset"] == 100
+
+
+def test_a_lost_checkpoint_is_no_loss(spark, client, broker, tmp_path):
+    queue = client.create_queue("again", retention={"mode": "keep"})
+    queue.publish_many(list(range(50)))
+    lake = tmp_path / "lake"
+    archive(spark, lake, broker, ["again"])
+    shutil.rmtree(lake / "checkpoints")
+    queue.publish_many(list(range(50)))
+    archive(spark, lake, broker, ["again"])
+    assert [offset for _, _, offset in stored(lake)] == list(range(100))
+    assert verify(Lake(lake)).sound
+
+
+def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
+    queue = client.create_queue("killed", partitions=2, retention={"mode": "keep"})
+    for first in range(0, 6_000, 1_000):
+        queue.publish_many(list(range(first, first + 1_000)), keys=[str(n) for n in range(1_000)])
+    lake = tmp_path / "lake"
+    command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--lake", str(lake), "--url", server.url,
+               "--queue", "killed", "--master", "local[2]"]  # fmt: skip
+    log = (tmp_path / "log").open("wb")
+    with log:
+        first = subprocess.Popen([*command, "--batch-rows", "300"], cwd=ROOT, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 120
+            while (
+                not (lake / "penstock.json").exists()
+                or not (lake / "messages/_delta_log").exists()
+                or len(stored(lake)) < 900
+            ):
+                assert time.monotonic() < deadline and first.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.05)
+        finally:
+            signal_group(first)
+    assert 900 <= len(stored(lake)) < 6_000
+    subprocess.run(command, cwd=ROOT, check=True, timeout=200, capture_output=True)
+    rows = stored(lake)
+    assert len(rows) == len(set(rows)) == 6_000
+    checked = subprocess.run(
+        [sys.executable, "-m", "penstock", "pipeline", "verify", "--lake", str(lake), "--url", server.url],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert checked.returncode == 0 and "sound" in checked.stdout, checked
+
+
+def signal_group(process):
+    """The driver, its JVM and all workers, at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_what_cannot_work_is_said_first(spark, client, broker, tmp_path):
+    with pytest.raises(PipelineError, match="no queue"):
+        archive(spark, tmp_path / "one", broker, ["nobody-made-it"])
+    with pytest.raises(PipelineError, match="cannot reach"):
+        archive(spark, tmp_path / "two", Broker("http://127.0.0.1:9", None, 1.0), ["x"])
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "thesis.txt").touch()
+    with pytest.raises(PipelineError, match="other files"):
+        Lake.made(tmp_path / "three")
+    with pytest.raises(PipelineError, match="there is no lake"):
+        Lake(tmp_path / "four")
+
+
+def test_a_lake_belongs_to_its_broker(spark, client, broker, tmp_path):
+    client.create_queue("home", retention={"mode": "keep"}).publish_many([1, 2, 3])
+    archive(spark, tmp_path / "lake", broker, ["home"])
+    with running(tmp_path / "other") as stranger:
+        stranger.ask("PUT", "/v1/queues/home", {"retention": {"mode": "keep"}})
+        with pytest.raises(PipelineError, match="another broker"):
+            archive(spark, tmp_path / "lake", Broker(stranger.url, None, 5.0), ["home"])
