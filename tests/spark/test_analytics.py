@@ -8,13 +8,11 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from penstock.analytics import sketch
-from penstock.analytics.tables import COUNTS, MEASURES
+from penstock.analytics.tables import COUNTS, MEASURES, Table
 from penstock.pipeline import analytics
 from penstock.pipeline.analytics import Analysis
-from penstock.pipeline.fingerprints import fingerprint, fingerprint_sql, pattern_of, pattern_sql
 from penstock.server.cli import app
 from tests.spark.eventful import make_eventful
-from tests.unit.test_pipeline_fingerprints import CASES
 
 NUMBERS = {
     "minutes": (["queue", "group"], list(COUNTS)),
@@ -104,14 +102,14 @@ def test_times_are_measured_where_they_are_known(in_one_go):
 def test_batches_add_up_even_when_interrupted(spark, eventful, in_one_go, tmp_path, monkeypatch):
     lake = str(tmp_path)
     analysis = Analysis(spark, lake, eventful.url, events_per_batch=250)
-    remember = Analysis._remember
+    replace = Table.replace
 
-    def fail(self, rows, slots, batch):
-        monkeypatch.setattr(Analysis, "_remember", remember)
+    def fail(self, slots, files, batch):
+        monkeypatch.setattr(Table, "replace", replace)
         raise RuntimeError("the power is gone")
 
     assert analysis.step().batch == 1
-    monkeypatch.setattr(Analysis, "_remember", fail)
+    monkeypatch.setattr(Table, "replace", fail)
     with pytest.raises(RuntimeError):
         analysis.step()
     counted = table(lake, "minutes")["batch"].max()
@@ -135,17 +133,6 @@ def test_what_is_over_is_forgotten(in_one_go):
     orders = left[left.queue_id == left.queue_id.min()]
     assert orders["offset"].nunique() == 67 + 3, "live and dead, nothing else"
     assert sum(by_queue.values()) < 230
-
-
-def test_spark_and_python_agree(spark):
-    errors = spark.createDataFrame([(error,) for error in CASES], "error string")
-    pattern = pattern_sql("error")
-    for row in errors.selectExpr("error", f"{pattern} as pattern", f"{fingerprint_sql(pattern)} as name").collect():
-        assert (row.pattern, row.name) == (pattern_of(row.error), fingerprint(pattern_of(row.error)))
-    times = [0, 1, 127, 128, 129, 255, 256, 1_000, 65_535, 65_536, 10**9, 10**12]
-    frame = spark.createDataFrame([(ms,) for ms in times], "ms bigint")
-    for row in frame.selectExpr("ms", f"{sketch.bucket_sql('ms')} as bucket").collect():
-        assert row.bucket == sketch.bucket_of(row.ms)
 
 
 def test_a_hold_keeps_what_is_not_counted(in_one_go, eventful):

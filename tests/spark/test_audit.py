@@ -84,10 +84,11 @@ def test_a_doctored_history_is_caught(history):
     assert told.pop("acked while acked") == ["0/27"], "an ack was said to be of another message"
     assert told.pop("acked under lease 999, but it was leased as 1") == ["0/28"]
     assert told.pop("published twice") == ["0/30"]
-    (compared, names), (dead, _) = sorted(told.items())
+    assert "2 dead letters by the records, 3 by the broker" in told
+    del told["2 dead letters by the records, 3 by the broker"]
+    ((compared, names),) = told.items()
     assert compared.endswith("live by the records, 67 by the broker")
     assert {"0/20", "0/26", "0/3"} <= set(names), "what ended it was left out"
-    assert dead == "2 dead letters by the records, 3 by the broker"
 
 
 def test_a_history_without_its_beginning_proves_nothing(history):

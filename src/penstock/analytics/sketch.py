@@ -8,6 +8,7 @@ exactly; a percentile read from one is the middle of its bucket: exact below 128
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 EXACT_BELOW = 128
 STEPS = 64
@@ -22,13 +23,13 @@ def bucket_of(ms: int) -> int:
     return (shift << _STEP_BITS) + (ms >> shift)
 
 
-def bucket_sql(ms: str) -> str:
-    """The same in Spark's language, of a column of whole numbers."""
-    shift = f"(length(bin({ms})) - {1 + _STEP_BITS})"
-    return (
-        f"cast(case when {ms} < {EXACT_BELOW} then greatest({ms}, 0) "
-        f"else {shift} * {STEPS} + shiftright({ms}, {shift}) end as int)"
-    )
+def buckets_of(ms: Any) -> Any:
+    """The same for an array of them."""
+    import numpy as np
+
+    _, exponent = np.frexp(np.maximum(ms, 1).astype(np.float64))
+    shift = np.maximum(exponent.astype(np.int64) - 1 - _STEP_BITS, 0)
+    return np.where(ms < EXACT_BELOW, np.maximum(ms, 0), (shift << _STEP_BITS) + (ms >> shift))
 
 
 def value_of(bucket: int) -> float:

@@ -8,7 +8,6 @@ that doing it again changes nothing. docs/analytics.md has the columns.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -48,8 +47,8 @@ GROUND = pa.schema(
 OPEN = pa.schema(
     [("queue_id", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64()), ("place", pa.int64()),
      ("kind", pa.string()), ("at_ms", pa.int64()), ("id", pa.string()), ("group", pa.string()),
-     ("consumer", pa.string()), ("lease", pa.int64()), ("attempt", pa.int32()), ("reason", pa.string()),
-     ("error", pa.string()), ("due_ms", pa.int64()), ("kept", pa.bool_()), ("slot", pa.string())]
+     ("consumer", pa.string()), ("lease", pa.int64()), ("reason", pa.string()), ("error", pa.string()),
+     ("due_ms", pa.int64()), ("kept", pa.bool_()), ("slot", pa.string())]
 )  # fmt: skip
 BATCHES = pa.schema(
     [("batch", pa.int64()), ("after_frame", pa.int64()), ("until_frame", pa.int64()), ("is_whole", pa.bool_()),
@@ -134,20 +133,6 @@ class Table:
 
 def _in(batch: int) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(APP, batch)])
-
-
-def sizes(path: Path) -> dict[str, list[tuple[str, int, int]]]:
-    """Slot -> the Parquet files below `path` that were written for it, with their bytes and rows."""
-    import pyarrow.parquet as pq
-
-    found: dict[str, list[tuple[str, int, int]]] = {}
-    for folder in sorted(path.glob("slot=*")):
-        slot = folder.name.partition("=")[2]
-        for file in sorted(folder.glob("*.parquet")):
-            rows = pq.read_metadata(file).num_rows
-            if rows:
-                found.setdefault(slot, []).append((os.fspath(file), file.stat().st_size, rows))
-    return found
 
 
 def has_analytics(lake: str | Path) -> bool:

@@ -17,17 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.analytics import tables
 from penstock.analytics.tables import Table
 from penstock.client import _bulk as bulk
 from penstock.errors import Conflict
 from penstock.pipeline import measures
+from penstock.pipeline.archived import Archived, LiveEvents
 from penstock.pipeline.connect import Broker
-from penstock.pipeline.ground import Ground, Queue, place_of
-from penstock.pipeline.lifecycles import ROWS, left_open, message_rows, queue_rows, slot_name, unfold
+from penstock.pipeline.folding import fold, learned, message_rows, slot_of
+from penstock.pipeline.ground import End, Ground, Queue, place_of
+from penstock.pipeline.history import DDL, History
+from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.lives import left_open, unfold
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.ranges import gone_frames
+from penstock.pipeline.tallies import Tallies, decode, encode, tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +75,7 @@ class Analysis:
     def __init__(
         self,
         spark: SparkSession,
-        lake: str,
+        lake: str | Path,
         url: str,
         token: str | None = None,
         *,
@@ -79,10 +85,11 @@ class Analysis:
         self._spark = spark
         self._url, self._token = url, token
         self._broker = Broker(url, token, 60.0)
-        self._lake = Path(lake)
+        self._lake = Lake.made(lake)
+        self._archived = Archived(self._lake)
         self._most = events_per_batch
         self._skip_missing = skip_missing
-        self._tables = {name: Table(self._lake, name) for name in tables.TABLES}
+        self._tables = {name: Table(self._lake.directory, name) for name in tables.TABLES}
 
     def run(self, *, until_caught_up: bool = True, pause_s: float = 10.0) -> Iterator[Step]:
         """Batch after batch: to the end of the journal, or for ever."""
@@ -103,7 +110,8 @@ class Analysis:
         plan, end = self._plan()
         if plan is None:
             return None
-        events = self._events(plan).persist()
+        reader = LiveEvents(self._spark, self._url, self._token, fail_on_data_loss=not self._skip_missing)
+        events = self._archived.events(reader, plan.after_frame, plan.until_frame).persist()
         try:
             count = self._work(plan, events)
         finally:
@@ -122,24 +130,27 @@ class Analysis:
             return last, self._broker.ask(bulk.event_ranges("latest", until=0, each=1)).end
         after = last.until_frame if last is not None else 0
         reply = self._broker.ask(bulk.event_ranges(after, each=self._most, max=self._most))
-        lost = gone_frames(reply.missing)
+        until, missing = reply.next, reply.missing
+        if missing is not None and self._archived.reaches(missing.last):
+            # The journal has let go of it; the archive has not.
+            until, missing = self._archived.next_frame(after, self._most), None
+        elif not any(each.rows for each in reply.ranges):
+            return None, reply.end  # frames that tell of nothing, such as those that move our own hold
+        lost = gone_frames(missing)
         if lost is not None and not self._skip_missing:
             raise PipelineError(
                 lost.partition(". ")[0] + ". To count what is left, --skip-missing; messages that were published "
                 "before are then counted without the times that are not known"
             )
-        if reply.next <= after:
-            return None, reply.end
-        missing = reply.missing.frames if reply.missing is not None else 0
-        whole = (last is None or last.is_whole) and not missing
+        lost_frames = missing.frames if missing is not None else 0
         plan = Plan(
             1 if last is None else last.batch + 1,
             after,
-            reply.next,
-            whole,
+            until,
+            (last is None or last.is_whole) and not lost_frames,
             self._tables["ground"].open().version(),
             self._tables["open"].open().version(),
-            missing,
+            lost_frames,
             int(time.time() * 1000),
         )
         if last is None:
@@ -160,7 +171,7 @@ class Analysis:
 
     def _hold(self, done: int) -> None:
         """The journal is kept from here on, so that nothing is missed between two runs."""
-        name = HOLD + str(self._tables["batches"].open().metadata().id)[:8]
+        name = HOLD + self._lake.id[:16]
         held = bulk.set_hold(name, events=done, queues={})
         try:
             self._broker.ask_raw(held)
@@ -171,52 +182,29 @@ class Analysis:
 
     # -- one batch ----------------------------------------------------------------------------------------------------
 
-    def _events(self, plan: Plan) -> DataFrame:
-        reader = self._spark.read.format("penstock").options(
-            url=self._url,
-            table="events",
-            startingOffset=str(plan.after_frame),
-            endingOffset=str(plan.until_frame),
-            failOnDataLoss=str(not self._skip_missing).lower(),
-        )
-        return (reader if self._token is None else reader.option("token", self._token)).load()
-
     def _work(self, plan: Plan, events: DataFrame) -> int:
         ground, standing = self._ground(plan.ground_version)
         groups_before = {number: len(queue.groups) for number, queue in ground.queues.items()}
-        about_queues = queue_rows(events).collect()
-        ends = ground.learn(row.asDict() for row in about_queues)
-        new = message_rows(events)
-        touched = set()
-        count = len(about_queues)
-        for row in new.groupBy(slot_name().alias("slot"), "queue_id", "group").count().collect():
-            touched.add(row.slot)
-            count += row["count"]
-            ground.meet(row.queue_id, None, row.group)
-        for row in about_queues:
-            ground.meet(row.queue_id, row.queue)
-        grown = {
-            number
-            for number, queue in ground.queues.items()
-            if number in groups_before and len(queue.groups) > groups_before[number]
-        }
+        seen, ends = learned(events, ground)
+        grown = {number for number, count in groups_before.items() if len(ground.queues[number].groups) > count}
         whole = grown | {end.queue_id for end in ends}
-        remembered, slots = self._remembered(plan.open_version, touched, whole)
-        after = place_of(plan.after_frame + 1, 0) - 1
-        unfolded = unfold(new.unionByName(remembered), ground, ends, after=after).persist()
-        try:
-            fresh = measures.fresh_rows(unfolded, ground)
-            for name, rows in (
-                ("minutes", measures.minutes(fresh, ground, standing, plan.batch)),
-                ("consumers", measures.consumers(fresh, ground, plan.batch)),
-                ("failures", measures.failures(fresh, ground, plan.batch)),
-            ):
-                self._tables[name].append(rows, plan.batch)
-            self._remember(left_open(unfolded, ground), slots, plan.batch)
-        finally:
-            unfolded.unpersist()
+        remembered, slots = self._remembered(plan.open_version, seen.slots, whole)
+        rows = message_rows(events)
+        folder = self._tables["open"].path / "files" / f"{plan.batch}-{uuid.uuid4().hex[:8]}"
+        work = _Work(ground, ends, place_of(plan.after_frame + 1, 0) - 1, folder)
+        tallies, files = Tallies(), {}
+        for made in fold(rows if remembered is None else rows.unionByName(remembered), work):
+            told, slot, size, count = msgspec.msgpack.decode(made)
+            tallies.add(decode(told))
+            if count:
+                path = (folder / f"{slot}.parquet").relative_to(self._tables["open"].path)
+                files[slot] = [(str(path), size, count)]
+        self._tables["minutes"].append(measures.minutes(tallies, ground, standing, plan.batch), plan.batch)
+        self._tables["consumers"].append(measures.consumers(tallies, ground, plan.batch), plan.batch)
+        self._tables["failures"].append(measures.failures(tallies, ground, plan.batch), plan.batch)
+        self._tables["open"].replace(slots, files, plan.batch)
         self._tables["ground"].overwrite(_ground_rows(ground, standing), plan.batch)
-        return count
+        return seen.events
 
     def _ground(self, version: int) -> tuple[Ground, measures.Standing]:
         ground, standing = Ground(), {}
@@ -227,34 +215,39 @@ class Analysis:
                 standing[number, group] = (live, dead)
         return ground, standing
 
-    def _remembered(self, version: int, touched: set[str], whole: set[int]) -> tuple[DataFrame, set[str]]:
+    def _remembered(self, version: int, touched: set[str], whole: set[int]) -> tuple[DataFrame | None, set[str]]:
         """What is left of messages in these slots, and in all slots of these queues; and which slots these are."""
         table = self._tables["open"].open(version)
         files: list[str] = []
         slots = set(touched)
-        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        for path, slot in ((file["path"], file["partition.slot"]) for file in added):
+        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            slot = file["partition.slot"]
             if slot in touched or int(slot.partition(".")[0]) in whole:
                 slots.add(slot)
-                files.append(str(self._tables["open"].path / path))
+                files.append(str(self._tables["open"].path / file["path"]))
         if not files:
-            return self._spark.createDataFrame([], ROWS), slots
-        return self._spark.read.schema(ROWS).parquet(*files), slots
+            return None, slots
+        return self._spark.read.schema(DDL).parquet(*files).withColumn("slot", slot_of()), slots
 
-    def _remember(self, rows: DataFrame, slots: set[str], batch: int) -> None:
-        """Written by the executors, into a folder of this attempt; what is not committed is nobody's."""
-        table = self._tables["open"]
-        if table.committed() >= batch:
-            return
-        folder = table.path / "files" / f"{batch}-{uuid.uuid4().hex[:8]}"
-        ordered = rows.repartition("slot").sortWithinPartitions("slot", "offset", "place")
-        ordered.write.partitionBy("slot").parquet(str(folder))
-        written = tables.sizes(folder)
-        below = {
-            slot: [(str(Path(path).relative_to(table.path)), size, count) for path, size, count in files]
-            for slot, files in written.items()
-        }
-        table.replace(slots, below, batch)
+
+class _Work:
+    """What a task does with a slot: counts what is fresh, and writes down what has to be remembered."""
+
+    def __init__(self, ground: Ground, ends: list[End], after: int, folder: Path):
+        self._ground, self._ends, self._after, self._folder = ground, ends, after, folder
+
+    def __call__(self, slot: str, history: History) -> bytes:
+        lives = unfold(history, self._ground, self._ends, after=self._after)
+        left = left_open(lives, self._ground)
+        size = 0
+        if len(left):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # Under a name of its own until it is whole: the task may be run twice, even at the same time.
+            path, hidden = self._folder / f"{slot}.parquet", self._folder / f".{slot}-{uuid.uuid4().hex}"
+            pq.write_table(lives.history.to_table(left), hidden, compression="zstd")
+            hidden.replace(path)
+            size = path.stat().st_size
+        return msgspec.msgpack.encode([encode(tally(lives, self._ground)), slot, size, len(left)])
 
 
 def _ground_rows(ground: Ground, standing: measures.Standing) -> pa.Table:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PENDING, LEASED, ACKED, DEAD, REMOVED = "pending", "leased", "acked", "dead", "removed"
+PENDING, LEASED, ACKED, DEAD, REMOVED = PHASES = ("pending", "leased", "acked", "dead", "removed")
 
-PHASES: dict[str, str] = {
+BECOMES: dict[str, str] = {
     "published": PENDING,
     "rescheduled": PENDING,
     "leased": LEASED,
@@ -41,6 +41,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 OF_A_LEASE = ("extended", "acked", "retried", "released", "dead_lettered")
 """Events that name the lease under which the message is."""
+OF_A_GROUP = (*OF_A_LEASE, "leased", "redriven", "dead_letters_removed")
 
 ENDS: dict[str, tuple[str, ...]] = {
     "expired": (PENDING,),
@@ -57,7 +58,9 @@ ENDS_REFUSED: dict[str, tuple[str, ...]] = {
 }
 """The same -> the phases in which it must not come at all."""
 
+KINDS = (*BECOMES, *ENDS)
 LIVE = (PENDING, LEASED)
+DONE = (ACKED, DEAD, REMOVED)
 OUTCOMES = ("acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed")
 """What a cell that is not live has become. `removed` was dead, and is not kept any more."""
 
@@ -81,44 +84,3 @@ class Balance(NamedTuple):
         """0 if it balances; above if messages are unaccounted for, below if there are more outcomes than messages."""
         outcomes: int = sum(getattr(self, name) for name in OUTCOMES)
         return self.published - self.live - outcomes
-
-
-def phase_sql() -> str:
-    """The phase after an event, in Spark's language; null for events that end messages for all groups."""
-    cases = [
-        "when kind = 'leased' and reason = 'at_most_once' then 'acked'",
-        "when kind = 'dead_lettered' and kept = false then 'removed'",
-        *(f"when kind = '{kind}' then '{phase}'" for kind, phase in PHASES.items()),
-    ]
-    return f"case {' '.join(cases)} end"
-
-
-def counts_sql(phase: str) -> str:
-    """Whether an event that ends messages for all groups does so in this phase."""
-    cases = [f"(kind = '{kind}' and {phase} in {_words(phases)})" for kind, phases in ENDS.items()]
-    return f"(({' or '.join(cases)}) and not (kind = 'trimmed' and redriven))"
-
-
-def wrong_sql(phase: str, ended: str, lease: str) -> str:
-    """What is wrong with an event that comes in this phase, after this end, under this lease; null if nothing is."""
-    cases = [
-        f"when kind in {_words(PHASES)} and {ended} is not null then concat(kind, ' after ', {ended})",
-        f"when kind = 'published' and {phase} is not null then 'published twice'",
-        f"when kind != 'published' and {phase} is null then concat(kind, ', but never published')",
-        *(
-            f"when kind = '{kind}' and {phase} not in {_words(phases)} then concat('{kind} while ', {phase})"
-            for kind, phases in ALLOWED.items()
-        ),
-        *(
-            f"when kind = '{kind}' and {phase} in {_words(phases)} then concat('{kind} while ', {phase})"
-            for kind, phases in ENDS_REFUSED.items()
-        ),
-        f"when kind in {_words(OF_A_LEASE)} and not (lease <=> {lease}) "
-        f"then concat(kind, ' under lease ', lease, ', but it was leased as ', {lease})",
-    ]
-    return f"case {' '.join(cases)} end"
-
-
-def _words(names: object) -> str:
-    listed = ", ".join(f"'{name}'" for name in names)  # type: ignore[attr-defined]
-    return f"({listed})"

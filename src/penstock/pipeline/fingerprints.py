@@ -1,14 +1,11 @@
-"""Errors that differ only in numbers, ids, paths and quoted words are one kind of error. Pure.
-
-The rules are written for Python and for Spark alike, which read regular expressions a little differently: none of them
-uses what only one of the two knows.
-"""
+"""Errors that differ only in numbers, ids, paths and quoted words are one kind of error. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 
+READ_MAX = 2_000
 LENGTH_MAX = 200
 """What follows says which, rarely what."""
 RULES: tuple[tuple[str, str], ...] = (
@@ -32,28 +29,12 @@ _COMPILED = [(re.compile(what, re.ASCII), instead) for what, instead in RULES]
 
 def pattern_of(error: str) -> str:
     """The error without what differs from case to case."""
+    error = error[:READ_MAX]
     for what, instead in _COMPILED:
         error = what.sub(instead, error)
     return error.strip()[:LENGTH_MAX]
 
 
-def pattern_sql(column: str) -> str:
-    """The same in Spark's language."""
-    expression = column
-    for what, instead in RULES:
-        expression = _replace(expression, what, instead)
-    return f"left(trim({expression}), {LENGTH_MAX})"
-
-
-def _replace(expression: str, what: str, instead: str) -> str:
-    quoted = what.replace("\\", "\\\\").replace("'", "\\'")
-    return f"regexp_replace({expression}, '{quoted}', '{instead}')"
-
-
 def fingerprint(pattern: str) -> str:
     """A short name of a kind of error."""
     return hashlib.sha256(pattern.encode()).hexdigest()[:12]
-
-
-def fingerprint_sql(pattern: str) -> str:
-    return f"left(sha2({pattern}, 256), 12)"

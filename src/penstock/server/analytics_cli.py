@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from penstock.errors import PenstockError
+from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
     EXIT_REFUSED,
@@ -22,13 +21,6 @@ from penstock.server.terminal import (
     working,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="A Spark master.  \\[default: local\\[*]]", show_default=False)
-]
-Remote = Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")]
 _LINES = Listing(
     "groups",
     ("queue", "group", "published", "acked", "dead", "removed", "expired", "cancelled", "purged", "deleted", "trimmed",
@@ -37,6 +29,9 @@ _LINES = Listing(
 
 
 def audit(
+    lake: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where to find what the journal no longer has.")
+    ] = None,
     url: Url = URL_DEFAULT,
     master: Master = None,
     remote: Remote = None,
@@ -53,7 +48,7 @@ def audit(
             spark = session("penstock audit", master, remote)
             from penstock.pipeline.audit import audit as run
 
-            report = run(spark, url)
+            report = run(spark, url, lake=lake)
         answer = report.as_dict()
         if output is Output.table:
             show({**answer, "total": 0, "page": 1}, output, _LINES)
@@ -74,7 +69,7 @@ def _verdict(report: Any) -> str:
     if report.first_frame:
         return (
             f"The journal begins behind frame {report.first_frame}: what was before is not there to be audited. "
-            "Archive the events from the start (penstock pipeline archive), or set a hold."
+            "Archive the events from the start (penstock pipeline archive), and name the lake with --lake."
         )
     return "It does not balance."
 
@@ -116,44 +111,3 @@ def analyze(
                     typer.echo(msgspec.json.encode(step._asdict()).decode())
         if not steps and output is Output.table:
             typer.echo("nothing new")
-
-
-def session(name: str, master: str | None, remote: str | None) -> SparkSession:
-    """A quiet session, with as many shuffle partitions as a machine can use; a cluster has its own settings."""
-    try:
-        from penstock.pipeline.session import spark_session
-    except ModuleNotFoundError:
-        raise _not_installed() from None
-    local = master is None and remote is None
-    few = {"spark_sql_shuffle_partitions": "4"} if local else {}
-    spark = spark_session(name, master=master, remote=remote, **few)
-    if remote is None:
-        spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-@contextlib.contextmanager
-def pipeline_errors() -> Iterator[None]:
-    """What the pipeline and Spark have to say, as one sentence that a user can act on."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "deltalake"):
-            raise _not_installed() from None
-        raise
-    except Exception as error:
-        if isinstance(error, PenstockError | typer.Exit):
-            raise
-        from penstock.pipeline.java import NoJava
-        from penstock.pipeline.options import PipelineError
-
-        if isinstance(error, NoJava | PipelineError):
-            raise PenstockError(str(error)) from None
-        said = [line for line in str(error).splitlines() if "PipelineError: " in line]
-        if not said:
-            raise
-        raise PenstockError(said[-1].partition("PipelineError: ")[2]) from None
-
-
-def _not_installed() -> PenstockError:
-    return PenstockError("the pipeline is not installed: pip install 'penstock[server,spark]'")
