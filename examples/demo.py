@@ -1,7 +1,8 @@
 """A broker, a shop's traffic with failures and retries, and what became of every message. Run it with `make demo`.
 
-Starts a broker on a temporary directory, keeps it busy for half a minute, then counts its history with Spark: the audit,
-the tables, plots of throughput and latency. Where there is no Java 17 for Spark it says so and shows the rest.
+Starts a broker on a temporary directory, keeps it busy for half a minute, then counts its history with Spark: the
+lake, the audit, tables, plots of throughput and latency. Where there is no Java 17 for Spark, it says so and shows the
+rest.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ sys.path.insert(0, str(HERE))
 
 from plots import Line, plot  # noqa: E402
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 # -- traffic ------------------------------------------------------------------------------------------------------
@@ -131,7 +132,9 @@ def show(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return "" if value is None else str(value)
 
 
 def look(url: str) -> None:
@@ -149,25 +152,34 @@ def count(url: str, home: Path, out: Path) -> bool:
     """The history with Spark; False if it does not balance."""
     from penstock.pipeline.analytics import Analysis
     from penstock.pipeline.audit import audit
+    from penstock.pipeline.connect import Broker
+    from penstock.pipeline.lake.archive import Archive
+    from penstock.pipeline.lake.tables import Lake
     from penstock.pipeline.session import spark_session
 
-    say("Spark reads the journal")
+    say("Spark copies the history into a lake, and counts it")
     spark = spark_session("penstock demo", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
-    for step in Analysis(spark, str(home / "lake"), url).run():
-        console.print(f"batch {step.batch}: {step.events} events in {step.seconds:.1f} s")
+    lake = home / "lake"
+    rows = Archive(spark, Lake.made(lake), Broker(url, None, 60.0)).once()
+    console.print(f"archived {rows} rows as Delta tables")
+    for step in Analysis(spark, lake, url).run():
+        console.print(f"analysed batch {step.batch}: {step.events} events in {step.seconds:.1f} s")
     say("Audit: published = acked + dead + … + live")
-    report = audit(spark, url)
+    report = audit(spark, url, lake=lake)
     show(
         report.as_dict()["groups"],
         ("queue", "group", "published", "acked", "dead", "removed", "expired", "cancelled", "live", "verdict"),
     )
+    analytics(url)
+    say("Plots")
+    for path in draw(spark, url, out):
+        console.print(f"wrote {path}")
     spark.stop()
-    analytics(url, out)
     return report.balances
 
 
-def analytics(url: str, out: Path) -> None:
+def analytics(url: str) -> None:
     """What the broker answers now that its history was counted."""
     ask = Remote(url).get
     now_ms = int(time.time() * 1000)
@@ -187,26 +199,40 @@ def analytics(url: str, out: Path) -> None:
     show(workers, ("queue", "consumer", "delivered", "acked", "failed", "lost", "error_rate", "mean_processing_ms"))
     say("Dead letters by what they died of")
     show(found["shop/orders/new"]["failures"], ("messages", "pattern", "fingerprint", "error"))
-    say("Plots")
-    for path in draw(found, out):
-        console.print(f"wrote {path}")
 
 
-def draw(found: dict[str, Any], out: Path) -> Iterator[Path]:
+def draw(spark: Any, url: str, out: Path) -> Iterator[Path]:
+    """Second by second, from the lives of the orders."""
+    from pyspark.sql import functions as F
+
+    from penstock.pipeline.folding import lifecycles
+
+    events = spark.read.format("penstock").options(url=url, table="events").load()
+    orders = lifecycles(events).where("queue = 'shop/orders/new' and `group` = 'default'").persist()
+    second = F.unix_seconds(F.date_trunc("second", "ended_at"))
+    ended = orders.where("ended_at is not null").groupBy(second.alias("at")).agg(
+        F.count_if(F.col("fate") == "acked").alias("acked"),
+        F.count_if(F.col("fate") == "dead").alias("dead"),
+        *(F.percentile(name, 0.95).alias(name) for name in ("wait_ms", "processing_ms", "end_to_end_ms")),
+    )  # fmt: skip
+    came = orders.groupBy(F.unix_seconds(F.date_trunc("second", "published_at")).alias("at")).count()
+    seconds = {row.at: row for row in ended.collect()}
+    published = {row.at: row["count"] for row in came.collect()}
+    start = min(*seconds, *published)
     out.mkdir(parents=True, exist_ok=True)
-    orders = [point for point in found["shop/orders/new"]["points"]]
-    busy = [point for point in orders if point["counts"]["published"] or point["counts"]["delivered"]]
-    minutes = [(point["at_ms"] - busy[0]["at_ms"]) / 60_000 for point in busy]
-    rates = [
-        Line(name, minutes, [point["counts"][name] / 60 for point in busy])
-        for name in ("published", "delivered", "acked", "retried", "dead_lettered")
-    ]
-    yield plot(out / "throughput.svg", "Orders a second", "minute", rates)
+
+    def line(name: str, values: dict[int, float]) -> Line:
+        places = sorted(values)
+        return Line(name, [at - start for at in places], [values[at] for at in places])
+
+    rates = [line("published", dict(published))]
+    rates += [line(name, {at: row[name] for at, row in seconds.items()}) for name in ("acked", "dead")]
+    yield plot(out / "throughput.svg", "Orders a second", "second", rates)
     times = [
-        Line(f"{name} p95", minutes, [point[name]["p95_ms"] or 0 for point in busy])
-        for name in ("wait", "processing", "end_to_end")
+        line(name.removesuffix("_ms"), {at: row[name] for at, row in seconds.items() if row[name] is not None})
+        for name in ("wait_ms", "processing_ms", "end_to_end_ms")
     ]
-    yield plot(out / "latency.svg", "Milliseconds, 95 % of orders were faster", "minute", times)
+    yield plot(out / "latency.svg", "Orders: milliseconds that 95 % did not take longer than", "second", times)
 
 
 def main() -> int:

@@ -27,7 +27,8 @@ def plot(path: Path, title: str, below: str, lines: Sequence[Line]) -> Path:
         return LEFT + wide * x / end, TOP + high * (1 - y / top)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>',
         f'<text x="{LEFT + wide / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(below)}</text>',
@@ -37,15 +38,15 @@ def plot(path: Path, title: str, below: str, lines: Sequence[Line]) -> Path:
         _, y = at(0, value)
         parts.append(f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e7eb"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for x in sorted({x for line in lines for x in line.xs}):
+    for x in (end * tick / 5 for tick in range(6)):
         place, _ = at(x, 0)
-        parts.append(f'<text x="{place:.1f}" y="{TOP + high + 18}" text-anchor="middle">{x:g}</text>')
+        parts.append(f'<text x="{place:.1f}" y="{TOP + high + 18}" text-anchor="middle">{x:.3g}</text>')
     for number, line in enumerate(lines):
         colour = COLOURS[number % len(COLOURS)]
         places = [at(x, y) for x, y in zip(line.xs, line.ys, strict=True)]
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in places]
         label = TOP + 16 + 20 * number
         parts.append(f'<text x="{LEFT + wide + 14}" y="{label}" fill="{colour}">{escape(line.name)}</text>')
     path.write_text("\n".join([*parts, "</svg>"]) + "\n")

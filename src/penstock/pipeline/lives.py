@@ -68,8 +68,10 @@ class Lives:
     """The kind of what had ended it before; `NONE` if nothing had."""
     counts: Flags
     """This is what ends it."""
+    previous: Integers
+    """The entry before it that made its phase; `NONE` if there was none. So for the following."""
+    redriven: Integers
     leased: Integers
-    """The entry of the delivery before it; `NONE` if there was none. So for the following."""
     published: Integers
     begun: Integers
     """What says from when on it could be delivered."""
@@ -113,7 +115,7 @@ def unfold(history: History, ground: Ground, ends: Sequence[End] = (), *, after:
     for number in np.unique(history.queue_id):
         queue = ground.queues.get(int(number))
         if queue is not None:
-            for name, group in queue.groups.items():
+            for name, group in sorted(queue.groups.items(), key=lambda each: each[1].since):
                 told.for_group(int(number), queue, name, group)
     return _remembering(told)
 
@@ -153,6 +155,8 @@ class _Told:
         self.born = np.full(count, NONE)
         published = history.kind == KIND["published"]
         self.born[message[published]] = history.place[published]
+        self._unseen: dict[tuple[int, str], Flags] = {}
+        """Of groups: messages that were finished when they began."""
 
     def for_group(self, number: int, queue: Queue, name: str, group: Group) -> None:
         history = self.history
@@ -160,7 +164,8 @@ class _Told:
         message = self.message[rows]
         reads = (history.offset[rows] >= _starts(group, history.partition[rows])) & (self.gone[message] > group.since)
         if group.left_out is not None:
-            reads &= ~self._finished(number, queue, group.left_out)[message]
+            unseen = self._unseen[number, name] = self._finished(number, queue, group.left_out)
+            reads &= ~unseen[message]
         rows = rows[reads]
         if name not in self.groups:
             self.groups.append(name)
@@ -193,7 +198,8 @@ class _Told:
             phase = np.full(len(self.born), NONE)
             phase[self.message[rows]] = _becomes(history, rows)
             is_done = np.isin(phase, [PHASE[each] for each in fates.DONE])
-            finished &= is_done | (offsets < _starts(group, parts))
+            unseen = self._unseen.get((number, name), False)
+            finished &= is_done | (offsets < _starts(group, parts)) | unseen
         return finished
 
 
@@ -232,8 +238,8 @@ def _remembering(told: _Told) -> Lives:
 
     core = before(IS_CORE[kind])
     phase = np.where(core == NONE, NONE, becomes[core])
-    redriven = before(of("redriven")) != NONE
-    hits = COUNTS[kind, phase] & ~(of("trimmed") & redriven)
+    redriven = before(of("redriven"))
+    hits = COUNTS[kind, phase] & ~(of("trimmed") & (redriven != NONE))
     first_hit = np.full(len(cells), FAR)
     np.minimum.at(first_hit, cell[hits], at[hits])
     ended_by = first_hit[cell] if count else at
@@ -248,6 +254,8 @@ def _remembering(told: _Told) -> Lives:
         phase=phase,
         ended=np.where(ended_by < at, kind[np.minimum(ended_by, max(0, count - 1))], NONE),
         counts=hits & (ended_by == at),
+        previous=core,
+        redriven=redriven,
         leased=before(of("leased")),
         published=_last(of("published"), at, cells, cell),
         begun=before(of("published", "rescheduled", "redriven")),
@@ -305,7 +313,25 @@ def left_open(lives: Lives, ground: Ground) -> Integers:
     moved = lives.kind == KIND["rescheduled"]
     newest[np.flatnonzero(of_all & ~moved)] = True
     newest[_latest(of_all & moved, lives.cell)] = True
-    return lives.row[newest]
+    # What passed a message by, because somebody had it or it was redriven, must pass it by again.
+    passed = _IS_END[lives.kind] & ~lives.counts & is_open[lives.message] & (lives.group != NONE)
+    for entry in (lives.previous[passed], lives.redriven[passed]):
+        newest[entry[entry != NONE]] = True
+    for queue, before in _beginnings(ground, np.unique(history.queue_id)):
+        # Who began later must find the message as it was then.
+        of_queue = (history.queue_id[lives.row] == queue) & (lives.place < before)
+        newest[_latest(of_groups & IS_CORE[lives.kind] & of_queue, lives.cell)] = True
+    return np.unique(lives.row[newest])
+
+
+def _beginnings(ground: Ground, queues: Integers) -> list[tuple[int, int]]:
+    """(queue, place) of groups that do not see what the groups before them had finished at that place."""
+    found = []
+    for number in queues.tolist():
+        groups = ground.queues[number].groups.values() if number in ground.queues else ()
+        first = min((group.since for group in groups), default=FAR)
+        found += [(number, group.left_out) for group in groups if group.left_out is not None and first < group.left_out]
+    return found
 
 
 def _latest(condition: Flags, cell: Integers) -> Integers:

@@ -91,7 +91,9 @@ def tally(lives: Lives, ground: Ground) -> Tallies:
     minutes = [Minute(int(queue[at]), group_name(lives, int(lives.group[at])), int(minute[at])) for at in firsts]
     sums = [np.bincount(number, what[name][chosen], len(firsts)).astype(np.int64) for name in COUNTED]
     for at, key in enumerate(minutes):
-        found.counts[key] = [int(each[at]) for each in sums]
+        numbers = [int(each[at]) for each in sums]
+        if any(numbers):
+            found.counts[key] = numbers
     of_entry = np.full(len(lives), NONE)
     of_entry[chosen] = number
     _time(lives, what, of_entry, minutes, found)
