@@ -154,6 +154,18 @@ async def test_redriven_messages_come_back_to_the_group_that_gave_them_up_and_to
 
 
 @with_broker
+async def test_a_redrive_goes_on_without_who_asked_for_it(box):
+    await give_up(box, 3)
+    asking = asyncio.ensure_future(
+        box.broker.redrive(ORDERS, filter="", rate_per_s=FAST, dry_run=False, redrive_id="left alone")
+    )
+    await asyncio.sleep(0)
+    asking.cancel()
+    done = await ended(box, "left alone")
+    assert (done["status"], done["redriven"]) == ("finished", 3)
+
+
+@with_broker
 async def test_an_id_makes_a_redrive_happen_once(box):
     await give_up(box, 3)
     first = await redrive(box, "once", filter="")

@@ -509,13 +509,15 @@ class Broker:
             return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
         if elsewhere:
             self._number_for_publish(target)  # type: ignore[arg-type]
-        await self._loop.submit(
+        started = self._loop.submit(
             commands.StartRedrive(
                 found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
                 elsewhere, delay_ms, priority, rate_per_s,
             )
         )  # fmt: skip
+        # Not only when it is durable: whoever asked may have gone by then. What it moves is written down behind it.
         self._redrives.go_on(found.number, name)
+        await started
         return {"dry_run": False, **described(found, find(self._queue(queue), name))}
 
     def redrives(self, queue: QueuePath, redrive_id: str | None = None) -> dict[str, Any]:
