@@ -14,6 +14,8 @@ MESSAGES = {
     "headers": "map<string,string>",
     "payload": "binary",
     "published_at": "timestamp",
+    "tenant": "string",
+    "is_json": "boolean",
 }
 EVENTS = {
     "shard": "int",

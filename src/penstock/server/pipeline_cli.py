@@ -6,6 +6,7 @@ import typer
 
 from penstock.server.analytics_cli import analyze, audit
 from penstock.server.lake_cli import archive, compact, verify
+from penstock.server.redrive_cli import redrive
 
 pipeline = typer.Typer(
     name="pipeline",
@@ -14,5 +15,5 @@ pipeline = typer.Typer(
     rich_markup_mode="rich",
     rich_help_panel="The pipeline",
 )
-for command in (archive, verify, compact, analyze, audit):
+for command in (archive, verify, compact, analyze, audit, redrive):
     pipeline.command()(command)
