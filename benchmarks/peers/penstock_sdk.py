@@ -59,8 +59,8 @@ class PenstockSdk(Peer):
         if self._batches:
             async with self._client.queue(queue).consume_batches(max=batch) as batches:
                 async for leased in batches:
-                    taken += len(leased.payloads())
-                    await leased.ack()
+                    async with leased:
+                        taken += len(leased.payloads())
                     if taken >= count:
                         return
         else:

@@ -37,6 +37,12 @@ class Rest(Generic[T]):
                 return Finished(end.value)
         return self
 
+    def abandon(self) -> None:
+        """Close what was never awaited: a task that was made for it may be cancelled before it has begun."""
+        if self._awaited is not None:
+            self._awaited = None
+            self._coroutine.close()
+
     def __await__(self) -> Generator[Any, Any, T]:
         awaited, self._awaited = self._awaited, None
         try:

@@ -409,6 +409,47 @@ def test_a_batch_loop_is_one_call_per_batch():
     run_with_broker(test)
 
 
+def test_a_call_for_more_is_on_its_way_before_the_loop_next_waits():
+    """What the loop finds in its buffer it takes without waiting, so a task would not begin before that is empty."""
+
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            await publish(client, 40)
+            leased = []
+            async for message in client.queue("orders").consume(prefetch=20, wait=0.05):
+                async with message:
+                    leased.append(client._carrier._transport.sends_at_once)
+            # With one connection, which is idle until half of the buffer is used, and lent from then on.
+            assert leased[:20] == [True] * 9 + [False] * 11
+        assert broker.state == ["acked"] * 40
+
+    run_with_broker(test)
+
+
+@pytest.mark.parametrize("style", ["quick", "slow", "awaited", "single"])
+def test_the_next_batch_is_leased_ahead_for_who_is_quick_and_hands_acks_over(style, monkeypatch):
+    async def test(broker, server):
+        if style == "slow":
+            monkeypatch.setattr("penstock.client._consumer.AHEAD_WITHIN_S", 0.0)
+        size = 1 if style == "single" else 10
+        async with Client(server.url) as client:
+            await publish(client, 6 * size)
+            ahead = []
+            async with client.queue("orders").consume_batches(max=size, wait=0.05) as batches:
+                async for batch in batches:
+                    async with batch:
+                        # The server, which is in the same loop, gets to hear of what is on its way.
+                        await asyncio.sleep(0.005)
+                        ahead.append(server.paths().count("/v1/lease") - len(ahead) - 1)
+                        if style == "awaited":
+                            await batch.ack()
+        assert broker.state == ["acked"] * 6 * size
+        assert (1 in ahead[1:5]) is (style == "quick"), ahead
+        assert ahead[0] == 0, "who takes one batch and leaves shall not have leased another"
+
+    run_with_broker(test)
+
+
 def test_who_takes_one_batch_or_one_message_and_leaves_has_leased_nothing_more():
     async def test(broker, server):
         async with Client(server.url) as client:

@@ -176,3 +176,29 @@ def test_it_may_have_been_closed_before_the_one_who_awaits_it():
     task.send(None)
     coroutine.close()
     task.close()
+
+
+def test_a_task_that_is_cancelled_before_it_begins_leaves_nothing_open():
+    closed = []
+
+    async def work():
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append("closed")
+
+    async def test():
+        rest = begin(work())
+
+        async def others():
+            await rest
+
+        task = asyncio.create_task(others())
+        task.add_done_callback(lambda _: rest.abandon())
+        task.cancel()
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+        assert closed == ["closed"]
+        rest.abandon()  # once is enough
+
+    asyncio.run(test())

@@ -26,6 +26,11 @@ class Carrier:
         self.tracing: Tracing | None = None
         """Whoever watches."""
 
+    @property
+    def sends_at_once(self) -> bool:
+        """True if a request that is begun now is on its way before it first waits."""
+        return self._transport.sends_at_once
+
     async def request(self, call: Call[T], retry: Retry | None = None) -> T:
         """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""
         while True:

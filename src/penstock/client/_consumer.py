@@ -6,6 +6,8 @@ One `Session` per consumer does the work; `Consumer` and `BatchConsumer` are the
   there is nothing to carry does the call become a long poll. A busy consumer's loop is thus one call per batch.
 - An awaited ack is sent at once. Acks that are handed over (`async with`) wait for the next lease call, but not longer
   than `ACK_LINGER_S`. What finishes while a call is under way shares the next one.
+- Batches are leased one by one as they are asked for, or one ahead for who is quick: while one is handled the next is
+  on its way, and carries the acks of the one before.
 - The lease of a message is kept alive while it waits in the buffer, while it is the one that the loop is at, and
   inside `async with`.
 """
@@ -32,11 +34,15 @@ from penstock.client._outbox import Transacted
 from penstock.client._retry import Retry
 from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.client._tracing import settling
+from penstock.eager import Finished, Rest, begin
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
 CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
+
+AHEAD_WITHIN_S = 0.05
+"""Who handles batches faster than this, and hands their acks over, gets the next one leased while they handle one."""
 
 log = logging.getLogger("penstock.client")
 _Waiter: TypeAlias = "asyncio.Future[None] | None"
@@ -57,6 +63,11 @@ class Session:
         self.current: Message | MessageBatch | None = None
         """What the loop is at. Its lease is kept alive."""
         self._handed_out = 0
+        self._handed_at = 0.0
+        self._is_quick = False
+        """The last batch was handled so fast that the next one might as well have been here already."""
+        self._hands_over = False
+        """The last ack was handed over, not awaited."""
         self._acks: PendingAcks[_Waiter] = PendingAcks()
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
         self._fetching: asyncio.Task[None] | None = None
@@ -106,6 +117,8 @@ class Session:
 
     async def next_batch(self) -> MessageBatch | None:
         """All that the buffer has, or None if nothing came for as long as the terms allow."""
+        if self.current is not None:
+            self._is_quick = self._hands_over and self._loop.time() - self._handed_at < AHEAD_WITHIN_S
         self._move_on()
         while (self._ready and self._closing is None) or await self._fill():
             runs = list(self._ready)
@@ -116,11 +129,14 @@ class Session:
             if runs := [run for run in runs if not run.lost_rows]:
                 batch = MessageBatch(runs, self)
                 self._hand_out(batch)
+                if self._is_quick and self._terms.size > 1 and self._fetching is None and self._closing is None:
+                    self._start_fetch(self._terms.poll_s())
                 return batch
         return None
 
     def _hand_out(self, current: Message | MessageBatch) -> None:
         self.current = current
+        self._handed_at = self._loop.time()
         self._handed_out += 1
         self.hold(current)
 
@@ -138,8 +154,8 @@ class Session:
         while self._closing is None:
             if self._fetching is None:
                 self._start_fetch(self._terms.poll_s(self._loop.time() - since))
-            assert self._fetching is not None
-            await asyncio.wait({self._fetching})
+            if self._fetching is not None:
+                await asyncio.wait({self._fetching})
             if self._ready:
                 return True
             if self._error is not None:
@@ -153,7 +169,17 @@ class Session:
         acks = self._take_acks()
         self._fetch_waits = acks is None and wait_s > 0
         wait_ms = round(wait_s * 1000) if self._fetch_waits else 0
-        self._fetching = self._loop.create_task(self._fetch(acks, wait_ms), name=f"penstock lease {self._terms.queue}")
+        work, name = self._fetch(acks, wait_ms), f"penstock lease {self._terms.queue}"
+        if self._attendance is None and self.tracing is None and self._carrier.sends_at_once:
+            # On its way before this returns. A task would begin when the caller next waits, which a loop that finds
+            # its messages in the buffer does not do before the buffer is empty.
+            begun = begin(work)
+            if isinstance(begun, Finished):
+                return
+            self._fetching = self._loop.create_task(_rest_of(begun), name=name)
+            self._fetching.add_done_callback(lambda _: begun.abandon())
+        else:
+            self._fetching = self._loop.create_task(work, name=name)
         self._flush()  # in case there were more than one call can carry
 
     async def _fetch(self, acks: AckBatch[_Waiter] | None, wait_ms: int) -> None:
@@ -219,6 +245,7 @@ class Session:
     # -- acks -------------------------------------------------------------------------------------------------
 
     async def ack(self, spans: Sequence[Span]) -> None:
+        self._hands_over = False
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._acks.add(spans, waiter)
         if self._wants_more():
@@ -242,6 +269,7 @@ class Session:
             self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
 
     def ack_soon(self, spans: Sequence[Span]) -> None:
+        self._hands_over = True
         self._acks.add(spans, None)
         if self._linger is None:
             self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
@@ -426,6 +454,10 @@ class Session:
         while under_way := {task for task in (self._flushing, *self._settling) if task is not None}:
             await asyncio.wait(under_way)
             self._flush()
+
+
+async def _rest_of(begun: Rest[None]) -> None:
+    await begun
 
 
 class _Iterator:

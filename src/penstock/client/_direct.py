@@ -35,6 +35,7 @@ class Direct:
     """The transport of a client in the event loop of its broker."""
 
     reached = True
+    sends_at_once = False
 
     def __init__(self, ask: Ask):
         self._ask = ask
@@ -55,6 +56,7 @@ class Across:
     """The transport of a client whose broker lives in the event loop of another thread."""
 
     reached = True
+    sends_at_once = False
 
     def __init__(self, direct: Direct, home: Background):
         self._direct = direct

@@ -33,6 +33,8 @@ _CODE_BY_STATUS = {status.grpc: code for code, status in reversed(STATUS.items()
 class GrpcTransport:
     """Connects with the first call, in the event loop that makes it."""
 
+    sends_at_once = False
+
     def __init__(self, origin: Origin, *, token: str | None, connect_timeout_s: float, timeout_s: float):
         self._origin = origin
         self._metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()

@@ -125,6 +125,10 @@ class Pool:
         self.reached = False
         """True once any request was answered."""
 
+    @property
+    def sends_at_once(self) -> bool:
+        return self._free > 0 and not self._queue and bool(self._idle) and self._idle[-1].usable
+
     async def exchange(self, call: Call[Any]) -> Response:
         """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
         head, body = encode_request(

@@ -35,6 +35,10 @@ class Transport(Protocol):
     def reached(self) -> bool:
         """True once any request was answered."""
 
+    @property
+    def sends_at_once(self) -> bool:
+        """True if the next request leaves before `exchange` first waits for anything, and without a task around it."""
+
     async def exchange(self, call: Call[Any]) -> Response:
         """Carry one request, whatever it is answered with.
 

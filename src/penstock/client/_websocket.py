@@ -111,6 +111,8 @@ class _Connection:
 class WebSocketTransport:
     """Connects with the first call, in the event loop that makes it."""
 
+    sends_at_once = False
+
     def __init__(
         self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
         timeout_s: float,
