@@ -28,9 +28,7 @@ def lake(spark, client, broker, tmp_path_factory):
     """Orders, of which every tenth was given up; and bytes."""
     orders = client.create_queue("orders", partitions=2, retention={"mode": "keep"}, max_retries=0, dead_letter=True)
     numbers = range(1_000)
-    orders.publish_many(
-        [{"order": n} for n in numbers], keys=[f"k{n % 7}" for n in numbers], headers={"shop": "north"}
-    )
+    orders.publish_many([{"order": n} for n in numbers], keys=[f"k{n % 7}" for n in numbers], headers={"shop": "north"})
     left = 1_000
     for batch in orders.consume_batches(max=500, wait=5):
         for message in batch:
@@ -54,7 +52,9 @@ def wish(queue, where, *, target, group=None, **options):
 
 
 def read_all(client, queue):
-    return list(client.queue(queue).read(offset="earliest"))
+    partitions = [each["partition"] for each in client.queue(queue).stats()["partitions"]]
+    follow = client.queue(queue).follow
+    return [message for n in partitions for batch in follow(partition=n, wait=0) for message in batch]
 
 
 def records(lake, redrive_id):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, working
+
+if TYPE_CHECKING:
+    from penstock.pipeline.lake.redrive import Outcome, Redrive
 
 _SAMPLE = Listing("messages", ("partition", "offset", "id", "key", "priority", "payload"))
 RETRY_FOR_S = 60.0
@@ -21,7 +25,9 @@ def redrive(
     where: Annotated[
         str,
         typer.Option(
-            "--where", metavar="PREDICATE", show_default=False,
+            "--where",
+            metavar="PREDICATE",
+            show_default=False,
             help="Spark SQL over the columns of `messages`, and `text`: the payload as text.",
         ),
     ],
@@ -79,20 +85,18 @@ def redrive(
         show(outcome._asdict(), output)
 
 
-def _watched(work: Any, rate: int) -> Any:
+def _watched(work: Redrive, rate: int) -> Outcome:
     """Show how far it is, on standard error."""
-    bar: Any = None
-    shown = 0
+    with contextlib.ExitStack() as stack:
+        bar: Any = None
+        shown = 0
 
-    def report(done: int, messages: int) -> None:
-        nonlocal bar, shown
-        if bar is None:
-            bar = typer.progressbar(length=messages, label="redriving", file=typer.get_text_stream("stderr")).__enter__()
-        bar.update(done - shown)
-        shown = done
+        def report(done: int, messages: int) -> None:
+            nonlocal bar, shown
+            if bar is None:
+                stderr = typer.get_text_stream("stderr")
+                bar = stack.enter_context(typer.progressbar(length=messages, label="redriving", file=stderr))
+            bar.update(done - shown)
+            shown = done
 
-    try:
         return work.run(rate, report)
-    finally:
-        if bar is not None:
-            bar.__exit__(None, None, None)

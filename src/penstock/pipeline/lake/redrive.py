@@ -1,4 +1,4 @@
-"""Messages out of the archive, published again: chosen by a predicate, once under an id, at a rate a live queue can take.
+"""Messages out of the archive, published again: chosen by a predicate, each once, no faster than a live queue can take.
 
 What was chosen is decided once: Spark writes the chosen rows down, then a record in the table `redrives` says that they
 are what this redrive is about. From there on it is a list that is published in order, under numbers by which the broker
@@ -129,7 +129,8 @@ class Redrive:
             return Outcome(self.id, record["messages"], 0, time.monotonic() - began)
         work = _Work(self._lake.directory / "redrives" / record["rows"])
         published = 0
-        for published in _publish(self._broker, self.id, self._wish, work, rate_per_s):
+        for rows in _publish(self._broker, self.id, self._wish, work, rate_per_s):
+            published += rows
             report(work.done, record["messages"])
         self._records.note({**record, "state": "finished", "at": _now(), "by": _who()})
         work.remove()
@@ -263,15 +264,14 @@ class _Work:
 
 
 def _publish(broker: Broker, redrive_id: str, wish: Wish, work: _Work, rate_per_s: int) -> Iterator[int]:
-    """In steps; yields how many it has published so far."""
+    """In steps; yields how many rows each has published."""
     step = max(1, min(limits.BATCH_MESSAGES_MAX, rate_per_s // STEPS_PER_S))
-    published, next_at = 0, time.monotonic()
+    next_at = time.monotonic()
     for rows in work.left(step):
         for outgoing in frames(iter([_dressed(rows, wish, redrive_id)]), wish.target):
             _send(broker, outgoing, calls.ProducerSeq(f"redrive:{redrive_id}", 1, work.done))
             work.note(outgoing.rows)
-            published += outgoing.rows
-            yield published
+            yield outgoing.rows
             next_at = max(next_at, time.monotonic()) + outgoing.rows / rate_per_s
             time.sleep(max(0.0, next_at - time.monotonic()))
 
