@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 SERVER_READY := $(VENV)/.server-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
+DEMO_READY := $(VENV)/.demo-ready
 
 .PHONY: run test check bench demo fmt sim fuzz proto clean
 
@@ -29,8 +30,8 @@ check: $(DEV_READY)
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-demo: $(SERVER_READY)
-	$(BIN)/python examples/demo.py
+demo: $(DEMO_READY)
+	$(BIN)/python examples/demo.py $(ARGS)
 
 sim: $(DEV_READY)
 	$(BIN)/python -m sim $(ARGS)
@@ -64,6 +65,10 @@ $(DEV_READY): $(SERVER_READY)
 
 $(BENCH_READY): $(SERVER_READY)
 	$(BIN)/python -m pip install --quiet --editable ".[server,spark]" --group bench
+	touch $@
+
+$(DEMO_READY): $(SERVER_READY)
+	$(BIN)/python -m pip install --quiet --editable ".[server,spark]"
 	touch $@
 
 clean:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from benchmarks.report import Row
+from benchmarks.workloads.analytics import analytics_growth
 from benchmarks.workloads.backlog import backlog_1m
 from benchmarks.workloads.delays import delays_200k
 from benchmarks.workloads.grpc_streams import grpc_lease_stream, grpc_publish_stream
@@ -30,6 +31,6 @@ WORKLOADS: dict[str, Workload] = {
         delays_200k, delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share,
         grpc_lease_stream, grpc_publish_stream,
         ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader, longpoll_5k,
-        spark_read_1m, spark_sink_500k, spark_disturbance,
+        spark_read_1m, spark_sink_500k, spark_disturbance, analytics_growth,
     )
 }  # fmt: skip

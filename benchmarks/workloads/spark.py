@@ -39,7 +39,7 @@ async def spark_read_1m(run: Run) -> list[Row]:
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
-        peer, spark = await _started(stack, run, root)
+        peer, spark = await started(stack, run, root)
         await _fill(peer, "log", count)
         parquet = str(root / "parquet")
         await asyncio.to_thread(lambda: _log(spark, peer).write.parquet(parquet))
@@ -64,7 +64,7 @@ async def spark_sink_500k(run: Run) -> list[Row]:
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
-        peer, spark = await _started(stack, run, root)
+        peer, spark = await started(stack, run, root)
         numbers = iter(range(1_000_000))
 
         def write() -> None:
@@ -84,7 +84,7 @@ async def spark_disturbance(run: Run) -> list[Row]:
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
-        peer, spark = await _started(stack, run, root)
+        peer, spark = await started(stack, run, root)
         await _fill(peer, "log", count)
         await peer.create("live")
 
@@ -118,7 +118,7 @@ def _disturbed(name: str, what: str, rates: dict[str, list[float]], errors: dict
     return rows
 
 
-async def _started(stack: AsyncExitStack, run: Run, root: Path) -> tuple[PenstockSdk, Any]:
+async def started(stack: AsyncExitStack, run: Run, root: Path) -> tuple[PenstockSdk, Any]:
     peer = PenstockSdk(batches=True)
     (root / "broker").mkdir()
     stack.push_async_callback(peer.stop)

@@ -53,6 +53,8 @@ EVENTS_BYTES_MAX = 4 * MIB
 """One bulk answer of events; a single record may be larger."""
 EVENT_READS_MAX = 16
 """Readers of events that may be in line; one reads the journal at a time."""
+ANALYTICS_READS_MAX = 16
+"""Questions to the tables of a lake that may be in line; one is answered at a time."""
 PEEK_MESSAGES_MAX = 1_000
 PAGE_LIMIT_MAX = 500
 HISTORY_EVENTS_MAX = 1_000

@@ -15,7 +15,7 @@ from penstock.transports.grpc.methods import SERVICE, operation_of
 from penstock.transports.http.routes import OPERATIONS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
-from penstock.wire import events, holds, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import analytics, events, holds, looks, messages, readers, replies, schedules, webhooks
 
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
@@ -107,6 +107,27 @@ SHAPES = [
     (pb.HistoryReply, looks.HistoryReply, set(), set()),
     (pb.HistoryEvent, looks.HistoryEvent, set(), set()),
     (pb.AutoscaleReply, looks.AutoscaleReply, set(), set()),
+    (pb.AnalyticsQueuesRequest, analytics.AnalyticsQueuesQuery, set(), set()),
+    (pb.AnalyticsQueueRequest, analytics.AnalyticsQueueQuery, set(), set()),
+    (pb.AnalyticsNamespaceRequest, analytics.AnalyticsNamespaceQuery, set(), set()),
+    (pb.AnalyticsTaskRequest, analytics.AnalyticsTaskQuery, set(), set()),
+    (pb.AnalyticsSeriesRequest, analytics.AnalyticsSeriesQuery, set(), set()),
+    (pb.AnalyticsTiming, analytics.Timing, set(), set()),
+    (pb.AnalyticsCounts, analytics.Counts, set(), set()),
+    (pb.AnalyticsPoint, analytics.AnalyticsPoint, set(), set()),
+    (pb.AnalyticsGroup, analytics.AnalyticsGroup, set(), set()),
+    (pb.AnalyticsConsumer, analytics.AnalyticsConsumer, set(), set()),
+    (pb.AnalyticsFailure, analytics.AnalyticsFailure, set(), set()),
+    (pb.AnalyticsNow, analytics.AnalyticsNow, set(), set()),
+    (pb.AnalyticsQueue, analytics.AnalyticsQueue, set(), set()),
+    (pb.AnalyticsQueuesReply, analytics.AnalyticsQueuesReply, set(), set()),
+    (pb.AnalyticsReply, analytics.AnalyticsReply, set(), set()),
+    (pb.AnalyticsDepthsReply, analytics.DepthsReply, set(), set()),
+    (pb.AnalyticsDepthPoint, analytics.DepthPoint, set(), set()),
+    (pb.AnalyticsThroughputReply, analytics.ThroughputReply, set(), set()),
+    (pb.AnalyticsThroughputPoint, analytics.ThroughputPoint, set(), set()),
+    (pb.AnalyticsLatencyReply, analytics.LatencyReply, set(), set()),
+    (pb.AnalyticsLatencyPoint, analytics.LatencyPoint, set(), set()),
     (pb.RedriveStatus, replies.RedriveStatus, set(), set()),
     (pb.MemberEntry, replies.MemberEntry, set(), set()),
     (pb.GroupPartition, replies.GroupPartition, set(), set()),

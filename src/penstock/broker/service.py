@@ -14,6 +14,7 @@ import msgspec
 from penstock import limits
 from penstock.batch.check import check_payload_sizes, check_priorities
 from penstock.broker.alarms import Alarms
+from penstock.broker.analytics import Analytics
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterDesk, parse_which
@@ -99,6 +100,8 @@ class Broker:
         """What became true, record by record, as far back as the journal goes."""
         self.holds = Holds(host.loop, self._queue)
         """What archives have not copied yet, and retention waits for."""
+        self.analytics = Analytics(self._stats, host.loop.now_ms)
+        """What was counted of the past, if there is a lake."""
 
     def hurry(self) -> None:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
@@ -562,6 +565,7 @@ class Broker:
     async def close(self, *, final_snapshot: bool = True) -> None:
         """Drain: whoever waits is answered, what was decided becomes durable, the next start is quick."""
         self._alarms.close()
+        self.analytics.close()
         await self._redrives.close()
         await self._host.close(final_snapshot=final_snapshot)
 

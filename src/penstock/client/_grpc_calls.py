@@ -206,6 +206,15 @@ _BY_PATH: dict[tuple[str, str], Translate] = {
     ("GET", "/v1/stats"): _call("Stats", pb.StatsRequest, pb.StatsReply),
     ("GET", "/v1/stats/summary"): _call("Summary", pb.SummaryRequest, pb.SummaryReply),
     ("GET", "/v1/groups"): _call("Groups", pb.GroupsRequest, pb.GroupsReply),
+    ("GET", "/v1/analytics/queues"): _call("AnalyticsQueues", pb.AnalyticsQueuesRequest, pb.AnalyticsQueuesReply),
+    ("GET", "/v1/analytics/queue"): _call("AnalyticsQueue", pb.AnalyticsQueueRequest, pb.AnalyticsReply),
+    ("GET", "/v1/analytics/namespace"): _call("AnalyticsNamespace", pb.AnalyticsNamespaceRequest, pb.AnalyticsReply),
+    ("GET", "/v1/analytics/task"): _call("AnalyticsTask", pb.AnalyticsTaskRequest, pb.AnalyticsReply),
+    ("GET", "/v1/analytics/depths"): _call("AnalyticsDepths", pb.AnalyticsSeriesRequest, pb.AnalyticsDepthsReply),
+    ("GET", "/v1/analytics/throughput"): _call(
+        "AnalyticsThroughput", pb.AnalyticsSeriesRequest, pb.AnalyticsThroughputReply
+    ),
+    ("GET", "/v1/analytics/latency"): _call("AnalyticsLatency", pb.AnalyticsSeriesRequest, pb.AnalyticsLatencyReply),
     ("GET", "/v1/queues"): _call("ListQueues", pb.ListQueuesRequest, pb.ListQueuesReply),
     ("GET", "/v1/dlq"): _call("DeadLetters", pb.DeadLettersRequest, pb.DeadLettersReply),
     ("POST", "/v1/dlq/redrive"): _redrive,

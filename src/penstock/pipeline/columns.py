@@ -87,9 +87,18 @@ def _id(found: _Runs, kind: pa.DataType) -> pa.Array:  # noqa: ARG001
 
 
 def _key(found: _Runs, kind: pa.DataType) -> pa.Array:
-    if not any(batch.has(layout.KEY) for batch in found.batches):
+    return _text(found, kind, layout.KEY)
+
+
+def _tenant(found: _Runs, kind: pa.DataType) -> pa.Array:
+    return _text(found, kind, layout.TENANT)
+
+
+def _text(found: _Runs, kind: pa.DataType, column: int) -> pa.Array:
+    """Null where there is none."""
+    if not any(batch.has(column) for batch in found.batches):
         return pa.nulls(found.total, kind)
-    offsets, data = found.variable(layout.KEY)
+    offsets, data = found.variable(column)
     present = np.diff(offsets) > 0
     bits = np.packbits(present, bitorder="little")
     buffers = [pa.py_buffer(bits), pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -128,6 +137,12 @@ def _published_at(found: _Runs, kind: pa.DataType) -> pa.Array:
     return fixed(found.repeated([run.published_at_ms * 1000 for run in found.runs], np.int64), kind)
 
 
+def _is_json(found: _Runs, kind: pa.DataType) -> pa.Array:
+    kinds = b"".join(bytes(batch.kinds()) for batch in found.batches)
+    bits = np.packbits(np.frombuffer(kinds, dtype=np.uint8) == layout.KIND_JSON, bitorder="little")
+    return pa.Array.from_buffers(kind, found.total, [None, pa.py_buffer(bits)])
+
+
 def _value(found: _Runs, kind: pa.DataType) -> pa.Array:
     """The payloads as JSON of that shape; null where they are not."""
     return parsed(found.payloads(), kind)
@@ -143,6 +158,8 @@ _COLUMNS: dict[str, Callable[[_Runs, pa.DataType], pa.Array]] = {
     "headers": _headers,
     "payload": _payload,
     "published_at": _published_at,
+    "tenant": _tenant,
+    "is_json": _is_json,
     VALUE: _value,
 }
 

@@ -42,6 +42,9 @@ class Fact(msgspec.Struct, gc=False):
     redrive: str = ""
     ends: list[int] = []
     start: int | None = None
+    starts: list[int] = []
+    kept: bool = True
+    config: dict[str, Any] | None = None
     name: str = ""
 
 
@@ -92,6 +95,8 @@ def _entries(record: BulkRecord) -> Iterable[Entry]:
         ]
     if fact.type == "queue_purged":
         return [Entry(record, fact, number, None, 1, None, end) for number, end in enumerate(fact.ends)]
+    if fact.type == "group":
+        return [Entry(record, fact, number, None, 1, None, start) for number, start in enumerate(fact.starts)]
     return [Entry(record, fact, fact.partition, None, 1, None, fact.start)]
 
 
@@ -192,6 +197,15 @@ def _reason(entry: Entry) -> str | None:
     return "at_most_once" if entry.fact.settled else entry.fact.reason
 
 
+def _kept(entry: Entry) -> bool | None:
+    return entry.fact.kept if entry.fact.type == "dead_lettered" else None
+
+
+def _config(entry: Entry) -> str | None:
+    config = entry.fact.config
+    return None if config is None else msgspec.json.encode(config).decode()
+
+
 _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
     "shard": lambda rows, kind: fixed(np.zeros(rows.total, dtype=np.int32), kind),
     "frame": lambda rows, kind: rows.each(kind, lambda entry: entry.record.frame),
@@ -214,4 +228,6 @@ _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
     "until_offset": lambda rows, kind: rows.each(kind, lambda entry: entry.until),
     "producer": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.producer or None),
     "redrive": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.redrive or None),
+    "kept": lambda rows, kind: rows.each(kind, _kept),
+    "config": lambda rows, kind: rows.each(kind, _config),
 }

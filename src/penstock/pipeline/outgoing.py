@@ -98,8 +98,11 @@ def _frame(rows: pa.RecordBatch) -> bytes:
         if name in names and rows.column(name).null_count < count:
             columns |= column
             parts.append(_fixed(rows.column(name)))
-    if pa.types.is_string(payload.type) or pa.types.is_large_string(payload.type):
-        kinds = bytes([_kind(each) for each in payload.cast(pa.binary()).to_pylist()])
+    is_text = pa.types.is_string(payload.type) or pa.types.is_large_string(payload.type)
+    if is_text or "is_json" in names:
+        texts = payload.cast(pa.binary()).to_pylist()
+        wanted = rows.column("is_json").to_pylist() if "is_json" in names else [None] * count
+        kinds = bytes(map(_kind, texts, wanted))
         if len(set(kinds)) > 1:
             kind, columns = layout.KIND_MIXED, columns | layout.PAYLOAD_KIND
             parts.append(kinds)
@@ -112,6 +115,9 @@ def _frame(rows: pa.RecordBatch) -> bytes:
         columns |= layout.HEADERS
         texts = [_encode(dict(each)) if each else b"" for each in rows.column("headers").to_pylist()]
         parts += _variable(pa.array(texts, pa.binary()))
+    if "tenant" in names and rows.column("tenant").null_count < count:
+        columns |= layout.TENANT
+        parts += _variable(rows.column("tenant").fill_null(""))
     parts += _variable(payload)
     size = layout.HEADER.size + sum(map(len, parts))
     return b"".join((layout.HEADER.pack(layout.MAGIC, layout.VERSION, kind, count, columns, size), *parts))
@@ -131,10 +137,17 @@ def _variable(column: pa.Array) -> list[bytes]:
     return [ends.tobytes(), memoryview(data)[first:last].tobytes() if data is not None else b""]
 
 
-def _kind(payload: bytes) -> int:
-    """Text that is JSON is published as JSON, so that consumers get the value; anything else as bytes."""
+def _kind(payload: bytes, wanted: bool | None) -> int:
+    """What is JSON is published as JSON, so that consumers get the value, if nobody says otherwise; the rest as bytes.
+
+    Raises PipelineError if somebody says that it is JSON, and it is not.
+    """
+    if wanted is False:
+        return layout.KIND_BYTES
     try:
         _is_json(payload)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        if wanted:
+            raise PipelineError(f"a row says is_json, and its payload is not JSON: {error}") from None
         return layout.KIND_BYTES
     return layout.KIND_JSON

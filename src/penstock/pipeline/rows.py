@@ -60,6 +60,7 @@ class _Letter(msgspec.Struct):
     dead_at_ms: int
     redriven: int
     key: str | None = None
+    tenant: str | None = None
     payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     payload_b64: str | None = None
 
@@ -101,11 +102,12 @@ def _row(letter: _Letter) -> dict[str, Any]:
     row["payload"] = bytes(letter.payload) if letter.payload_b64 is None else b64decode(letter.payload_b64)
     for name in ("published_at", "first_at", "last_at", "dead_at"):
         row[name] = datetime.fromtimestamp(getattr(letter, f"{name}_ms") / 1000, UTC)
+    row["is_json"] = letter.payload_b64 is None
     row["headers"] = list(letter.headers.items())
     return row
 
 
 _PLAIN = (
     "id", "queue", "partition", "offset", "key", "priority", "attempt", "group", "reason", "error", "consumer",
-    "redriven",
+    "redriven", "tenant",
 )  # fmt: skip

@@ -14,6 +14,8 @@ MESSAGES = {
     "headers": "map<string,string>",
     "payload": "binary",
     "published_at": "timestamp",
+    "tenant": "string",
+    "is_json": "boolean",
 }
 EVENTS = {
     "shard": "int",
@@ -37,6 +39,8 @@ EVENTS = {
     "until_offset": "bigint",
     "producer": "string",
     "redrive": "string",
+    "kept": "boolean",
+    "config": "string",
 }
 QUEUES = {
     "queue": "string",

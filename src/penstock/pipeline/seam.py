@@ -18,6 +18,8 @@ from penstock.pipeline.schema import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.pipeline.lake.tables import Table
+
 
 def union(
     spark: SparkSession, *, lake: Path | str, queue: str, url: str = URL_DEFAULT, token: str | None = None
@@ -27,8 +29,6 @@ def union(
     The columns are those of the table `messages`. The archive ends where it did when this was called; the live part
     ends where the broker did when the DataFrame is first used. Call it again to see more. Raises PipelineError.
     """
-    from pyspark.sql import functions as F
-
     from penstock.pipeline.lake.tables import Lake
 
     try:
@@ -42,11 +42,18 @@ def union(
     if token is not None:
         options["token"] = token
     live = spark.read.format("penstock").options(**options).load()
-    files = [str(table.directory / each.path) for each in table.files(path)]
+    archived = archived_messages(spark, table, path)
+    return live if archived is None else archived.unionAll(live)
+
+
+def archived_messages(spark: SparkSession, table: Table, queue: str) -> DataFrame | None:
+    """The messages of a queue in this version of the table `messages` of a lake; None if there are none."""
+    from pyspark.sql import functions as F
+
+    files = [str(table.directory / each.path) for each in table.files(queue)]
     if not files:
-        return live
+        return None
     # `queue` is a directory of the table and not in the files.
     columns = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGES.items() if name != "queue")
     reader = spark.read.schema(columns).option("recursiveFileLookup", "true")
-    archived = reader.parquet(*files).withColumn("queue", F.lit(path)).select(*MESSAGES)
-    return archived.unionAll(live)
+    return reader.parquet(*files).withColumn("queue", F.lit(queue)).select(*MESSAGES)

@@ -26,6 +26,8 @@ COLUMNS = {
     "priority": ("bigint", "int", "smallint", "tinyint"),
     "delay_ms": ("bigint", "int", "smallint", "tinyint"),
     "headers": ("map<string,string>",),
+    "tenant": ("string",),
+    "is_json": ("boolean",),
     "queue": ("string",),
 }
 ONCE = 0

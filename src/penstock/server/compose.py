@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import secrets
 from typing import NamedTuple
 
@@ -58,6 +59,8 @@ async def open_node(settings: Settings) -> Node:
     def on_trouble(what: str) -> None:
         _log.error("trouble", what=what)
 
+    if settings.lake:
+        _check_lake()
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -75,6 +78,8 @@ async def open_node(settings: Settings) -> Node:
         raise Unavailable(f"the store cannot be opened: {error}") from error
     vault = Vault(lambda: key_of(settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
+    if settings.lake:
+        broker.analytics.use(settings.lake)
     _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
     app = _open_app(settings, broker, clock)
     broker.watch_commits(app.metrics.commit_took)
@@ -95,3 +100,9 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         app, spoken = HttpApp(broker, clock), {}
     app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
     return app
+
+
+def _check_lake() -> None:
+    missing = [name for name in ("deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"lake: {' and '.join(missing)} not installed: pip install 'penstock[lake]'")

@@ -63,6 +63,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["always", "interval", "batch", "never"],
         Meta(description="When an answer may be given: always means after the data is on disk."),
     ] = "always"
+    lake: Annotated[
+        str,
+        Meta(description="Directory of the lake that `penstock pipeline analyze` fills, to serve /v1/analytics from."),
+    ] = ""
     auto_create: Annotated[bool, Meta(description="Create a queue when something is first published to it.")] = True
     dialect: Annotated[
         tuple[Literal["queen", "pulsar-proxy", "disheap", "epochqueue"], ...],

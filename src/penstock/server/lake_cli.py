@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock import limits
-from penstock.errors import PenstockError
+from penstock.server.spark_terminal import Master, Remote, pipeline_errors
 from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ def archive(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="The hold of this lake was removed or lost: set it again and go on.")
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Spark master, instead of all cores here.")
-    ] = None,
-    remote: Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")] = None,
+    master: Master = None,
+    remote: Remote = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
@@ -51,7 +49,7 @@ def archive(
 
     Goes on where it was. The broker keeps what is not in the lake yet, also when everybody has acked it.
     """
-    with errors_in_one_line(), _pipeline_errors():
+    with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.archive import Archive
         from penstock.pipeline.lake.tables import Lake
         from penstock.pipeline.session import spark_session
@@ -82,7 +80,7 @@ def verify(
     output: OutputOption = Output.table,
 ) -> None:
     """Prove a lake: recount files, offsets and checksums. Exits with 1 if something is wrong, and names it."""
-    with errors_in_one_line(), _pipeline_errors():
+    with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.tables import Lake
         from penstock.pipeline.lake.verify import verify as recount
 
@@ -110,7 +108,7 @@ def compact(
     output: OutputOption = Output.table,
 ) -> None:
     """Make few large files of many small ones. May be run while an archive is running."""
-    with errors_in_one_line(), _pipeline_errors():
+    with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.compact import compact as exchange
         from penstock.pipeline.lake.tables import Lake
 
@@ -152,21 +150,3 @@ def _interruptible() -> Iterator[None]:
         typer.echo("stopped; the next run goes on from here", err=True)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _pipeline_errors() -> Iterator[None]:
-    """What can go wrong in the pipeline as what the command line knows how to say."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "deltalake", "numpy"):
-            raise
-        raise PenstockError("the pipeline is not installed: pip install 'penstock[server,spark]'") from None
-    except Exception as error:
-        from penstock.pipeline.java import NoJava
-        from penstock.pipeline.options import PipelineError
-
-        if isinstance(error, NoJava | PipelineError):
-            raise PenstockError(str(error)) from None
-        raise

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
+from penstock.server.analytics_cli import analyze, audit
 from penstock.server.lake_cli import archive, compact, verify
+from penstock.server.redrive_cli import redrive
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="The data pipeline on Spark: every message and its history in a lake.",
+    help="The data pipeline on Spark: every message and its history in a lake, counted and proven.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     rich_help_panel="The pipeline",
 )
-pipeline.command()(archive)
-pipeline.command()(verify)
-pipeline.command()(compact)
+for command in (archive, verify, compact, analyze, audit, redrive):
+    pipeline.command()(command)

@@ -1898,3 +1898,379 @@ class DeleteHoldReply(_message.Message):
     name: str
     removed: bool
     def __init__(self, name: _Optional[str] = ..., removed: bool = ...) -> None: ...
+
+class AnalyticsQueuesRequest(_message.Message):
+    __slots__ = ("prefix", "from_ms", "to_ms", "page", "limit")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    from_ms: int
+    to_ms: int
+    page: int
+    limit: int
+    def __init__(self, prefix: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., page: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AnalyticsQueueRequest(_message.Message):
+    __slots__ = ("queue", "from_ms", "to_ms", "step_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    def __init__(self, queue: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ...) -> None: ...
+
+class AnalyticsNamespaceRequest(_message.Message):
+    __slots__ = ("namespace", "from_ms", "to_ms", "step_ms")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ...) -> None: ...
+
+class AnalyticsTaskRequest(_message.Message):
+    __slots__ = ("namespace", "task", "from_ms", "to_ms", "step_ms")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    task: str
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., task: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ...) -> None: ...
+
+class AnalyticsSeriesRequest(_message.Message):
+    __slots__ = ("queue", "from_ms", "to_ms", "step_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    def __init__(self, queue: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ...) -> None: ...
+
+class AnalyticsTiming(_message.Message):
+    __slots__ = ("count", "p50_ms", "p95_ms", "p99_ms", "max_ms")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    P50_MS_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    P99_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    def __init__(self, count: _Optional[int] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ..., max_ms: _Optional[float] = ...) -> None: ...
+
+class AnalyticsCounts(_message.Message):
+    __slots__ = ("published", "delivered", "redelivered", "acked", "retried", "lease_expired", "released", "dead_lettered", "redriven", "removed", "expired", "cancelled", "trimmed", "purged", "deleted")
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    REDRIVEN_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    TRIMMED_FIELD_NUMBER: _ClassVar[int]
+    PURGED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    published: int
+    delivered: int
+    redelivered: int
+    acked: int
+    retried: int
+    lease_expired: int
+    released: int
+    dead_lettered: int
+    redriven: int
+    removed: int
+    expired: int
+    cancelled: int
+    trimmed: int
+    purged: int
+    deleted: int
+    def __init__(self, published: _Optional[int] = ..., delivered: _Optional[int] = ..., redelivered: _Optional[int] = ..., acked: _Optional[int] = ..., retried: _Optional[int] = ..., lease_expired: _Optional[int] = ..., released: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., redriven: _Optional[int] = ..., removed: _Optional[int] = ..., expired: _Optional[int] = ..., cancelled: _Optional[int] = ..., trimmed: _Optional[int] = ..., purged: _Optional[int] = ..., deleted: _Optional[int] = ...) -> None: ...
+
+class AnalyticsPoint(_message.Message):
+    __slots__ = ("at_ms", "counts", "wait", "processing", "end_to_end", "depth", "dead")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    counts: AnalyticsCounts
+    wait: AnalyticsTiming
+    processing: AnalyticsTiming
+    end_to_end: AnalyticsTiming
+    depth: int
+    dead: int
+    def __init__(self, at_ms: _Optional[int] = ..., counts: _Optional[_Union[AnalyticsCounts, _Mapping]] = ..., wait: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., processing: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., end_to_end: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., depth: _Optional[int] = ..., dead: _Optional[int] = ...) -> None: ...
+
+class AnalyticsGroup(_message.Message):
+    __slots__ = ("queue", "group", "counts", "wait", "processing", "end_to_end", "depth", "dead")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    counts: AnalyticsCounts
+    wait: AnalyticsTiming
+    processing: AnalyticsTiming
+    end_to_end: AnalyticsTiming
+    depth: int
+    dead: int
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., counts: _Optional[_Union[AnalyticsCounts, _Mapping]] = ..., wait: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., processing: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., end_to_end: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., depth: _Optional[int] = ..., dead: _Optional[int] = ...) -> None: ...
+
+class AnalyticsConsumer(_message.Message):
+    __slots__ = ("queue", "group", "consumer", "delivered", "acked", "failed", "lost", "per_s", "error_rate", "mean_processing_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    PER_S_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_PROCESSING_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    consumer: str
+    delivered: int
+    acked: int
+    failed: int
+    lost: int
+    per_s: float
+    error_rate: float
+    mean_processing_ms: float
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., consumer: _Optional[str] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., per_s: _Optional[float] = ..., error_rate: _Optional[float] = ..., mean_processing_ms: _Optional[float] = ...) -> None: ...
+
+class AnalyticsFailure(_message.Message):
+    __slots__ = ("queue", "group", "fingerprint", "pattern", "reason", "messages", "error", "partition", "offset")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    fingerprint: str
+    pattern: str
+    reason: str
+    messages: int
+    error: str
+    partition: int
+    offset: int
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., fingerprint: _Optional[str] = ..., pattern: _Optional[str] = ..., reason: _Optional[str] = ..., messages: _Optional[int] = ..., error: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class AnalyticsNow(_message.Message):
+    __slots__ = ("queue", "depth", "ready", "scheduled", "leased", "waiting_for_retry", "dead", "published_per_s", "delivered_per_s", "acked_per_s")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_RETRY_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ACKED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    depth: int
+    ready: int
+    scheduled: int
+    leased: int
+    waiting_for_retry: int
+    dead: int
+    published_per_s: float
+    delivered_per_s: float
+    acked_per_s: float
+    def __init__(self, queue: _Optional[str] = ..., depth: _Optional[int] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., waiting_for_retry: _Optional[int] = ..., dead: _Optional[int] = ..., published_per_s: _Optional[float] = ..., delivered_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ...) -> None: ...
+
+class AnalyticsQueue(_message.Message):
+    __slots__ = ("queue", "counts", "wait", "processing", "end_to_end", "depth", "dead", "now")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    counts: AnalyticsCounts
+    wait: AnalyticsTiming
+    processing: AnalyticsTiming
+    end_to_end: AnalyticsTiming
+    depth: int
+    dead: int
+    now: AnalyticsNow
+    def __init__(self, queue: _Optional[str] = ..., counts: _Optional[_Union[AnalyticsCounts, _Mapping]] = ..., wait: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., processing: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., end_to_end: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., depth: _Optional[int] = ..., dead: _Optional[int] = ..., now: _Optional[_Union[AnalyticsNow, _Mapping]] = ...) -> None: ...
+
+class AnalyticsQueuesReply(_message.Message):
+    __slots__ = ("from_ms", "to_ms", "analysed_until_ms", "queues", "total", "page", "limit")
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    ANALYSED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    from_ms: int
+    to_ms: int
+    analysed_until_ms: int
+    queues: _containers.RepeatedCompositeFieldContainer[AnalyticsQueue]
+    total: int
+    page: int
+    limit: int
+    def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[AnalyticsQueue, _Mapping]]] = ..., total: _Optional[int] = ..., page: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AnalyticsReply(_message.Message):
+    __slots__ = ("from_ms", "to_ms", "step_ms", "analysed_until_ms", "counts", "wait", "processing", "end_to_end", "points", "groups", "consumers", "failures", "now", "depth", "dead")
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    ANALYSED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    analysed_until_ms: int
+    counts: AnalyticsCounts
+    wait: AnalyticsTiming
+    processing: AnalyticsTiming
+    end_to_end: AnalyticsTiming
+    points: _containers.RepeatedCompositeFieldContainer[AnalyticsPoint]
+    groups: _containers.RepeatedCompositeFieldContainer[AnalyticsGroup]
+    consumers: _containers.RepeatedCompositeFieldContainer[AnalyticsConsumer]
+    failures: _containers.RepeatedCompositeFieldContainer[AnalyticsFailure]
+    now: _containers.RepeatedCompositeFieldContainer[AnalyticsNow]
+    depth: int
+    dead: int
+    def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., counts: _Optional[_Union[AnalyticsCounts, _Mapping]] = ..., wait: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., processing: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., end_to_end: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., points: _Optional[_Iterable[_Union[AnalyticsPoint, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[AnalyticsGroup, _Mapping]]] = ..., consumers: _Optional[_Iterable[_Union[AnalyticsConsumer, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[AnalyticsFailure, _Mapping]]] = ..., now: _Optional[_Iterable[_Union[AnalyticsNow, _Mapping]]] = ..., depth: _Optional[int] = ..., dead: _Optional[int] = ...) -> None: ...
+
+class AnalyticsDepthPoint(_message.Message):
+    __slots__ = ("at_ms", "depth", "dead")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    depth: int
+    dead: int
+    def __init__(self, at_ms: _Optional[int] = ..., depth: _Optional[int] = ..., dead: _Optional[int] = ...) -> None: ...
+
+class AnalyticsDepthsReply(_message.Message):
+    __slots__ = ("from_ms", "to_ms", "step_ms", "analysed_until_ms", "points", "now")
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    ANALYSED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    analysed_until_ms: int
+    points: _containers.RepeatedCompositeFieldContainer[AnalyticsDepthPoint]
+    now: _containers.RepeatedCompositeFieldContainer[AnalyticsNow]
+    def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., points: _Optional[_Iterable[_Union[AnalyticsDepthPoint, _Mapping]]] = ..., now: _Optional[_Iterable[_Union[AnalyticsNow, _Mapping]]] = ...) -> None: ...
+
+class AnalyticsThroughputPoint(_message.Message):
+    __slots__ = ("at_ms", "published_per_s", "delivered_per_s", "acked_per_s", "retried_per_s", "dead_lettered_per_s")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ACKED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    published_per_s: float
+    delivered_per_s: float
+    acked_per_s: float
+    retried_per_s: float
+    dead_lettered_per_s: float
+    def __init__(self, at_ms: _Optional[int] = ..., published_per_s: _Optional[float] = ..., delivered_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., retried_per_s: _Optional[float] = ..., dead_lettered_per_s: _Optional[float] = ...) -> None: ...
+
+class AnalyticsThroughputReply(_message.Message):
+    __slots__ = ("from_ms", "to_ms", "step_ms", "analysed_until_ms", "points", "now")
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    ANALYSED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    analysed_until_ms: int
+    points: _containers.RepeatedCompositeFieldContainer[AnalyticsThroughputPoint]
+    now: _containers.RepeatedCompositeFieldContainer[AnalyticsNow]
+    def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., points: _Optional[_Iterable[_Union[AnalyticsThroughputPoint, _Mapping]]] = ..., now: _Optional[_Iterable[_Union[AnalyticsNow, _Mapping]]] = ...) -> None: ...
+
+class AnalyticsLatencyPoint(_message.Message):
+    __slots__ = ("at_ms", "wait", "processing", "end_to_end")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    wait: AnalyticsTiming
+    processing: AnalyticsTiming
+    end_to_end: AnalyticsTiming
+    def __init__(self, at_ms: _Optional[int] = ..., wait: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., processing: _Optional[_Union[AnalyticsTiming, _Mapping]] = ..., end_to_end: _Optional[_Union[AnalyticsTiming, _Mapping]] = ...) -> None: ...
+
+class AnalyticsLatencyReply(_message.Message):
+    __slots__ = ("from_ms", "to_ms", "step_ms", "analysed_until_ms", "points")
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    ANALYSED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    analysed_until_ms: int
+    points: _containers.RepeatedCompositeFieldContainer[AnalyticsLatencyPoint]
+    def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., points: _Optional[_Iterable[_Union[AnalyticsLatencyPoint, _Mapping]]] = ...) -> None: ...

@@ -184,6 +184,41 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.GroupsRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.GroupsReply.FromString,
                 _registered_method=True)
+        self.AnalyticsQueues = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsQueues',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesReply.FromString,
+                _registered_method=True)
+        self.AnalyticsQueue = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsQueue',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueueRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+                _registered_method=True)
+        self.AnalyticsNamespace = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsNamespace',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsNamespaceRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+                _registered_method=True)
+        self.AnalyticsTask = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsTask',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsTaskRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+                _registered_method=True)
+        self.AnalyticsDepths = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsDepths',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsDepthsReply.FromString,
+                _registered_method=True)
+        self.AnalyticsThroughput = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsThroughput',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsThroughputReply.FromString,
+                _registered_method=True)
+        self.AnalyticsLatency = channel.unary_unary(
+                '/penstock.v1.Broker/AnalyticsLatency',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsLatencyReply.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/penstock.v1.Broker/ListQueues',
                 request_serializer=penstock_dot_v1_dot_broker__pb2.ListQueuesRequest.SerializeToString,
@@ -532,6 +567,49 @@ class BrokerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AnalyticsQueues(self, request, context):
+        """-- the past, counted by `penstock pipeline analyze`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsQueue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsNamespace(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsTask(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsDepths(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsThroughput(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyticsLatency(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListQueues(self, request, context):
         """-- queues
         """
@@ -875,6 +953,41 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Groups,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.GroupsRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.GroupsReply.SerializeToString,
+            ),
+            'AnalyticsQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsQueues,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesReply.SerializeToString,
+            ),
+            'AnalyticsQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsQueue,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsQueueRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.SerializeToString,
+            ),
+            'AnalyticsNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsNamespace,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsNamespaceRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.SerializeToString,
+            ),
+            'AnalyticsTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsTask,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsTaskRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsReply.SerializeToString,
+            ),
+            'AnalyticsDepths': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsDepths,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsDepthsReply.SerializeToString,
+            ),
+            'AnalyticsThroughput': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsThroughput,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsThroughputReply.SerializeToString,
+            ),
+            'AnalyticsLatency': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyticsLatency,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.AnalyticsLatencyReply.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
@@ -1842,6 +1955,195 @@ class Broker(object):
             '/penstock.v1.Broker/Groups',
             penstock_dot_v1_dot_broker__pb2.GroupsRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.GroupsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsQueues',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsQueuesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsQueue',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsQueueRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsNamespace',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsNamespaceRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsTask',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsTaskRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsDepths(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsDepths',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsDepthsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsThroughput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsThroughput',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsThroughputReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyticsLatency(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/AnalyticsLatency',
+            penstock_dot_v1_dot_broker__pb2.AnalyticsSeriesRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.AnalyticsLatencyReply.FromString,
             options,
             channel_credentials,
             insecure,

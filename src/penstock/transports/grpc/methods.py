@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from penstock import limits
 from penstock.transports import translate
+from penstock.transports import translate_analytics as analytics_calls
 from penstock.transports.grpc import admin, holds, lease, publish, read
 from penstock.transports.grpc.calls import Calls, Context, Replies, Stream, Unary
 from penstock.transports.grpc.edge import Edge
@@ -17,7 +18,7 @@ from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
 from penstock.transports.grpc.shapes import asked, filled
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire import events, messages, webhooks
+from penstock.wire import analytics, events, messages, webhooks
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
 
 if TYPE_CHECKING:
@@ -67,6 +68,19 @@ UNARY: dict[str, Method] = {
     "Extent": Method(_plain(translate.extent, messages.ExtentQuery, pb.ExtentReply)),
     "Events": Method(_plain(translate.events, events.EventsQuery, pb.EventsReply)),
     "EventRanges": Method(_plain(translate.event_ranges, events.EventRangesQuery, pb.EventRangesReply)),
+    "AnalyticsQueues": Method(_plain(analytics_calls.queues, analytics.AnalyticsQueuesQuery, pb.AnalyticsQueuesReply)),
+    "AnalyticsQueue": Method(_plain(analytics_calls.queue, analytics.AnalyticsQueueQuery, pb.AnalyticsReply)),
+    "AnalyticsNamespace": Method(
+        _plain(analytics_calls.namespace, analytics.AnalyticsNamespaceQuery, pb.AnalyticsReply)
+    ),
+    "AnalyticsTask": Method(_plain(analytics_calls.task, analytics.AnalyticsTaskQuery, pb.AnalyticsReply)),
+    "AnalyticsDepths": Method(_plain(analytics_calls.depths, analytics.AnalyticsSeriesQuery, pb.AnalyticsDepthsReply)),
+    "AnalyticsThroughput": Method(
+        _plain(analytics_calls.throughput, analytics.AnalyticsSeriesQuery, pb.AnalyticsThroughputReply)
+    ),
+    "AnalyticsLatency": Method(
+        _plain(analytics_calls.latency, analytics.AnalyticsSeriesQuery, pb.AnalyticsLatencyReply)
+    ),
     "Stats": Method(_plain(translate.stats, messages.QueueQuery, pb.StatsReply)),
     "Summary": Method(_plain(translate.summary, messages.NoQuery, pb.SummaryReply)),
     "Groups": Method(_plain(translate.groups, messages.QueueQuery, pb.GroupsReply)),

@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import cloudevents, events, holds, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import analytics, cloudevents, events, holds, looks, messages, readers, replies, schedules, webhooks
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -167,6 +167,48 @@ OPERATIONS: dict[str, Described] = {
         answers=((200, looks.AutoscaleReply),),
         refusals=(404,),
     ),
+    **{
+        f"analytics_{name}": Described(words, query=query, answers=((200, reply),), refusals=(404, 409, 503))
+        for name, words, query, reply in (
+            (
+                "queues",
+                "What was counted of every queue in a time.",
+                analytics.AnalyticsQueuesQuery,
+                analytics.AnalyticsQueuesReply,
+            ),
+            (
+                "queue",
+                "The past of a queue: counts, times, depth, consumers, failures.",
+                analytics.AnalyticsQueueQuery,
+                analytics.AnalyticsReply,
+            ),
+            (
+                "namespace",
+                "The past of all queues of a namespace.",
+                analytics.AnalyticsNamespaceQuery,
+                analytics.AnalyticsReply,
+            ),
+            ("task", "The past of all queues of a task.", analytics.AnalyticsTaskQuery, analytics.AnalyticsReply),
+            (
+                "depths",
+                "How deep a queue was, or all were together.",
+                analytics.AnalyticsSeriesQuery,
+                analytics.DepthsReply,
+            ),
+            (
+                "throughput",
+                "How much came and went, of a queue or of all.",
+                analytics.AnalyticsSeriesQuery,
+                analytics.ThroughputReply,
+            ),
+            (
+                "latency",
+                "How long things took, in a queue or in all.",
+                analytics.AnalyticsSeriesQuery,
+                analytics.LatencyReply,
+            ),
+        )
+    },
     "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),)),
     "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404,)),
     "put_queue": Described(

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from penstock.errors import MethodNotAllowed, NotFound
 from penstock.transports.http import (
     admin,
+    analytics,
     asyncapi,
     consume,
     deadletters,
@@ -71,6 +72,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("explain", "GET", "/v1/explain", looks.explain),
     Operation("history", "GET", "/v1/history", looks.history),
     Operation("autoscale", "GET", "/v1/autoscale", looks.autoscale),
+    Operation("analytics_queues", "GET", "/v1/analytics/queues", analytics.queues),
+    Operation("analytics_queue", "GET", "/v1/analytics/queue", analytics.queue),
+    Operation("analytics_namespace", "GET", "/v1/analytics/namespace", analytics.namespace),
+    Operation("analytics_task", "GET", "/v1/analytics/task", analytics.task),
+    Operation("analytics_depths", "GET", "/v1/analytics/depths", analytics.depths),
+    Operation("analytics_throughput", "GET", "/v1/analytics/throughput", analytics.throughput),
+    Operation("analytics_latency", "GET", "/v1/analytics/latency", analytics.latency),
     Operation("list_queues", "GET", "/v1/queues", admin.list_queues),
     Operation("get_queue", "GET", "/v1/queues/{path}", admin.get_queue),
     Operation("put_queue", "PUT", "/v1/queues/{path}", admin.put_queue),

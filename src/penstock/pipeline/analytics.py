@@ -1,0 +1,268 @@
+"""`penstock pipeline analyze`: the history of all messages as numbers per minute, kept up to date batch by batch.
+
+A batch is a stretch of the journal. It is planned first, durably: which frames, and on which versions of the tables it
+stands. Then it is worked out, together with what is remembered of the messages it tells of, and committed to each table
+under its number. Whatever is interrupted is done again from the same plan, and what was committed before is left alone.
+What a batch costs follows from its events: only slots of the messages that it touches are read and written again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.analytics import tables
+from penstock.analytics.tables import Table
+from penstock.client import _bulk as bulk
+from penstock.errors import Conflict
+from penstock.pipeline import measures
+from penstock.pipeline.archived import Archived, LiveEvents
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.folding import fold, learned, message_rows, slot_of
+from penstock.pipeline.ground import End, Ground, Queue, place_of
+from penstock.pipeline.history import DDL, History
+from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.lives import left_open, unfold
+from penstock.pipeline.options import PipelineError
+from penstock.pipeline.ranges import gone_frames
+from penstock.pipeline.tallies import Tallies, decode, encode, tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENTS_PER_BATCH = 1_000_000
+HOLD = "analytics-"
+"""Beginning of the name under which the journal is held; the rest is of the lake."""
+
+
+class Plan(NamedTuple):
+    batch: int
+    after_frame: int
+    until_frame: int
+    is_whole: bool
+    """Nothing is missing before it."""
+    ground_version: int
+    open_version: int
+    missing_frames: int
+    planned_ms: int
+
+
+class Step(NamedTuple):
+    """A batch that was done."""
+
+    batch: int
+    until_frame: int
+    end_frame: int
+    events: int
+    seconds: float
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.until_frame >= self.end_frame
+
+
+class Analysis:
+    """The analytics of one broker in one lake."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str | Path,
+        url: str,
+        token: str | None = None,
+        *,
+        events_per_batch: int = EVENTS_PER_BATCH,
+        skip_missing: bool = False,
+    ):
+        self._spark = spark
+        self._url, self._token = url, token
+        self._broker = Broker(url, token, 60.0)
+        self._lake = Lake.made(lake)
+        self._archived = Archived(self._lake)
+        self._most = events_per_batch
+        self._skip_missing = skip_missing
+        self._tables = {name: Table(self._lake.directory, name) for name in tables.TABLES}
+
+    def run(self, *, until_caught_up: bool = True, pause_s: float = 10.0) -> Iterator[Step]:
+        """Batch after batch: to the end of the journal, or for ever."""
+        while True:
+            step = self.step()
+            if step is not None:
+                yield step
+            if step is None or step.is_caught_up:
+                if until_caught_up:
+                    return
+                time.sleep(pause_s)
+
+    def step(self) -> Step | None:
+        """One batch; None if there is nothing new."""
+        began = time.monotonic()
+        for table in self._tables.values():
+            table.create()
+        plan, end = self._plan()
+        if plan is None:
+            return None
+        reader = LiveEvents(self._spark, self._url, self._token, fail_on_data_loss=not self._skip_missing)
+        events = self._archived.events(reader, plan.after_frame, plan.until_frame).persist()
+        try:
+            count = self._work(plan, events)
+        finally:
+            events.unpersist()
+        self._hold(plan.until_frame)
+        for table in self._tables.values():
+            table.tidy(plan.batch)
+        return Step(plan.batch, plan.until_frame, max(end, plan.until_frame), count, time.monotonic() - began)
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> tuple[Plan | None, int]:
+        """What is to be done next, and where the journal ends."""
+        last = self._last_plan()
+        if last is not None and any(table.committed() < last.batch for table in self._results()):
+            return last, self._broker.ask(bulk.event_ranges("latest", until=0, each=1)).end
+        after = last.until_frame if last is not None else 0
+        reply = self._broker.ask(bulk.event_ranges(after, each=self._most, max=self._most))
+        until, missing = reply.next, reply.missing
+        if missing is not None and self._archived.reaches(missing.last):
+            # The journal has let go of it; the archive has not.
+            until, missing = self._archived.next_frame(after, self._most), None
+        elif not any(each.rows for each in reply.ranges):
+            return None, reply.end  # frames that tell of nothing, such as those that move our own hold
+        lost = gone_frames(missing)
+        if lost is not None and not self._skip_missing:
+            raise PipelineError(
+                lost.partition(". ")[0] + ". To count what is left, --skip-missing; messages that were published "
+                "before are then counted without the times that are not known"
+            )
+        lost_frames = missing.frames if missing is not None else 0
+        plan = Plan(
+            1 if last is None else last.batch + 1,
+            after,
+            until,
+            (last is None or last.is_whole) and not lost_frames,
+            self._tables["ground"].open().version(),
+            self._tables["open"].open().version(),
+            lost_frames,
+            int(time.time() * 1000),
+        )
+        if last is None:
+            self._hold(after)
+        self._tables["batches"].append(pa.Table.from_pylist([plan._asdict()], schema=tables.BATCHES), plan.batch)
+        return plan, reply.end
+
+    def _last_plan(self) -> Plan | None:
+        batches = self._tables["batches"]
+        number = batches.committed()
+        if not number:
+            return None
+        found = batches.open().to_pyarrow_table(filters=[("batch", "=", number)]).to_pylist()
+        return Plan(**found[0])
+
+    def _results(self) -> list[Table]:
+        return [table for name, table in self._tables.items() if name != "batches"]
+
+    def _hold(self, done: int) -> None:
+        """The journal is kept from here on, so that nothing is missed between two runs."""
+        name = HOLD + self._lake.id[:16]
+        held = bulk.set_hold(name, events=done, queues={})
+        try:
+            self._broker.ask_raw(held)
+        except Conflict:
+            # It was let go because it spanned too much. Whether something is missing is seen when it is read.
+            self._broker.ask(bulk.remove_hold(name))
+            self._broker.ask(held)
+
+    # -- one batch ----------------------------------------------------------------------------------------------------
+
+    def _work(self, plan: Plan, events: DataFrame) -> int:
+        ground, standing = self._ground(plan.ground_version)
+        groups_before = {number: len(queue.groups) for number, queue in ground.queues.items()}
+        seen, ends = learned(events, ground)
+        grown = {number for number, count in groups_before.items() if len(ground.queues[number].groups) > count}
+        whole = grown | {end.queue_id for end in ends}
+        remembered, slots = self._remembered(plan.open_version, seen.slots, whole)
+        rows = message_rows(events)
+        folder = self._tables["open"].path / "files" / f"{plan.batch}-{uuid.uuid4().hex[:8]}"
+        work = _Work(ground, ends, place_of(plan.after_frame + 1, 0) - 1, folder)
+        tallies, files = Tallies(), {}
+        for made in fold(rows if remembered is None else rows.unionByName(remembered), work):
+            told, slot, size, count = msgspec.msgpack.decode(made)
+            tallies.add(decode(told))
+            if count:
+                path = (folder / f"{slot}.parquet").relative_to(self._tables["open"].path)
+                files[slot] = [(str(path), size, count)]
+        self._tables["minutes"].append(measures.minutes(tallies, ground, standing, plan.batch), plan.batch)
+        self._tables["consumers"].append(measures.consumers(tallies, ground, plan.batch), plan.batch)
+        self._tables["failures"].append(measures.failures(tallies, ground, plan.batch), plan.batch)
+        self._tables["open"].replace(slots, files, plan.batch)
+        self._tables["ground"].overwrite(_ground_rows(ground, standing), plan.batch)
+        return seen.events
+
+    def _ground(self, version: int) -> tuple[Ground, measures.Standing]:
+        ground, standing = Ground(), {}
+        for row in tables.records_of(self._tables["ground"].open(version)):
+            number = row["queue_id"]
+            ground.queues[number] = msgspec.json.decode(row["facts"], type=Queue)
+            for group, live, dead in json.loads(row["standing"]):
+                standing[number, group] = (live, dead)
+        return ground, standing
+
+    def _remembered(self, version: int, touched: set[str], whole: set[int]) -> tuple[DataFrame | None, set[str]]:
+        """What is left of messages in these slots, and in all slots of these queues; and which slots these are."""
+        table = self._tables["open"].open(version)
+        files: list[str] = []
+        slots = set(touched)
+        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            slot = file["partition.slot"]
+            if slot in touched or int(slot.partition(".")[0]) in whole:
+                slots.add(slot)
+                files.append(str(self._tables["open"].path / file["path"]))
+        if not files:
+            return None, slots
+        return self._spark.read.schema(DDL).parquet(*files).withColumn("slot", slot_of()), slots
+
+
+class _Work:
+    """What a task does with a slot: counts what is fresh, and writes down what has to be remembered."""
+
+    def __init__(self, ground: Ground, ends: list[End], after: int, folder: Path):
+        self._ground, self._ends, self._after, self._folder = ground, ends, after, folder
+
+    def __call__(self, slot: str, history: History) -> bytes:
+        lives = unfold(history, self._ground, self._ends, after=self._after)
+        left = left_open(lives, self._ground)
+        size = 0
+        if len(left):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # Under a name of its own until it is whole: the task may be run twice, even at the same time.
+            path, hidden = self._folder / f"{slot}.parquet", self._folder / f".{slot}-{uuid.uuid4().hex}"
+            pq.write_table(lives.history.to_table(left), hidden, compression="zstd")
+            hidden.replace(path)
+            size = path.stat().st_size
+        return msgspec.msgpack.encode([encode(tally(lives, self._ground)), slot, size, len(left)])
+
+
+def _ground_rows(ground: Ground, standing: measures.Standing) -> pa.Table:
+    """Of queues that are still there; what was deleted has no more events."""
+    held: dict[int, list[tuple[str | None, int, int]]] = {}
+    for (number, group), (live, dead) in standing.items():
+        held.setdefault(number, []).append((group, live, dead))
+    rows = [
+        {
+            "queue_id": number,
+            "queue": queue.path,
+            "facts": msgspec.json.encode(queue).decode(),
+            "standing": json.dumps(held.get(number, [])),
+        }
+        for number, queue in sorted(ground.queues.items())
+        if not queue.deleted
+    ]
+    return pa.Table.from_pylist(rows, schema=tables.GROUND)

@@ -1,0 +1,102 @@
+"""`penstock pipeline redrive`: messages out of the archive, published again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
+from penstock.server.tables import Listing
+from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, working
+
+if TYPE_CHECKING:
+    from penstock.pipeline.lake.redrive import Outcome, Redrive
+
+_SAMPLE = Listing("messages", ("partition", "offset", "id", "key", "priority", "payload"))
+RETRY_FOR_S = 60.0
+
+
+def redrive(
+    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
+    queue: Annotated[str, typer.Option("--queue", "-q", help="Whose messages.", show_default=False)],
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            metavar="PREDICATE",
+            show_default=False,
+            help="Spark SQL over the columns of `messages`, and `text`: the payload as text.",
+        ),
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option(help="The predicate may also speak of what became of a message in this group: fate, error, …"),
+    ] = None,
+    target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  [default: the same]")] = None,
+    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than this.")] = 0.0,
+    priority: Annotated[int | None, typer.Option(help="Instead of the one they had.")] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 1_000,
+    redrive_id: Annotated[
+        str | None, typer.Option("--redrive-id", help="The same id again goes on where it was, and does nothing twice.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and show a few.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    master: Master = None,
+    remote: Remote = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Publish archived messages again: those that a predicate chooses, each once, at a rate.
+
+    Like [bold]--where "key like 'eu-%' and get_json_object(text, '$.amount') > 100"[/bold], or with --group default:
+    [bold]--where "fate = 'dead' and error like '%timeout%'"[/bold]. Counts and asks before it does anything. The lake
+    keeps a record of it in the table `redrives`.
+    """
+    with errors_in_one_line(), pipeline_errors():
+        from penstock.pipeline.connect import Broker
+        from penstock.pipeline.lake.redrive import Redrive, wish_of
+        from penstock.pipeline.lake.tables import Lake
+        from penstock.server.lake_cli import reachable
+
+        wish = wish_of(
+            queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority
+        )  # fmt: skip
+        found, broker = Lake(lake), Broker(url, None, RETRY_FOR_S)
+        if not dry_run:
+            reachable(broker)
+        with working("looking …"):
+            spark = session("penstock redrive", master, remote)
+            work = Redrive(spark, found, broker, wish, redrive_id)
+            preview = work.preview() if dry_run or not yes else None
+        if dry_run:
+            assert preview is not None
+            answer: dict[str, Any] = {"messages": preview.sample, "total": preview.messages}
+            if output is Output.table:
+                typer.echo(f"{preview.messages} messages would be published to {wish.target}")
+                answer |= {"page": 1, "limit": len(preview.sample)}
+            show(answer, output, _SAMPLE)
+            return
+        if preview is not None:
+            typer.confirm(f"Publish {preview.messages} messages to {wish.target}?", abort=True, err=True)
+        outcome = _watched(work, rate)
+        show(outcome._asdict(), output)
+
+
+def _watched(work: Redrive, rate: int) -> Outcome:
+    """Show how far it is, on standard error."""
+    with contextlib.ExitStack() as stack:
+        bar: Any = None
+        shown = 0
+
+        def report(done: int, messages: int) -> None:
+            nonlocal bar, shown
+            if bar is None:
+                stderr = typer.get_text_stream("stderr")
+                bar = stack.enter_context(typer.progressbar(length=messages, label="redriving", file=stderr))
+            bar.update(done - shown)
+            shown = done
+
+        return work.run(rate, report)
