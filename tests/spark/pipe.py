@@ -1,22 +1,32 @@
-"""A stream from one queue to another, in a process of its own, to be killed.
+"""A Spark driver in a process of its own, to be killed: `python -m tests.spark.pipe`.
 
-`python -m tests.spark.pipe URL CHECKPOINT`
-
-Rows are dealt out anew between source and sink, so that a batch that is done again need not come in the same order.
+It takes jobs from standard input, `URL CHECKPOINT` each, and answers `done` or `failed`. A job is a stream from queue
+`in` to queue `out`. Rows are dealt out anew between source and sink, so that a batch that is done again need not come
+in the same order.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from penstock.pipeline.session import spark_session
 
+BATCH = 2_000
 
-def main(url: str, checkpoint: str) -> None:
-    # Three more chances for a task: a worker that dies is no reason to stop.
-    spark = spark_session("pipe", master="local[2,4]", spark_sql_shuffle_partitions="2")
+
+def driver() -> Any:
+    """Quick to start, and with three more chances for a task: a worker that dies is no reason to stop."""
+    spark = spark_session(
+        "pipe", master="local[2,4]", spark_sql_shuffle_partitions="2",
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )  # fmt: skip
     spark.sparkContext.setLogLevel("OFF")
-    source = spark.readStream.format("penstock").options(url=url, queue="in", maxRecordsPerTrigger="4000").load()
+    return spark
+
+
+def pipe(spark: Any, url: str, checkpoint: str) -> None:
+    source = spark.readStream.format("penstock").options(url=url, queue="in", maxRecordsPerTrigger=str(BATCH)).load()
     query = (
         source.select("payload", "key").repartition(3)
         .writeStream.format("penstock").options(url=url, queue="out").option("checkpointLocation", checkpoint)
@@ -25,5 +35,18 @@ def main(url: str, checkpoint: str) -> None:
     query.awaitTermination()
 
 
+def main() -> None:
+    from pyspark.errors import StreamingQueryException
+
+    spark = driver()
+    for line in sys.stdin:
+        try:
+            pipe(spark, *line.split())
+            print("done", flush=True)
+        except StreamingQueryException as error:
+            print(error, file=sys.stderr)
+            print("failed", flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
