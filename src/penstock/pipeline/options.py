@@ -24,6 +24,10 @@ class PipelineError(Exception):
     """Something that the user of the pipeline can put right; the message says how."""
 
 
+class NoSuchQueue(PipelineError):
+    """A queue is not there, or not any more."""
+
+
 class Options:
     """Options as Spark hands them over: text, in any case."""
 
@@ -106,6 +110,11 @@ class Options:
     @property
     def max_bytes_per_trigger(self) -> int | None:
         return self._positive("maxBytesPerTrigger")
+
+    @property
+    def lake(self) -> str | None:
+        """Where to look for what the broker no longer has. For `seam.py` alone."""
+        return self._given.get("lake")
 
     @property
     def payload_schema(self) -> str | None:

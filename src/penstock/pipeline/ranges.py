@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ from penstock.wire.holds import ExtentReply
 
 READ_BYTES = 4 * limits.MIB
 """One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
+Recall = Callable[[int, int], Iterator[pa.RecordBatch]]
+"""Offsets `first` to `stop` (exclusive), from elsewhere."""
 _IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
 
 
@@ -84,9 +86,17 @@ def gone_frames(missing: Missing | None) -> str | None:
 
 
 def read_log(
-    broker: Broker, queue: QueuePath, part: LogRange, schema: pa.Schema, fail_on_data_loss: bool
+    broker: Broker,
+    queue: QueuePath,
+    part: LogRange,
+    schema: pa.Schema,
+    fail_on_data_loss: bool,
+    recall: Recall | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way."""
+    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
+
+    `recall` knows where to find what the broker has let go of.
+    """
     first = part.first
     if first >= part.stop:
         return
@@ -99,7 +109,9 @@ def read_log(
         coming = ask(first)
         while True:
             meta, batches = coming.result()
-            if meta.skipped and fail_on_data_loss:
+            if meta.skipped and recall is not None:
+                yield from recall(first, min(part.stop, first + meta.skipped))
+            elif meta.skipped and fail_on_data_loss:
                 stop = min(part.stop, first + meta.skipped)
                 raise PipelineError(
                     f"queue {queue} no longer has all that was asked for: partition {part.partition}: offsets {first} "

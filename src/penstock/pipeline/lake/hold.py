@@ -7,7 +7,7 @@ from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Q
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.tables import EVENTS, Lake
-from penstock.pipeline.options import PipelineError
+from penstock.pipeline.options import NoSuchQueue, PipelineError
 from penstock.wire.holds import HoldReply
 
 
@@ -62,9 +62,7 @@ class LakeHold:
         try:
             reply = self._broker.ask_raw(bulk.set_hold(self.name, events=frame, queues=held, max_bytes=self._max_bytes))
         except QueueNotFound as error:
-            raise PipelineError(
-                f"{error.message} at {self._broker.url}; `penstock queues` lists what is there"
-            ) from None
+            raise NoSuchQueue(f"{error.message} at {self._broker.url}; `penstock queues` lists what is there") from None
         except InvalidRequest as error:
             raise PipelineError(
                 f"the broker at {self._broker.url} does not have what the lake in {self._lake.directory} has: "

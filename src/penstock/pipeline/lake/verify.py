@@ -19,6 +19,7 @@ from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.shelf import digest_of
 from penstock.pipeline.lake.spans import Named, Span, gaps, overlaps, parse_name
 from penstock.pipeline.lake.tables import EVENTS, Lake, Listed, Table
+from penstock.pipeline.options import NoSuchQueue
 
 
 class Fault(NamedTuple):
@@ -135,9 +136,13 @@ def _misfits(table: Table, source: str, held: list[Span], rows: int) -> Iterator
 
 
 def _seam(broker: Broker, table: Table, queue: str) -> Iterator[str]:
-    """Whether the broker still has what comes next."""
+    """Whether the broker still has what comes next. Of a queue that was deleted, nothing does."""
     done = table.positions(queue)
-    for each in broker.ask(bulk.extent(parse_queue(queue))).partitions:
+    try:
+        partitions = broker.ask(bulk.extent(parse_queue(queue))).partitions
+    except NoSuchQueue:
+        return
+    for each in partitions:
         at = done.get(each.partition, 0)
         if each.end_offset < at:
             yield f"partition {each.partition}: the broker ends at {each.end_offset}, before what the lake has ({at})"
