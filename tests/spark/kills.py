@@ -114,15 +114,15 @@ class Driver:
             self._process.communicate()
             self._process = None
 
-    def workers(self) -> list[int]:
-        """Python workers: children of the JVM's daemon."""
-        found = []
+    def workers(self) -> dict[int, str]:
+        """Python workers, and what they do: children of the JVM's daemons."""
+        found = {}
         for pid in _descendants(self._process.pid if self._process is not None else -1):
             with contextlib.suppress(OSError, IndexError):
                 parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
                 ours = Path(f"/proc/{pid}/cmdline").read_text(), Path(f"/proc/{parent}/cmdline").read_text()
                 if all("pyspark.daemon" in line for line in ours):
-                    found.append(pid)
+                    found[pid] = ours[0]
         return found
 
 
@@ -182,7 +182,7 @@ def _through(kind: str, moment: Moment, broker: Broker, driver: Driver, checkpoi
             assert time.monotonic() < deadline, "it never came to an end"
             if killed_at < 0 and moment.has_come():
                 there = stored(broker)
-                if _kill(kind, broker, driver, chance):
+                if _kill(kind, broker, driver, chance, in_commit=moment.name == "commit"):
                     killed_at = there
         if said == "done":
             break
@@ -200,7 +200,7 @@ def _published(broker: Broker, queue: str) -> int:
     return int(answer["totals"]["published"])
 
 
-def _kill(kind: str, broker: Broker, driver: Driver, chance: random.Random) -> bool:
+def _kill(kind: str, broker: Broker, driver: Driver, chance: random.Random, *, in_commit: bool) -> bool:
     """True if there was something to kill."""
     if kind == "broker":
         broker.crash()
@@ -208,7 +208,8 @@ def _kill(kind: str, broker: Broker, driver: Driver, chance: random.Random) -> b
     if kind == "driver":
         driver.kill()
         return True
-    workers = driver.workers()
+    # In a commit the others have nothing to do.
+    workers = [pid for pid, does in driver.workers().items() if not in_commit or "streaming_sink" in does]
     if workers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(chance.choice(workers), signal.SIGKILL)

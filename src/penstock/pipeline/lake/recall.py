@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,9 +28,8 @@ def recalled(
     for span, path in _files(table, queue, Span(partition, first, stop - 1)):
         if span.first > at:
             break
-        # Offsets count up in a file.
         until = min(stop, span.last + 1)
-        for rows in _rows(path, at - span.first, until - span.first):
+        for rows in _rows(path, at, until):
             yield _shaped(rows, queue, schema)
         at = until
     if at < stop:
@@ -52,15 +52,13 @@ def _files(table: Table, queue: QueuePath, wanted: Span) -> list[tuple[Span, Pat
     )
 
 
-def _rows(path: Path, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Rows `begin` to `end` (exclusive) of a file."""
-    at = 0
+def _rows(path: Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """Those of a file with offsets `first` to `stop` (exclusive); they are in order."""
     with pq.ParquetFile(path) as file:
         for rows in file.iter_batches():
-            inside, after = max(begin - at, 0), min(end - at, rows.num_rows)
-            if inside < after:
-                yield rows.slice(inside, after - inside)
-            at += rows.num_rows
+            begin, end = np.searchsorted(rows.column("offset").to_numpy(), (first, stop)).tolist()
+            if begin < end:
+                yield rows.slice(begin, end - begin)
 
 
 def _shaped(rows: pa.RecordBatch, queue: QueuePath, schema: pa.Schema) -> pa.RecordBatch:
