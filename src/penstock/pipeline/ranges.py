@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.batch import Batch
 from penstock.client import _bulk as bulk
 from penstock.ids import QueuePath
-from penstock.pipeline.columns import messages
+from penstock.pipeline.columns import hole, messages
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.offsets import Range
 from penstock.pipeline.options import PipelineError
@@ -92,12 +92,15 @@ def read_log(
     schema: pa.Schema,
     fail_on_data_loss: bool,
     recall: Recall | None = None,
+    *,
+    holes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
 
-    `recall` knows where to find what the broker has let go of.
+    `recall` knows where to find what the broker has let go of. With `holes` the edges of the range are told of if there
+    is nothing at them.
     """
-    first = part.first
+    first = covered = part.first
     if first >= part.stop:
         return
     with ThreadPoolExecutor(1) as ahead:
@@ -122,6 +125,12 @@ def read_log(
                 first = meta.next_offset
                 coming = ask(first)
             if batches:
+                if holes and covered == part.first < meta.runs[0].offset:
+                    yield hole(part.partition, covered, meta.runs[0].offset, schema)
                 yield messages(meta.runs, batches, schema)
+                covered = meta.runs[-1].offset + meta.runs[-1].count
             if ended:
+                reached = min(meta.next_offset, part.stop)
+                if holes and covered < reached:
+                    yield hole(part.partition, covered, reached, schema)
                 return

@@ -178,6 +178,7 @@ class Archive:
         sink = {"lakeDirectory": str(table.directory), "table": table.layout.table}
         if source != EVENTS:
             options["queue"] = sink["queue"] = source
+            options["holes"] = "true"
         if self._broker.token is not None:
             options["token"] = self._broker.token
         rows = self._spark.readStream.format("penstock").options(**options).load()
