@@ -15,7 +15,7 @@ from penstock.pipeline.lake.tables import Lake
 from tests.acceptance.http_server import Server
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_S = 120
+PATIENCE_S = 300
 """A JVM takes its time to start where others are busy."""
 
 

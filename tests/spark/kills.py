@@ -20,9 +20,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from penstock.sync import Client
 from tests.acceptance.http_server import Server
@@ -132,18 +132,17 @@ class Moment:
     def __init__(self, broker: Broker, name: str, chance: random.Random):
         self._broker = broker
         self.name = name
+        self.in_commit = name == "commit"
         self._batch = chance.randrange(BATCHES - 1)
-        self._later_s = chance.uniform(0, {"staging": 0.2, "commit": 0.02, "any": 1.5}[name])
+        self.later_s = chance.uniform(0, {"staging": 0.2, "commit": 0.02, "any": 1.5}[name])
 
-    def has_come(self) -> bool:
-        if not self._is_near():
-            return False
-        time.sleep(self._later_s)
-        return True
+    def stored(self) -> int:
+        """Messages that have come through."""
+        return _published(self._broker, "out")
 
-    def _is_near(self) -> bool:
+    def is_near(self) -> bool:
         if self.name == "any":
-            return stored(self._broker) >= self._batch * BATCH
+            return self.stored() >= self._batch * BATCH
         room = self._broker.server.ask("GET", "/v1/queues?prefix=spark-sink/").json["queues"]
         names = {queue["queue"].rpartition("/")[2] for queue in room}
         if self.name == "staging":
@@ -164,7 +163,8 @@ def run(kind: str, seed: int, directory: Path, driver: Driver) -> Outcome:
                 numbers = range(first, first + 1_000)
                 source.publish_many(list(numbers), keys=[str(number) for number in numbers])
             moment = Moment(broker, MOMENTS[seed % len(MOMENTS)], chance)
-            killed_at = _through(kind, moment, broker, driver, directory / "checkpoint", chance)
+            job = ("pipe", broker.url, str(directory / "checkpoint"))
+            killed_at = through(job, kind, moment, broker, driver, chance)
             found = Counter(int(message.payload) for batch in client.queue("out").follow(wait=0) for message in batch)
     finally:
         broker.server.kill()
@@ -172,27 +172,37 @@ def run(kind: str, seed: int, directory: Path, driver: Driver) -> Outcome:
     return Outcome(kind, moment.name, killed_at, missing, sum(found.values()) - len(found))
 
 
-def _through(kind: str, moment: Moment, broker: Broker, driver: Driver, checkpoint: Path, chance: random.Random) -> int:
-    """Start the query as often as it takes, and kill once. How many messages were there at that moment."""
+class Striking(Protocol):
+    """When to strike: `later_s` after it `is_near`."""
+
+    in_commit: bool
+    later_s: float
+
+    def stored(self) -> int: ...
+
+    def is_near(self) -> bool: ...
+
+
+def through(
+    job: Sequence[str], kind: str, moment: Striking, broker: Broker, driver: Driver, chance: random.Random
+) -> int:
+    """Start the job as often as it takes, and kill once. How many messages were there at that moment."""
     killed_at = -1
     deadline = time.monotonic() + RUN_SECONDS_MAX
     for _ in range(STARTS_MAX):
-        driver.begin(broker.url, str(checkpoint))
+        driver.begin(*job)
         while (said := driver.answer(0.005)) is None:
             assert time.monotonic() < deadline, "it never came to an end"
-            if killed_at < 0 and moment.has_come():
-                there = stored(broker)
-                if _kill(kind, broker, driver, chance, in_commit=moment.name == "commit"):
+            if killed_at < 0 and moment.is_near():
+                time.sleep(moment.later_s)
+                there = moment.stored()
+                if _kill(kind, broker, driver, chance, in_commit=moment.in_commit):
                     killed_at = there
         if said == "done":
             break
     assert said == "done", f"{kind}: it never got through"
     assert killed_at >= 0, f"{kind}: it was through before anybody was killed"
     return killed_at
-
-
-def stored(broker: Broker) -> int:
-    return _published(broker, "out")
 
 
 def _published(broker: Broker, queue: str) -> int:

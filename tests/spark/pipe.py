@@ -1,8 +1,10 @@
 """A Spark driver in a process of its own, to be killed: `python -m tests.spark.pipe`.
 
-It takes jobs from standard input, `URL CHECKPOINT` each, and answers `done` or `failed`. A job is a stream from queue
-`in` to queue `out`. Rows are dealt out anew between source and sink, so that a batch that is done again need not come
-in the same order.
+It takes jobs from standard input and answers `done` or `failed`:
+
+    pipe URL CHECKPOINT     a stream from queue `in` to queue `out`. Rows are dealt out anew between source and sink, so
+                            that a batch that is done again need not come in the same order
+    archive URL LAKE        queue `in` and all events into a lake
 """
 
 from __future__ import annotations
@@ -10,6 +12,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive
+from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.options import PipelineError
 from penstock.pipeline.session import spark_session
 
 BATCH = 2_000
@@ -35,15 +41,21 @@ def pipe(spark: Any, url: str, checkpoint: str) -> None:
     query.awaitTermination()
 
 
+def archive(spark: Any, url: str, lake: str) -> None:
+    Archive(spark, Lake.made(lake), Broker(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
+
+
 def main() -> None:
     from pyspark.errors import StreamingQueryException
 
     spark = driver()
+    jobs = {"pipe": pipe, "archive": archive}
     for line in sys.stdin:
+        job, *arguments = line.split()
         try:
-            pipe(spark, *line.split())
+            jobs[job](spark, *arguments)
             print("done", flush=True)
-        except StreamingQueryException as error:
+        except (StreamingQueryException, PipelineError) as error:
             print(error, file=sys.stderr)
             print("failed", flush=True)
 
