@@ -12,7 +12,7 @@ from penstock.client._retry import Policy, Unreachable
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_pool import Pool
 from penstock.errors import PenstockError, QueueNotFound
-from penstock.pipeline.options import NoSuchQueue, Options, PipelineError
+from penstock.pipeline.options import Options, PipelineError
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Broker(NamedTuple):
         except Unreachable as error:
             raise PipelineError(f"{error.message} (option `url`)") from None
         except QueueNotFound as error:
-            raise NoSuchQueue(f"{error.message} at {self.url}; `penstock queues` lists what is there") from None
+            raise PipelineError(f"{error.message} at {self.url}; `penstock queues` lists what is there") from None
         except PenstockError as error:
             raise PipelineError(f"the broker at {self.url} says: {error.message} ({error.code})") from None
 

@@ -24,10 +24,6 @@ class PipelineError(Exception):
     """Something that the user of the pipeline can put right; the message says how."""
 
 
-class NoSuchQueue(PipelineError):
-    """A queue is not there, or not any more."""
-
-
 class Options:
     """Options as Spark hands them over: text, in any case."""
 

@@ -17,10 +17,10 @@ from penstock.client import _calls as calls
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
-from penstock.pipeline.lake.hold import LakeHold
+from penstock.pipeline.lake.hold import LakeHold, NoSuchQueue
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.tables import EVENTS, Lake
-from penstock.pipeline.options import NoSuchQueue, PipelineError
+from penstock.pipeline.options import PipelineError
 from penstock.pipeline.staging import ROOM
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ ROWS_PER_TASK = 100_000
 LOOK_EVERY_S = 0.2
 NEW_QUEUES_EVERY_S = 1.0
 """At most so often; as often as there are batches, if these are rarer."""
+FAILURES_MAX = 3
+"""Of one query, one after the other."""
 _PAGE = 500
+_OURS = "PipelineError: "
 
 
 class Progress(NamedTuple):
@@ -70,6 +73,8 @@ class Archive:
         self._held: list[str] = []
         self._seen: dict[str, int] = {}
         """Source -> the last batch that was told of."""
+        self._failures: dict[str, int] = {}
+        """Source -> how often its query has failed since it last had a batch."""
         self._looked: dict[str, str] = {}
         """Source -> which progress of its query was the last to be looked at."""
         self._rows = 0
@@ -84,7 +89,7 @@ class Archive:
                     self._start_next(waiting, running, {"availableNow": True})
                 time.sleep(LOOK_EVERY_S)
                 ended = [source for source, query in running.items() if not query.isActive]
-                self._look(running)
+                waiting += self._look(running)
                 for source in ended:
                     running.pop(source, None)
         finally:
@@ -101,7 +106,7 @@ class Archive:
         try:
             while not stopping.wait(LOOK_EVERY_S):
                 self._start_next(waiting, running, trigger)
-                self._look(running)
+                waiting += self._look(running)
                 if self._asked is None and time.monotonic() - looked > max(every_s, NEW_QUEUES_EVERY_S):
                     looked = time.monotonic()
                     new = [queue for queue in self._queues() if queue not in running and queue not in waiting]
@@ -188,24 +193,36 @@ class Archive:
             .trigger(**trigger).start()
         )  # fmt: skip
 
-    def _look(self, running: dict[str, StreamingQuery]) -> None:
-        """Tell of batches that have come since, and let the broker go of what is in the lake now."""
+    def _look(self, running: dict[str, StreamingQuery]) -> list[str]:
+        """Tell of batches that have come since, and let the broker go of what is in the lake now.
+
+        Returns what has to be started again. A query that Spark has failed, and not the broker or the lake, goes on
+        from where it was: a worker has died, or was not there in time.
+        """
         moved = False
+        again: list[str] = []
         for source, query in list(running.items()):
             for batch, rows, speed in self._batches(source, query):
                 moved = True
+                self._failures.pop(source, None)
                 self._rows += rows
                 self._report(Progress(source, batch, rows, speed))
             failure = query.exception()
-            if failure is not None:
-                if not self._was_deleted(source):
-                    raise PipelineError(_said(str(failure))) from None
-                del running[source]
+            if failure is None:
+                continue
+            del running[source]
+            if self._was_deleted(source):
                 self._seen.pop(source, None)
                 self._held = [queue for queue in self._held if queue != source]
                 moved = True
+                continue
+            self._failures[source] = self._failures.get(source, 0) + 1
+            if _OURS in str(failure) or self._failures[source] > FAILURES_MAX:
+                raise PipelineError(_said(str(failure))) from None
+            again.append(source)
         if moved:
             self._move()
+        return again
 
     def _batches(self, source: str, query: StreamingQuery) -> Iterator[tuple[int, int, float]]:
         """(batch, rows, rows per second) of those that are not known yet and have rows."""
@@ -259,5 +276,5 @@ def _still_there(broker: Broker, queues: list[str]) -> list[str]:
 
 def _said(text: str) -> str:
     """The sentence that is ours, out of all that Spark says around it."""
-    ours = [line.partition("PipelineError: ")[2] for line in text.splitlines() if "PipelineError: " in line]
+    ours = [line.partition(_OURS)[2] for line in text.splitlines() if _OURS in line]
     return ours[-1] if ours else text

@@ -7,8 +7,12 @@ from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Q
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.tables import EVENTS, Lake
-from penstock.pipeline.options import NoSuchQueue, PipelineError
+from penstock.pipeline.options import PipelineError
 from penstock.wire.holds import HoldReply
+
+
+class NoSuchQueue(PipelineError):
+    """A queue that should be held is not there, or not any more."""
 
 
 class LakeHold:

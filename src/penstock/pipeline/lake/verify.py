@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.client import _bulk as bulk
+from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.shelf import digest_of
 from penstock.pipeline.lake.spans import Named, Span, gaps, overlaps, parse_name
 from penstock.pipeline.lake.tables import EVENTS, Lake, Listed, Table
-from penstock.pipeline.options import NoSuchQueue
+from penstock.pipeline.options import PipelineError
 
 
 class Fault(NamedTuple):
@@ -140,9 +141,11 @@ def _seam(broker: Broker, table: Table, queue: str) -> Iterator[str]:
     """Whether the broker still has what comes next. Of a queue that was deleted, nothing does."""
     done = table.positions(queue)
     try:
-        partitions = broker.ask(bulk.extent(parse_queue(queue))).partitions
-    except NoSuchQueue:
+        partitions = broker.ask_raw(bulk.extent(parse_queue(queue)), patient=False).partitions
+    except QueueNotFound:
         return
+    except PenstockError as error:
+        raise PipelineError(f"{error.message} (--url)") from None
     for each in partitions:
         at = done.get(each.partition, 0)
         if each.end_offset < at:
