@@ -55,7 +55,7 @@ class Following:
         while not condition():
             assert self.process.poll() is None, f"it ended: {self.said()}"
             assert time.monotonic() < deadline, f"it never came true: {self.said()}"
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
