@@ -33,7 +33,7 @@ ROWS_PER_TASK = 100_000
 LOOK_EVERY_S = 0.2
 NEW_QUEUES_EVERY_S = 1.0
 """At most so often; as often as there are batches, if these are rarer."""
-FAILURES_MAX = 3
+FAILURES_MAX = 5
 """Of one query, one after the other."""
 _PAGE = 500
 _OURS = "PipelineError: "
