@@ -1,12 +1,13 @@
 """Copy queues and events into a lake: one Spark query for each of them, and a hold that follows what is committed.
 
-What was copied is known by the lake itself (`tables.py`). Spark's checkpoints only number batches; one that is lost is
-made again and begins where the table ends.
+What was copied is known by the lake itself (`tables.py`), so every query begins where its table ends, with a checkpoint
+of its own. One of an earlier run could ask for a batch that is in the lake, and that the broker has let go of since.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -186,10 +187,13 @@ class Archive:
             options["holes"] = "true"
         if self._broker.token is not None:
             options["token"] = self._broker.token
+        checkpoint = self._lake.checkpoints / table.layout.table / source
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._seen.pop(source, None)
         rows = self._spark.readStream.format("penstock").options(**options).load()
         return (
             rows.writeStream.format("penstock").options(**sink).queryName(f"archive {source}")
-            .option("checkpointLocation", str(self._lake.checkpoints / table.layout.table / source))
+            .option("checkpointLocation", str(checkpoint))
             .trigger(**trigger).start()
         )  # fmt: skip
 
