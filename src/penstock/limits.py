@@ -201,6 +201,8 @@ FAR_ENTRIES_MIN = 16_384
 JOURNAL_SEGMENT_BYTES = 64 * MIB
 JOURNAL_SEGMENTS_KEPT = 2
 """Closed journal segments that stay before their living messages are sealed into partition segments."""
+SCATTERED_RECORD_BYTES = 8 * KIB
+"""Of a stored record of a queue that is not read in order: for each message a whole record is read and checked."""
 SPARSE_INDEX_BYTES = 4 * KIB
 DISK_RESERVE_BYTES = 16 * MIB
 """Given back to the file system when it is full, so that acks can still be written while publishes are refused."""
