@@ -94,6 +94,7 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     # A log is a table: not much slower to read than files made for it, and nobody who publishes has to stand back.
     ("spark_read_1m", "read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
     ("spark_read_1m", "payload read ratio", "penstock-spark / parquet-spark"): at_least(0.5),
+    ("spark_archive_1m", "to the lake ratio", "penstock-spark / parquet-spark"): at_least(0.5),
     ("spark_sink_500k", "write", "penstock-spark"): at_least(50_000),
     ("spark_disturbance", "publish during a read ratio", "penstock-spark"): at_least(0.7),
     ("spark_disturbance", "publish during a background read ratio", "penstock-spark"): at_least(0.7),
