@@ -72,6 +72,7 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("latency_e2e", "p99", "penstock-http"): at_most(15),
     # A message of gRPC costs some 200 µs of Python on each side, whatever is in it: it had better be a batch.
     ("grpc_lease_stream", "lease+ack", "penstock-grpc"): at_least(30_000),
+    ("grpc_lease_stream", "lease+ack", "penstock-sdk-grpc"): at_least(30_000),
     ("grpc_publish_stream", "publish", "penstock-grpc"): at_least(30_000),
     # Orders keep their promises at size: shares to a percentage point, a heap of millions like one of thousands, a
     # failing key and a flooding tenant that are nobody else's problem.
