@@ -98,7 +98,6 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("spark_archive_1m", "to the lake ratio", "penstock-spark / parquet-spark"): at_least(0.5),
     ("spark_sink_500k", "write", "penstock-spark"): at_least(50_000),
     ("spark_disturbance", "publish during a read ratio", "penstock-spark"): at_least(0.7),
-    ("spark_disturbance", "publish during a background read ratio", "penstock-spark"): at_least(0.7),
     # What is over is forgotten: a step costs what is new.
     ("analytics_growth", "1,000,000 against 100,000", "penstock-spark"): at_most(1.2),
     ("analytics_growth", "5,000,000 against 100,000", "penstock-spark"): at_most(1.2),
