@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, settings
 
 # The same examples on every machine and every run, so that a red build is red for everyone. With
 # `HYPOTHESIS_PROFILE=explore` new ones are drawn; what that finds is then written down as an ordinary test.
+# `quick` is for `make check`: the first of those examples.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW_MACHINES)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)  # `make check`; `make test` has them all
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)
 settings.register_profile("explore", derandomize=False, deadline=None, suppress_health_check=_SLOW_MACHINES)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
