@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,6 @@ from penstock.sync import Client
 from tests.acceptance.http_server import Server, running
 
 HERE = Path(__file__).parent
-# A dozen JVMs live for seconds each: optimising and verifying what they run takes longer than running it.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-os.environ["JDK_JAVA_OPTIONS"] = f"{JVM} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
