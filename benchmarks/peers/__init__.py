@@ -25,6 +25,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "penstock-http-ack-in-lease": lambda: PenstockHttp(ack_in_lease=True),
     "penstock-sdk": lambda: PenstockSdk(batches=False),
     "penstock-sdk-batches": lambda: PenstockSdk(batches=True),
+    "penstock-sdk-grpc": lambda: PenstockSdk(batches=False, grpc=True),
+    "penstock-sdk-batches-grpc": lambda: PenstockSdk(batches=True, grpc=True),
     "penstock-grpc": PenstockGrpc,
     "valkey-always": lambda: Valkey("always"),
     "valkey-everysec": lambda: Valkey("everysec"),

@@ -13,21 +13,26 @@ from benchmarks.peers.port import Peer
 
 
 class PenstockSdk(Peer):
-    """`batches`: the consumer takes whole batches (`consume_batches`) instead of message by message (`consume`)."""
+    """`batches`: the consumer takes whole batches (`consume_batches`) instead of message by message (`consume`).
+
+    `grpc`: the same client at the server's other address.
+    """
 
     promise = "on disk"
     server: PenstockServer
 
-    def __init__(self, batches: bool):
+    def __init__(self, batches: bool, *, grpc: bool = False):
         super().__init__()
-        self.name = "penstock-sdk-batches" if batches else "penstock-sdk"
+        self.name = "penstock-sdk" + "-batches" * batches + "-grpc" * grpc
         self._batches = batches
+        self._grpc = grpc
 
     async def start(self, directory: Path) -> None:
         self._directory = directory
         self.server = PenstockServer(directory)
         self._closing.callback(self.server.stop)
-        self._client = await self._closing.enter_async_context(penstock.Client(self.server.url))
+        url = f"grpc://{self.server.grpc}" if self._grpc else self.server.url
+        self._client = await self._closing.enter_async_context(penstock.Client(url))
 
     async def restart(self, *, kill: bool) -> tuple[float, float]:
         """Seconds until the old process was gone, and from then until the new one was ready with the same data."""

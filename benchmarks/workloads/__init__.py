@@ -17,7 +17,7 @@ from benchmarks.workloads.orders import fair_share, heap_2m, lanes_shares, order
 from benchmarks.workloads.publish import publish_b1_c64, publish_b1_c256, publish_b100_200B
 from benchmarks.workloads.rebalance import rebalance_storm
 from benchmarks.workloads.run import Run
-from benchmarks.workloads.spark import spark_disturbance, spark_read_1m, spark_sink_500k
+from benchmarks.workloads.spark import spark_archive_1m, spark_disturbance, spark_read_1m, spark_sink_500k
 from benchmarks.workloads.websockets import ws_fanout_1k, ws_idle_10k, ws_latency, ws_slow_reader
 
 __all__ = ["WORKLOADS", "Run", "Workload"]
@@ -31,6 +31,6 @@ WORKLOADS: dict[str, Workload] = {
         delays_200k, delays_1m, latency_e2e, rebalance_storm, lanes_shares, heap_2m, ordered_keys, fair_share,
         grpc_lease_stream, grpc_publish_stream,
         ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader, longpoll_5k,
-        spark_read_1m, spark_sink_500k, spark_disturbance, analytics_growth,
+        spark_read_1m, spark_archive_1m, spark_sink_500k, spark_disturbance, analytics_growth,
     )
 }  # fmt: skip

@@ -15,7 +15,7 @@ from benchmarks.stats import Sample, Spread
 from benchmarks.workloads.run import Run, comparison, failures, new_queue
 from benchmarks.workloads.turns import MESSAGES_MAX, CycleTurn, measured
 
-LEASE_PEERS = ("penstock-grpc", "penstock-sdk-batches", "valkey-always")
+LEASE_PEERS = ("penstock-grpc", "penstock-sdk-grpc", "penstock-sdk-batches-grpc", "valkey-always")
 PUBLISH_PEERS = ("penstock-grpc",)
 BATCH = 100
 STEP = 20
@@ -23,7 +23,7 @@ STEP = 20
 
 
 async def grpc_lease_stream(run: Run) -> list[Row]:
-    """One consumer on a LeaseStream takes up to 100 messages of 200 B at a time and acks them on the same stream."""
+    """One consumer takes up to 100 messages of 200 B at a time and acks them: on a LeaseStream, and by the SDK."""
     name = "grpc_lease_stream"
     async with run.peers(name, LEASE_PEERS) as (peers, rows):
         turns = {who: CycleTurn(peer, BATCH, run.pace.seconds, fill_batch=1000) for who, peer in peers.items()}

@@ -46,12 +46,13 @@ async def delays_1m(run: Run) -> list[Row]:
             await peer.create(QUEUE)
             await peer.create("noise")
             rss_before = peer.server.rss_bytes()
-            chance, ids = Random(1), []
+            chance, ids, peak = Random(1), [], 0
             for start in range(0, pending, _BATCH):
                 now = int(_now_ms())
                 due = [now + _wait_ms(chance) for _ in range(_BATCH)]
                 ids += await peer.publish_at(QUEUE, [payload(start + row) for row in range(_BATCH)], due)
-            growth = peer.server.rss_bytes() - rss_before
+                peak = max(peak, peer.server.rss_bytes())
+            growth = await _settled_rss(peer) - rss_before
             lateness, snapshots, cpu = await _due_beside_them(peer, directory, window_ms)
             growth_after = peer.server.rss_bytes() - rss_before
             chosen = chance.sample(ids, CANCELS)
@@ -69,7 +70,8 @@ async def delays_1m(run: Run) -> list[Row]:
     note = f"{pending:,} pending"
     beside = f"{len(lateness):,} due at {1000 * DUE_PER_MS}/s, {snapshots} snapshots meanwhile"
     return [
-        figure(name, "rss growth", WHO, "MiB", growth / 2**20, note),
+        figure(name, "rss growth", WHO, "MiB", growth / 2**20, f"{note}; when the server has caught up with them"),
+        figure(name, "rss growth, highest", WHO, "MiB", (peak - rss_before) / 2**20, "while they came in"),
         figure(name, "rss growth after use", WHO, "MiB", growth_after / 2**20, note),
         *(
             figure(name, f"lateness {which}", WHO, "ms", value, beside)
@@ -86,6 +88,18 @@ async def delays_1m(run: Run) -> list[Row]:
         figure(name, "restart after SIGTERM", WHO, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
         figure(name, "restart after kill -9", WHO, "s", starting_after_kill, note),
     ]
+
+
+async def _settled_rss(peer: PenstockHttp) -> int:
+    """What is resident when files of far delays and snapshots are written: it does not change any more."""
+    last = 0
+    for _ in range(20):
+        now = peer.server.rss_bytes()
+        if now == last:
+            break
+        last = now
+        await asyncio.sleep(0.5)
+    return last
 
 
 def _wait_ms(chance: Random) -> int:

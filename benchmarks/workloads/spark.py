@@ -9,15 +9,22 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from benchmarks.payload import payloads
+from deltalake import convert_to_deltalake
+
+from benchmarks.payload import orders, payloads
 from benchmarks.peers.penstock_sdk import PenstockSdk
 from benchmarks.report import Row, figure
 from benchmarks.rounds import take_turns
 from benchmarks.stats import Spread, ratio
 from benchmarks.workloads.run import Run, data_directory, failures
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive, Progress
+from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session, stand_back
 
 WHO = "penstock-spark"
@@ -55,6 +62,54 @@ async def spark_read_1m(run: Run) -> list[Row]:
             if not errors:
                 rows.append(figure(name, f"{what} ratio", f"{WHO} / {PEER}", "x", ratio(rates[WHO], rates[PEER])))
     return rows
+
+
+async def spark_archive_1m(run: Run) -> list[Row]:
+    """A stream of 1,000,000 messages of 200 B to committed Delta tables, against Spark doing it from Parquet."""
+    name, count = "spark_archive_1m", 100_000 if run.quick else 1_000_000
+    if not run.wants(WHO):
+        return []
+    async with AsyncExitStack() as stack:
+        root = stack.enter_context(data_directory())
+        peer, spark = await started(stack, run, root)
+        await _fill(peer, "log", count)
+        parquet = str(root / "parquet")
+        await asyncio.to_thread(lambda: _log(spark, peer).repartition(10).write.parquet(parquet))
+        lakes = iter(range(1_000_000))
+        turns = {
+            WHO: partial(asyncio.to_thread, lambda: _archive(spark, peer, root / f"lake-{next(lakes)}")),
+            PEER: partial(asyncio.to_thread, lambda: _copy(spark, parquet, root / f"lake-{next(lakes)}")),
+        }
+        rates, errors = await take_turns(turns, run.pace.rounds)
+    rows = [figure(name, "to the lake", who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+    if not errors:
+        rows.append(figure(name, "to the lake ratio", f"{WHO} / {PEER}", "x", ratio(rates[WHO], rates[PEER])))
+    return [*rows, *failures(name, errors)]
+
+
+def _archive(spark: Any, peer: PenstockSdk, lake: Path) -> float:
+    """Rows a second of `penstock pipeline archive --no-events`, from the begin of its batches to their commit."""
+    told: list[Progress] = []
+    Archive(
+        spark, Lake.made(lake), Broker(peer.server.url, None, 60.0), queues=["log"], events=False, report=told.append
+    ).once()
+    return sum(each.rows for each in told) / sum(each.rows / each.rows_per_second for each in told)
+
+
+def _copy(spark: Any, parquet: str, lake: Path) -> float:
+    """The same rows out of files: a stream that writes Parquet, and its files committed to a Delta table."""
+    stream = spark.readStream.schema(spark.read.parquet(parquet).schema).parquet(parquet)
+    query = (
+        stream.writeStream.format("parquet").option("checkpointLocation", str(lake / "checkpoint"))
+        .trigger(availableNow=True).start(str(lake / "rows"))
+    )  # fmt: skip
+    query.awaitTermination()
+    began = time.perf_counter()
+    convert_to_deltalake(lake / "rows")
+    committed_s = time.perf_counter() - began
+    batches = [each for each in query.recentProgress if each["numInputRows"]]
+    took_s = sum(each["durationMs"]["triggerExecution"] for each in batches) / 1000
+    return float(sum(each["numInputRows"] for each in batches) / (took_s + committed_s))
 
 
 async def spark_sink_500k(run: Run) -> list[Row]:
@@ -102,11 +157,11 @@ async def spark_disturbance(run: Run) -> list[Row]:
                 await reading
 
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
-        rows = _disturbed(name, "publish during a read", rates, errors)
-        # The same by a Spark that leaves the CPU to others, as one should that shares a machine with its broker.
+        rows = _disturbed(name, "publish beside a Spark that does not stand back", rates, errors)
+        # As `spark_session` has it for a session on this machine, if nothing else is said.
         await asyncio.to_thread(stand_back, spark)
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
-    return [*rows, *_disturbed(name, "publish during a background read", rates, errors)]
+    return [*rows, *_disturbed(name, "publish during a read", rates, errors)]
 
 
 def _disturbed(name: str, what: str, rates: dict[str, list[float]], errors: dict[str, str]) -> list[Row]:
@@ -124,7 +179,9 @@ async def started(stack: AsyncExitStack, run: Run, root: Path) -> tuple[Penstock
     stack.push_async_callback(peer.stop)
     await peer.start(root / "broker")
     run.versions |= peer.versions()
-    spark = await asyncio.to_thread(spark_session, "benchmarks", master="local[2]", spark_sql_shuffle_partitions="2")
+    spark = await asyncio.to_thread(
+        partial(spark_session, "benchmarks", master="local[2]", background=False, spark_sql_shuffle_partitions="2")
+    )
     spark.sparkContext.setLogLevel("OFF")
     run.versions["pyspark"] = spark.version
     stack.push_async_callback(asyncio.to_thread, spark.stop)
@@ -133,9 +190,9 @@ async def started(stack: AsyncExitStack, run: Run, root: Path) -> tuple[Penstock
 
 async def _fill(peer: PenstockSdk, queue: str, count: int) -> None:
     await peer.create(queue)
-    contents = payloads(BATCH)
+    dice = Random(1)
     for _ in range(count // BATCH):
-        await peer.publish(queue, contents)
+        await peer.publish(queue, orders(BATCH, dice))
 
 
 def _log(spark: Any, peer: PenstockSdk, schema: str | None = None) -> Any:

@@ -74,6 +74,8 @@ DELAY_MS_MAX = 100 * 366 * 86_400_000
 TTL_MS_MAX = DELAY_MS_MAX
 TIME_MS_MAX = 2**52
 """Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
+DELIVER_AT_PAST_MS_MAX = 24 * 3_600_000
+"""A moment that is longer past is a mistake (seconds for milliseconds). As long as a publish may be sent again."""
 WINDOW_MS_MAX = 24 * 3_600_000
 """A queue that is not left alone for a day is not a buffer but a delay."""
 DEDUP_WINDOW_MS = 24 * 3_600_000
@@ -201,6 +203,8 @@ FAR_ENTRIES_MIN = 16_384
 JOURNAL_SEGMENT_BYTES = 64 * MIB
 JOURNAL_SEGMENTS_KEPT = 2
 """Closed journal segments that stay before their living messages are sealed into partition segments."""
+SCATTERED_RECORD_BYTES = 8 * KIB
+"""Of a stored record of a queue that is not read in order: for each message a whole record is read and checked."""
 SPARSE_INDEX_BYTES = 4 * KIB
 DISK_RESERVE_BYTES = 16 * MIB
 """Given back to the file system when it is full, so that acks can still be written while publishes are refused."""

@@ -31,7 +31,7 @@ def spark() -> Iterator[Any]:
     from penstock.pipeline.session import spark_session
 
     try:
-        session = spark_session("tests", master="local[2]", spark_sql_shuffle_partitions="2")
+        session = spark_session("tests", master="local[2]", background=False, spark_sql_shuffle_partitions="2")
     except NoJava as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("OFF")

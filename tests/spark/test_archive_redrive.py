@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
@@ -14,6 +17,7 @@ from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.redrive import Redrive, wish_of
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
+from penstock.server.cli import app
 
 FAST = 100_000
 
@@ -155,3 +159,29 @@ def test_one_process_at_a_time(spark, broker, lake):
     work = Redrive(spark, lake, broker, wish("orders", "true", target="untouched"), "mine")
     with work._records.locked("mine"), pytest.raises(PipelineError, match="another process"):
         work.run()
+
+
+def test_nothing_chosen_is_nothing_published(spark, broker, lake):
+    work = Redrive(spark, lake, broker, wish("orders", "false", target="untouched"), "nothing")
+    assert work.preview() == (0, [])
+    assert work.run(FAST)[1:3] == (0, 0)
+    assert [row["state"] for row in records(lake, "nothing")] == ["started", "finished"]
+
+
+def test_on_the_command_line(spark, client, broker, lake, monkeypatch):
+    # The session is that of all tests here, and not to be slowed down for them.
+    monkeypatch.setattr("penstock.pipeline.session.stand_back", lambda _: None)
+    client.create_queue("by-hand", retention={"mode": "keep"})
+    command = ["pipeline", "redrive", "--lake", str(lake.directory), "--queue", "orders", "--where", "key = 'k1'",
+               "--to", "by-hand", "--url", broker.url, "-o", "json"]  # fmt: skip
+    looked = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert looked.exit_code == 0, looked.output
+    told = json.loads(looked.stdout)
+    assert told["total"] == 143 and len(told["messages"]) == 10 and told["messages"][0]["key"] == "k1"
+    refused = CliRunner().invoke(app, command, input="n\n")
+    assert refused.exit_code == 1 and not client.queue("by-hand").stats()["totals"]["published"]
+    done = CliRunner().invoke(app, [*command, "--yes", "--redrive-id", "hand", "--rate", "100000"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["published"] == 143 and "redrive hand" in done.stderr
+    wrong = CliRunner().invoke(app, [*command, "--where", "colour = 1", "--dry-run"])
+    assert wrong.exit_code == 1 and "--where" in wrong.stderr and "Traceback" not in wrong.output

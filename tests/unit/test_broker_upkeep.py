@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from penstock import limits
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict
@@ -40,6 +41,7 @@ async def everything_left(box, queue: str = "orders", group: str = "default") ->
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["memory", "local"])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_after_many_rounds_and_restarts_exactly_the_unacked_are_there(tmp_path, engine, partitions):
@@ -301,3 +303,26 @@ def test_a_snapshot_of_another_history_is_noticed(tmp_path):
     (other / "shard-0" / "blobs" / mine.name).write_bytes(mine.read_bytes())
     with pytest.raises(Damaged, match=r"history|begins after|missing|lost"):
         asyncio.run(read_all(other))
+
+
+@pytest.mark.parametrize("config", [{"order": "heap"}, {}])
+def test_what_is_taken_one_by_one_is_sealed_in_small_records(config):
+    """A record is read and checked as a whole. In order that is once for many messages; out of order, for each."""
+
+    async def run() -> None:
+        memory = MemoryEngine()
+        async with in_process(lambda: memory, **ON_DEMAND) as box:
+            await box.broker.put_queue(ORDERS, config)
+            payloads = [b"%04d" % number + bytes(200) for number in range(1000)]
+            await box.publish("orders", *payloads, priority=[-number for number in range(1000)])
+            for _ in range(4):
+                await box.publish("orders", b"more", priority=[5])
+                await box.host.upkeep.round()
+            index = box.host.loop.log.indexes[1, 0]
+            assert index.locators[0] < 0, "sealed"
+            assert (index.lengths[0] <= limits.SCATTERED_RECORD_BYTES) == bool(config)
+            await box.restart()
+            got = [message.payload for message in await box.lease("orders", max=1000)]
+            assert got == (payloads[::-1] if config else payloads)
+
+    asyncio.run(run())

@@ -113,6 +113,23 @@ def test_a_batch_and_its_messages_agree_on_what_is_settled():
     assert not LeasedMessage(run, 0).settled and not batch.settled
 
 
+@given(SPANS, st.lists(st.tuples(st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]), st.integers(1, 4)), max_size=12))
+def test_in_a_batch_of_many_runs_each_finds_its_own(spans, shapes):
+    """Of two leases, with gaps between the runs, in the order in which they came."""
+    runs, at = [], {"r1.0.1.a.": 0, "r1.0.2.b.": 3}
+    for prefix, count in shapes:
+        runs.append(run_of(count, offset=at[prefix], receipt=prefix))
+        at[prefix] += count + count % 2
+    batch: LeasedBatch[LeasedMessage] = LeasedBatch(runs[::-1])
+    batch.mark(spans, settled=True)
+    batch.lost(spans)
+    for run in runs:
+        wanted = {at - run.meta.offset for prefix, at in offsets(spans) if prefix == run.meta.receipt}
+        assert run.settled_rows == run.lost_rows == wanted & set(range(run.batch.count))
+    batch.mark(spans, settled=False)
+    assert not any(run.settled_rows for run in runs)
+
+
 def test_a_queue_that_delivers_at_most_once_has_nothing_to_settle():
     run = run_of(3, receipt=None)
     message = LeasedMessage(run, 0)

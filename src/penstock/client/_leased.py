@@ -6,7 +6,9 @@ run, so that a batch and the messages taken out of it always agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from penstock import limits
@@ -150,12 +152,29 @@ class LeasedBatch(Messages[LM]):
         ]
 
     def lost(self, spans: Sequence[Span]) -> None:
-        for run in self._runs:
-            run.lost(spans)
+        for run, own in self._by_run(spans):
+            run.lost(own)
 
     def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+        for run, own in self._by_run(spans):
+            (run.settle if settled else run.unsettle)(own)
+
+    def _by_run(self, spans: Sequence[Span]) -> Iterator[tuple[LeasedRun, list[Span]]]:
+        """Each run with those of the spans that concern it. A batch may have as many runs as messages."""
+        by_lease: dict[str, list[Span]] = {}
+        for span in merged(spans):
+            by_lease.setdefault(span.prefix, []).append(span)
         for run in self._runs:
-            (run.settle if settled else run.unsettle)(spans)
+            of_lease = by_lease.get(run.meta.receipt or "")
+            if of_lease:
+                first, stop = run.meta.offset, run.meta.offset + run.batch.count
+                begin, end = bisect_left(of_lease, first, key=_last_of), bisect_left(of_lease, stop, key=_first_of)
+                if begin < end:
+                    yield run, of_lease[begin:end]
+
+
+_first_of = attrgetter("first")
+_last_of = attrgetter("last")
 
 
 def error_text(error: BaseException) -> str:

@@ -38,18 +38,13 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
         for partition, rows in _routed(queue, part.batch, fresh):
             batch = part.batch if rows is None else part.batch.pick(rows)
             end = ends.get((part.queue, partition), queue.partitions[partition].end)
-            seqs: list[int] = []
-            if command.producer:
-                seqs = (
-                    [seq, seq + batch.count]
-                    if rows is None
-                    else RangeSet([(seq + r, seq + r + 1) for r in rows]).flat()
-                )
-            made.append(
-                Published(
-                    now_ms, part.queue, partition, end, next_id, batch, command.producer, command.epoch, seqs
-                )
-            )  # fmt: skip
+            for first, stop in _cuts(queue, batch):
+                made.append(
+                    Published(
+                        now_ms, part.queue, partition, end + first, next_id + first, _own(batch, first, stop),
+                        command.producer, command.epoch, _seqs(command, seq, rows, first, stop),
+                    )
+                )  # fmt: skip
             runs.append(PublishedRun(number, part.queue, partition, end, batch.count, next_id, False, rows))
             ends[part.queue, partition] = end + batch.count
             next_id += batch.count
@@ -59,6 +54,29 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
             )
         seq += part.batch.count
     return made, runs
+
+
+def _cuts(queue: Queue, batch: Batch) -> list[tuple[int, int]]:
+    """The records that a batch is stored as. One, unless its messages will be read one by one and in another order."""
+    size = len(batch.frame)
+    if size <= limits.SCATTERED_RECORD_BYTES or not queue.config.indexed:
+        return [(0, batch.count)]
+    step = max(1, limits.SCATTERED_RECORD_BYTES * batch.count // size)
+    return [(first, min(first + step, batch.count)) for first in range(0, batch.count, step)]
+
+
+def _own(batch: Batch, first: int, stop: int) -> Batch:
+    """Apart from the whole, which would otherwise stay in memory for as long as one of its parts."""
+    part = batch.run(first, stop)
+    return batch if part is batch else Batch.open(part.frame, known=True)
+
+
+def _seqs(command: Publish, seq: int, rows: list[int] | None, first: int, stop: int) -> list[int]:
+    if not command.producer:
+        return []
+    if rows is None:
+        return [seq + first, seq + stop]
+    return RangeSet([(seq + row, seq + row + 1) for row in rows[first:stop]]).flat()
 
 
 def _split(

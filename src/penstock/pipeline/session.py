@@ -31,12 +31,13 @@ def spark_session(
     *,
     master: str | None = None,
     remote: str | None = None,
-    background: bool = False,
+    background: bool | None = None,
     **conf: str,
 ) -> SparkSession:
     """A session: on this machine, on any Spark `master`, or at a Spark Connect endpoint (`remote`).
 
-    With `background` the JVM and its workers on this machine leave the CPU to whoever else wants it, such as a broker.
+    With `background`, which is meant if nothing is said and the session is on this machine, its JVM and workers leave
+    the CPU to whoever else wants it, such as a broker; where nobody does, they are as fast as ever.
     `conf` is what Spark calls it with dots, written with underscores: `spark_sql_shuffle_partitions="2"`.
     """
     from pyspark.sql import SparkSession
@@ -51,14 +52,18 @@ def spark_session(
     for key, value in conf.items():
         builder = builder.config(key.replace("_", "."), value)
     session = builder.getOrCreate()
-    if background and remote is None:
+    is_here = remote is None and str(session.sparkContext.master).startswith("local")
+    if background or (background is None and is_here):
         stand_back(session)
     return session
 
 
 def stand_back(session: SparkSession) -> None:
     """Lower the priority of this session's JVM, and of the workers it will start. There is no way back up."""
-    pid = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    jvm = getattr(session.sparkContext._gateway, "proc", None)
+    if jvm is None:
+        return  # somebody else has started it, such as spark-submit
+    pid = jvm.pid
     # Priority belongs to a thread; what a thread starts has the same.
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):

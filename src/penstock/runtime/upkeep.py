@@ -26,6 +26,7 @@ from penstock.core import snapshot
 from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.holds import journal_held_from
 from penstock.core.ranges import RangeSet
+from penstock.core.records import Published
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
 from penstock.errors import DiskFull, PenstockError, Unavailable
@@ -283,8 +284,7 @@ class Upkeep:
         for piece in pieces:
             for record in self._loop.log.records(place, piece):
                 live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
-                for first, stop in live:
-                    run = StoredRun(record, first, stop)
+                for run in _runs(record, live, small=queue.config.indexed):
                     cut = cut_record(run)
                     head, attached = encode(cut)
                     prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
@@ -391,3 +391,12 @@ class Upkeep:
         for name, _ in await journal.list_blobs("agenda-"):
             if int(name.removeprefix("agenda-")) not in in_use:
                 await journal.delete_blob(name)
+
+
+def _runs(record: Published, live: RangeSet, *, small: bool) -> Iterator[StoredRun]:
+    """What is wanted of a record, in the pieces in which it is sealed."""
+    each = len(record.batch.frame) // record.batch.count + 1
+    step = max(1, limits.SCATTERED_RECORD_BYTES // each) if small else record.batch.count
+    for first, stop in live:
+        for begin in range(first, stop, step):
+            yield StoredRun(record, begin, min(stop, begin + step))

@@ -31,6 +31,7 @@ def archive(
             "--queue", "-q", help="Only this one; may be given more than once.  [default: all that keep their log]"
         ),
     ] = None,
+    events: Annotated[bool, typer.Option("--events/--no-events", help="What happened to messages, too.")] = True,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: a batch so often.")] = 10.0,
     batch_rows: Annotated[int, typer.Option(min=1, help="At most so many rows in a batch.")] = 1_000_000,
@@ -62,8 +63,8 @@ def archive(
         if remote is None:
             spark.sparkContext.setLogLevel("OFF")
         work = Archive(
-            spark, made, broker, queues=queue, rows_per_batch=batch_rows, hold_bytes=hold_bytes, adopt=adopt,
-            report=_tell,
+            spark, made, broker, queues=queue, events=events, rows_per_batch=batch_rows, hold_bytes=hold_bytes,
+            adopt=adopt, report=_tell,
         )  # fmt: skip
         try:
             if follow:

@@ -10,7 +10,16 @@ import typer
 
 from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, working
+from penstock.server.terminal import (
+    EXIT_REFUSED,
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    Url,
+    errors_in_one_line,
+    show,
+    working,
+)
 
 if TYPE_CHECKING:
     from penstock.pipeline.lake.redrive import Outcome, Redrive
@@ -81,8 +90,12 @@ def redrive(
             return
         if preview is not None:
             typer.confirm(f"Publish {preview.messages} messages to {wish.target}?", abort=True, err=True)
-        outcome = _watched(work, rate)
-        show(outcome._asdict(), output)
+        typer.echo(f"redrive {work.id}", err=True)
+        try:
+            show(_watched(work, rate)._asdict(), output)
+        except KeyboardInterrupt:
+            typer.echo(f"stopped; with --redrive-id {work.id} it goes on from here", err=True)
+            raise typer.Exit(EXIT_REFUSED) from None
 
 
 def _watched(work: Redrive, rate: int) -> Outcome:

@@ -57,16 +57,21 @@ class Archive:
         broker: Broker,
         *,
         queues: list[str] | None = None,
+        events: bool = True,
         rows_per_batch: int = 1_000_000,
         hold_bytes: int | None = None,
         adopt: bool = False,
         report: Callable[[Progress], None] = lambda _: None,
     ):
-        """`queues` None: those that keep their log; some may come, and some be deleted, while it runs."""
+        """`queues` None: those that keep their log; some may come, and some be deleted, while it runs.
+
+        Without `events` nothing else.
+        """
         self._spark = spark
         self._lake = lake
         self._broker = broker
         self._asked = None if queues is None else [_path(queue) for queue in queues]
+        self._events = events
         self._rows_per_batch = rows_per_batch
         self._hold = LakeHold(broker, lake, hold_bytes)
         self._adopt = adopt
@@ -133,7 +138,7 @@ class Archive:
             self._check(queue)
         table = self._lake.table("messages")
         self._hold_too([*_still_there(self._broker, table.sources()), *queues])
-        return [EVENTS, *queues]
+        return [EVENTS, *queues] if self._events else queues
 
     def _check(self, queue: str) -> None:
         """That what the lake has of this queue can have come from it."""

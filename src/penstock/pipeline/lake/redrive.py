@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock import limits
@@ -181,7 +182,7 @@ class Redrive:
         for each in sorted(rows.iterdir()):
             sync(each)
         sync(rows)
-        count = ds.dataset(rows, format="parquet").count_rows()
+        count = sum(pq.read_metadata(path).num_rows for path in rows.glob("*.parquet"))
         wish = self._wish
         record = {
             "redrive_id": self.id, "state": "started", "at": _now(), "by": _who(), "queue": wish.queue,
@@ -245,6 +246,8 @@ class _Work:
     def left(self, at_once: int) -> Iterator[pa.RecordBatch]:
         """What is not published yet, in the order in which it was written down."""
         files = sorted(str(path) for path in self._rows.glob("*.parquet"))
+        if not files:
+            return
         skip = self.done
         for batch in ds.dataset(files, format="parquet").to_batches(batch_size=at_once, batch_readahead=2):
             if skip < batch.num_rows:
