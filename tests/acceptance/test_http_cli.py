@@ -51,6 +51,17 @@ def test_publish_from_files_and_pipes(penstock, tmp_path):
     assert penstock("consume", "piped", "--max", "4").splitlines() == ["1", "2", "[3]", '{"from":"pipe"}']
 
 
+def test_publish_with_an_id_a_tenant_and_a_time(penstock, server):
+    penstock("queues", "dated", "--set", 'fair_share={"enabled": true}')
+    first = penstock("publish", "dated", "1", "--id", "order-1", "--tenant", "acme")
+    assert penstock("publish", "dated", "1", "--id", "order-1") == first
+    assert json.loads(penstock("publish", "dated", "1", "--id", "order-1", "-o", "json"))["duplicate"] is True
+    penstock("publish", "dated", "2", "--tenant", "acme", "--at", "2026-01-31T12:00+00:00")
+    penstock("publish", "dated", "3", "--tenant", "bolt")
+    penstock("publish", "dated", "4", "--at", "2h")
+    assert [message["payload"] for message in server.lease("dated")] == [1, 3, 2]  # tenants take turns
+
+
 def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
     first, second = server.publish("moved", 1, 2, delay_ms=3_600_000)
     server.publish("moved", 3, 4, key="k", delay_ms=3_600_000)

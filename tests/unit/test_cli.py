@@ -154,6 +154,8 @@ def test_a_strange_url_is_refused(url):
         ("consume", "orders", "--follow", "--wait", "1"), ("publish", "orders", "1", "--header", "novalue"),
         ("bench", "--seconds", "0"), ("worker", "nocolon"), ("worker", "no_such_module:client"),
         ("worker", "json:dumps"), ("cancel", "orders"), ("cancel", "orders", "--id", "x", "--key", "k"),
+        ("publish", "orders", "1", "--at", "noon"), ("publish", "orders", "1", "--at", "1m", "--delay", "1"),
+        ("publish", "orders", "-", "--lines", "--id", "x"),
         ("reschedule", "orders", "--key", "k"), ("reschedule", "orders", "--key", "k", "--delay", "1", "--at", "1m"),
         ("reschedule", "orders", "--key", "k", "--at", "noon"), ("reschedule", "orders", "--key", "k", "--delay", "-1"),
     ],

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime
+from typing import Any
 
 import typer
 
+DUE: Any = typer.Option(
+    metavar="TIME", help="Deliver no sooner than then: 10m, 2h, 7d from now, or a time like 2026-01-31T12:00."
+)
+"""An option that `parse_due` reads."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

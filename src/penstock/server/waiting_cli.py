@@ -8,7 +8,7 @@ import typer
 
 from penstock import limits
 from penstock.client._frames import milliseconds
-from penstock.server.moment import parse_due
+from penstock.server.moment import DUE, parse_due
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
@@ -46,10 +46,7 @@ def reschedule(
     delay: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than so long from now; 0: now.")
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Deliver no sooner than then: 10m, 2h, 7d from now, or 2026-01-31T12:00."),
-    ] = None,
+    at: Annotated[str | None, DUE] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
