@@ -21,7 +21,7 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.errors import TooLarge
 from penstock.server.cli import app
-from penstock.server.completion import complete_queue
+from penstock.server.completion import complete_queue, complete_running_redrive
 from penstock.server.config import KEYS
 from penstock.server.input import Lines, single
 from penstock.server.moment import parse_due, parse_moment
@@ -121,6 +121,8 @@ def test_a_taken_port_is_said_before_anything_is_opened(tmp_path, name):
         ("stats",),
         ("queues",),
         ("dlq", "orders"),
+        ("dlq", "redrives", "orders"),
+        ("dlq", "stop", "orders", "nightly"),
         ("publish", "orders", "1"),
         ("consume", "orders", "--max", "1"),
         ("tail", "orders"),
@@ -158,6 +160,7 @@ def test_a_strange_url_is_refused(url):
         ("publish", "orders", "-", "--lines", "--id", "x"),
         ("reschedule", "orders", "--key", "k"), ("reschedule", "orders", "--key", "k", "--delay", "1", "--at", "1m"),
         ("reschedule", "orders", "--key", "k", "--at", "noon"), ("reschedule", "orders", "--key", "k", "--delay", "-1"),
+        ("dlq", "stop", "orders"), ("dlq", "redrives"),
     ],
 )  # fmt: skip
 def test_misuse_is_exit_code_two(command):
@@ -240,8 +243,10 @@ def test_a_time_to_deliver_at_lies_ahead():
 
 @pytest.mark.parametrize("delay", ["inf", "1e300"])
 def test_a_delay_that_is_none_is_refused_in_one_line(delay):
-    refused = run("reschedule", "orders", "--key", "k", "--delay", delay)
-    assert refused.exit_code == 1 and refused.stderr.startswith("penstock: delay") and refused.stderr.count("\n") == 1
+    for command in (("reschedule", "orders", "--key", "k"), ("dlq", "redrive", "orders", "--all")):
+        refused = run(*command, "--delay", delay)
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith("penstock: delay") and len(refused.stderr.splitlines()) == 1
 
 
 def test_names_are_completed_as_people_type_them(monkeypatch):
@@ -255,6 +260,7 @@ def test_names_are_completed_as_people_type_them(monkeypatch):
 def test_without_a_server_nothing_is_completed():
     assert complete_queue(SimpleNamespace(params={"url": "http://127.0.0.1:9"}), "o") == []
     assert complete_queue(SimpleNamespace(params={"url": "nonsense"}), "o") == []
+    assert complete_running_redrive(SimpleNamespace(params={"url": "nonsense", "queue": "orders"}), "") == []
 
 
 # -- the guide ----------------------------------------------------------------------------------------------------

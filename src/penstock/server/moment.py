@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -34,6 +34,11 @@ def parse_due(text: str) -> int:
     if (at_ms := _time_ms(text)) is not None:
         return at_ms
     raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d from now, or a time like 2026-01-31T12:00")
+
+
+def in_utc(ms: int) -> str:
+    """For people. In UTC, as the server and everybody else who looks at it can agree on."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _span_s(text: str) -> float | None:
