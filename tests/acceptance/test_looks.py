@@ -180,3 +180,13 @@ def test_on_the_command_line(client, lease, penstock, name):
     assert penstock("history", name, UNKNOWN) == "no events\n"
     assert "26 characters" in penstock("history", name, "nonsense", code=1)
     assert "26 characters" in penstock("explain", name, "nonsense", code=1)
+
+
+def test_workers_that_it_takes_on_the_command_line(client, penstock, name):
+    client.create_queue(name).publish_many([1, 2])
+    shown = dict(line.split(maxsplit=1) for line in penstock("autoscale", name, "--min-workers", "3").splitlines())
+    assert (shown["group"], shown["ready"], shown["suggested_workers"]) == ("default", "2", "3")
+    assert (shown["mean_service_time_s"], shown["time_to_drain_s"]) == ("-", "never, at these rates")
+    signal = json.loads(penstock("autoscale", name, "--group", "billing", "--target-drain", "5", "-o", "json"))
+    assert (signal["group"], signal["target_drain_s"], signal["time_to_drain_s"]) == ("billing", 5.0, -1)
+    assert "min_workers" in penstock("autoscale", name, "--min-workers", "2", "--max-workers", "1", code=1)

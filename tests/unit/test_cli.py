@@ -55,6 +55,7 @@ def test_version_and_help():
         "--install-completion",
         "queues",
         "stats",
+        "autoscale",
         "dlq",
         "schedule",
         "inspect",
@@ -122,6 +123,7 @@ def test_a_taken_port_is_said_before_anything_is_opened(tmp_path, name):
         ("queues",),
         ("dlq", "orders"),
         ("dlq", "redrives", "orders"),
+        ("autoscale", "orders"),
         ("dlq", "stop", "orders", "nightly"),
         ("publish", "orders", "1"),
         ("consume", "orders", "--max", "1"),
@@ -160,7 +162,7 @@ def test_a_strange_url_is_refused(url):
         ("publish", "orders", "-", "--lines", "--id", "x"),
         ("reschedule", "orders", "--key", "k"), ("reschedule", "orders", "--key", "k", "--delay", "1", "--at", "1m"),
         ("reschedule", "orders", "--key", "k", "--at", "noon"), ("reschedule", "orders", "--key", "k", "--delay", "-1"),
-        ("dlq", "stop", "orders"), ("dlq", "redrives"),
+        ("dlq", "stop", "orders"), ("dlq", "redrives"), ("autoscale", "orders", "--min-workers", "-1"),
     ],
 )  # fmt: skip
 def test_misuse_is_exit_code_two(command):

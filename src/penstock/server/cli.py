@@ -19,7 +19,7 @@ from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.dlq import dlq
 from penstock.server.message_cli import consume, publish, tail
 from penstock.server.pipeline_cli import pipeline
-from penstock.server.queue_cli import explain, groups, history, queues, stats
+from penstock.server.queue_cli import autoscale, explain, groups, history, queues, stats
 from penstock.server.schedule_cli import schedule
 from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
 from penstock.server.waiting_cli import cancel, reschedule
@@ -100,7 +100,7 @@ def serve(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Messages": (publish, consume, tail, cancel, reschedule, worker),
-    "A look at a server": (queues, stats, groups, explain, history, bench),
+    "A look at a server": (queues, stats, groups, autoscale, explain, history, bench),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
