@@ -118,7 +118,8 @@ def explain(
 ) -> None:
     """Why a message, or what is first in the queue, is not being delivered now."""
     with errors_in_one_line():
-        answer = Remote(url).get("/v1/explain", queue=queue, id=message, group=group)
+        remote = Remote(url)
+        answer = remote.get("/v1/explain", queue=queue, id=message, group=group)
         if output is Output.json:
             show(answer, output)
         elif not answer["messages"]:
@@ -126,6 +127,8 @@ def explain(
         for entry in answer["messages"] if output is Output.table else ():
             place = f" at {entry['partition']}:{entry['offset']}" if entry["offset"] is not None else ""
             typer.echo(f"{entry['id']}{place}, {entry['state']}: {entry['text']}")
+        if output is Output.table and answer["last_asked_at_ms"] is None:
+            _name_the_others(remote, queue, group)
 
 
 def history(
@@ -143,6 +146,13 @@ def history(
         show({**answer, "total": len(answer["events"])}, output, EVENTS)
         if not answer["complete"]:
             typer.echo("the beginning is missing: the journal does not go back that far")
+
+
+def _name_the_others(remote: Remote, queue: str, group: str) -> None:
+    """Whoever asks about a group that is none has most likely misspelled it, or forgotten to name one."""
+    others = [each["group"] for each in remote.get("/v1/groups", queue=queue)["groups"]]
+    if others and group not in others:
+        typer.echo(f"there is no group {group} in this queue yet, but {', '.join(others)}: choose one with --group")
 
 
 def _in_words(signal: dict[str, Any]) -> dict[str, Any]:
