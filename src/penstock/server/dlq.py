@@ -139,7 +139,7 @@ def redrive(
 
 @dlq.command()
 def redrives(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """The redrives of a queue, those that run and the latest that ended: how far they are, and what they were for."""
+    """The redrives of a queue: how far those are that run, and how the latest ended."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/dlq/redrives", queue=queue)
         if output is Output.table:

@@ -57,9 +57,7 @@ def publish(
     ] = None,
     id: Annotated[
         str | None,
-        typer.Option(
-            "--id", metavar="ID", help="Yours: the same again within 24 hours stores nothing, and prints the first."
-        ),
+        typer.Option("--id", metavar="ID", help="Of your own: a second message with it within 24 hours is not stored."),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be given repeatedly.")

@@ -31,10 +31,10 @@ Key = Annotated[str | None, typer.Option(help="Instead of ids: everything unfini
 def cancel(
     queue: QueueArgument, ids: Ids = None, key: Key = None, output: OutputOption = Output.table, url: Url = URL_DEFAULT
 ) -> None:
-    """Take messages back that nobody has yet.
+    """Take back messages that nobody has yet.
 
     Says of each what became of it: cancelled, in_flight (somebody has it), done or not_found. What was cancelled is
-    not delivered. Exits with 1 if nothing was.
+    not delivered. Exits with 1 if nothing was cancelled.
     """
     _touch("cancel", "cancelled", queue, _chosen(ids, key), output, url)
 
@@ -50,7 +50,7 @@ def reschedule(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Give messages another time that nobody has yet, later or sooner.
+    """Deliver messages that nobody has yet at another time, later or sooner.
 
     Says of each what became of it: rescheduled, in_flight (somebody has it), done or not_found. Exits with 1 if nothing
     was rescheduled.
