@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from http_server import running
@@ -56,10 +57,12 @@ def test_publish_with_an_id_a_tenant_and_a_time(penstock, server):
     first = penstock("publish", "dated", "1", "--id", "order-1", "--tenant", "acme")
     assert penstock("publish", "dated", "1", "--id", "order-1") == first
     assert json.loads(penstock("publish", "dated", "1", "--id", "order-1", "-o", "json"))["duplicate"] is True
-    penstock("publish", "dated", "2", "--tenant", "acme", "--at", "2026-01-31T12:00+00:00")
+    just_now = datetime.now(UTC) - timedelta(seconds=1)
+    penstock("publish", "dated", "2", "--tenant", "acme", "--at", just_now.isoformat())
     penstock("publish", "dated", "3", "--tenant", "bolt")
     penstock("publish", "dated", "4", "--at", "2h")
     assert [message["payload"] for message in server.lease("dated")] == [1, 3, 2]  # tenants take turns
+    assert "more than a day ago" in penstock("publish", "dated", "5", "--at", "1969-01-31T12:00", code=1)
 
 
 def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 DUE: Any = typer.Option(
-    metavar="TIME", help="Deliver no sooner than then: 10m, 2h, 7d from now, or a time like 2026-01-31T12:00."
+    metavar="TIME", help="Deliver no sooner than then: 10m, 2h, 7d from now, or a time like 2031-01-31T12:00."
 )
 """An option that `parse_due` reads."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -32,8 +32,8 @@ def parse_due(text: str) -> int:
     if (span_s := _span_s(text)) is not None:
         return round((time.time() + span_s) * 1000)
     if (at_ms := _time_ms(text)) is not None:
-        return at_ms
-    raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d from now, or a time like 2026-01-31T12:00")
+        return max(1, at_ms)  # 0 would be no time at all, and so now
+    raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d from now, or a time like 2031-01-31T12:00")
 
 
 def in_utc(ms: int) -> str:
