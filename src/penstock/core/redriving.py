@@ -88,7 +88,7 @@ def prune(shard: Shard, command: commands.PruneLetters, now_ms: int) -> Decision
     queue = queue_of(shard, command.queue)
     config = queue.config
     made: list[Record] = []
-    excess = sum(len(partition.dead) for partition in queue.partitions) - (config.dead_letter_max or 2**62)
+    excess = queue.dead_letters() - (config.dead_letter_max or 2**62)
     too_old = now_ms - config.dead_letter_ttl_ms if config.dead_letter_ttl_ms is not None else -1
     expired: list[Letter] = []
     over: list[Letter] = []

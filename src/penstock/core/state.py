@@ -410,9 +410,13 @@ class Queue:
     def empty(self) -> bool:
         """True if nothing is stored that a group, present or future, could ask for, or has in its hands."""
         return all(
-            partition.start == partition.end and all(p.floor == p.cursor for p in partition.progress.values())
+            partition.gone.past(partition.start) == partition.end
+            and all(p.floor == p.cursor for p in partition.progress.values())
             for partition in self.partitions
         )
+
+    def dead_letters(self) -> int:
+        return sum(len(partition.dead) for partition in self.partitions)
 
     def age_of(self, partition: int, offset: int) -> int:
         """How many growths came before this message. Of two messages with one key the one with the lower age is older,
