@@ -52,7 +52,7 @@ from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
+from penstock.errors import InvalidRequest, NotFound, PenstockError, QueueNotFound, StaleReceipt
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
@@ -495,6 +495,8 @@ class Broker:
     ) -> dict[str, Any]:
         """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
         found, which = self._queue(queue), parse_which(group, filter, ids)
+        if group and group not in found.groups:
+            raise NotFound(f"queue {queue} has no group {group!r}", details={"field": "group"})
         elsewhere = "" if target is None or target == queue else target
         if priority is not None and not elsewhere:
             raise InvalidRequest(

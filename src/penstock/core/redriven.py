@@ -75,11 +75,9 @@ def redrive_started(shard: Shard, record: records.RedriveStarted) -> None:
 
 def redrive_ended(shard: Shard, record: records.RedriveEnded) -> None:
     redrive = shard.queues[record.queue].redrives[record.redrive]
-    redrive.outcome = record.outcome
+    redrive.end(record.outcome, record.at)
     redrive.skipped = record.skipped
     redrive.error = record.error
-    redrive.ended_at = record.at
-    redrive.ids = []
 
 
 def _count(queue: Queue, redrive: str, ranges: list[int]) -> None:
