@@ -272,6 +272,19 @@ async def test_copies_may_get_another_priority_and_what_goes_back_may_not(box):
 
 
 @with_broker
+async def test_a_priority_that_the_target_has_no_lane_for_is_refused(box):
+    await give_up(box, 1)
+    await box.broker.put_queue(FIXED, {"order": "lanes"})
+    for wrong in (5, 99, -1):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidRequest, match=f"{wrong} is not a lane of queue {FIXED}") as caught:
+                await box.broker.redrive(ORDERS, filter="", priority=wrong, target=FIXED, dry_run=dry_run)
+            assert caught.value.details == {"field": "priority"}
+    assert box.broker.redrives(ORDERS)["redrives"] == []
+    assert (await redrive(box, filter="", priority=4, target=FIXED))["redriven"] == 1
+
+
+@with_broker
 async def test_headers_without_room_stay_as_they_are(box):
     full = json.dumps({f"h{n}": "v" for n in range(limits.HEADERS_COUNT_MAX)}).encode()
     await give_up(box, 1, headers=[full])

@@ -91,7 +91,7 @@ class Broker:
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
-        self.schedules = Schedules(host.loop, self._queue_for_publish)
+        self.schedules = Schedules(host.loop, self._check_priority, self._queue_for_publish)
         self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
@@ -140,6 +140,14 @@ class Broker:
             check_payload_sizes(part.batch, config.max_payload_bytes)
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
+
+    def _check_priority(self, path: QueuePath, priority: int) -> None:
+        """The same for messages that are yet to be made."""
+        if self._config_for_publish(path).order == "lanes" and not 0 <= priority < LANES:
+            raise InvalidRequest(
+                f"priority: {priority} is not a lane of queue {path}, 0 (critical) to {LANES - 1}",
+                details={"field": "priority"},
+            )
 
     def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
         if path not in self._loop.shard.paths and self.auto_create:
@@ -504,7 +512,7 @@ class Broker:
                 details={"field": "priority"},
             )
         if elsewhere:
-            self._config_for_publish(target)  # type: ignore[arg-type]
+            self._check_priority(QueuePath(elsewhere), priority or 0)
         name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
         if dry_run:
             count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
