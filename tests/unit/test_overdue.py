@@ -152,8 +152,27 @@ async def test_a_redrive_spares_it_for_everybody(box, order):
     await box.broker.reject([first.receipt])
     await box.broker.redrive(ORDERS, redrive_id="again", group="a", ids=[first.id], dry_run=False)
     async with asyncio.timeout(10):
-        while box.broker.redrives(ORDERS, "again")["redrives"][0]["status"] == "running":
-            await box.advance(0)
+        while box.broker.redrives(ORDERS, "again")["redrives"][0]["status"] == "running":  # noqa: ASYNC110
+            await asyncio.sleep(0)
     assert sorted(await leased(box, "a")) == [b"brief", b"lasting"]
     assert await leased(box, "b") == [b"brief"]
     assert (await box.broker.ack([second.receipt]))[0].status == "acked"
+
+
+@with_broker
+async def test_it_keeps_the_place_of_its_key_until_it_ends(box):
+    """So no younger one overtakes it, should a redrive spare it."""
+    await two_groups(box, ordered_keys=True)
+    await box.publish("orders", b"1", b"brief", b"3", ttl_ms=[0, 500, 0], key=[b"k", b"k", b"k"])
+    (first,) = await box.lease("orders", group="a", lease_ms=5000)
+    await box.broker.ack([first.receipt])
+    (held,) = await box.lease("orders", group="a", lease_ms=5000)
+    await box.advance(1000)
+    (first,) = await box.lease("orders", group="b", lease_ms=5000)
+    await box.broker.ack([first.receipt])
+    undone(box)
+    assert await leased(box, "b") == []
+    await box.broker.ack([held.receipt])
+    await box.advance(0)
+    assert await leased(box, "b") == [b"3"]
+    assert undone(box) == [1, 1]

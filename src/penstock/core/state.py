@@ -179,11 +179,11 @@ class Progress:
     def may_deliver(self, partition: Partition, offset: int, now_ms: int | None) -> bool:
         """False for entries that were settled, leased, moved to later or taken away since they were reported ready.
 
-        Without a time, what waits for its next attempt counts as well.
+        Without a time, what waits for its next attempt counts as well, and so does what waits for its end.
         """
         if self.is_done(offset) or offset in self.leased or offset in partition.scheduled:
             return False
-        if partition.overdue and offset in partition.overdue:
+        if now_ms is not None and partition.overdue and offset in partition.overdue:
             return False
         retry = self.retries.get(offset)
         return retry is None or now_ms is None or retry.due <= now_ms
