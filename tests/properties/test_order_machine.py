@@ -22,7 +22,6 @@ from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants, records
 from penstock.core.config import QueueConfig, parse_config
 from penstock.core.lanes import Lanes
-from penstock.core.lifecycle import State
 from penstock.core.line import place_of
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -237,7 +236,7 @@ class OrderMachine(MachineAgainstModel):
         queue, now = self.model.queues[number], self.now
         dispatcher, config = self.shard.queues[number].dispatchers[group], queue.config
         offered = self.offered_in(self.shard, number)
-        ready = [m for m in queue.messages() if m.lives[group].state(now) is State.READY and offered(group, m)]
+        ready = [m for m in queue.messages() if m.deliverable(group, now) and offered(group, m)]
         flip = -1 if config.heap_mode == "max" else 0
 
         def in_order(messages: list[Message]) -> list[Message]:

@@ -205,7 +205,8 @@ class Dispatcher:
     def _valid(self, now_ms: int | None) -> Valid:
         """Entries are stale if their message was settled, leased, moved to later or taken away since.
 
-        Without a time, a message that waits for its next attempt counts as ready: it is about who holds a key.
+        Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
+        holds a key.
         """
         partitions, group, gate = self._queue.partitions, self._group, self.gate
 

@@ -15,7 +15,7 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
         return _oldest_for_newcomers(queue, partition)
     if progress.desk is not None:
         return _first_free(partition, progress, now_ms)
-    cursor = progress.on_path(progress.cursor)
+    cursor = progress.on_path(partition, progress.cursor)
     offset = cursor if cursor < partition.end else None
     ready = progress.ready
     # Only what is surely stale is thrown away: this is also asked while time has done but a part of its work, and what
@@ -37,8 +37,9 @@ def _oldest_for_newcomers(queue: Queue, partition: Partition) -> int | None:
         for first, stop in partition.finished(partition.start, partition.end):
             over.add(first, stop)
     for first, stop in over.gaps(partition.start, partition.end):
-        for free, _ in partition.scheduled.gaps(first, stop):
-            return free
+        for free, busy in partition.scheduled.gaps(first, stop):
+            for young, _ in partition.overdue.gaps(free, busy):
+                return young
     return None
 
 
