@@ -17,9 +17,10 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.core import holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
 from penstock.core.bits import OffsetBits
+from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
-from penstock.core.dispatch import open_desk
+from penstock.core.dispatch import follow_settings, open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
@@ -64,7 +65,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         _grow(queue)
         holds.follow_queue(shard, queue)
     if before.indexed or queue.config.indexed:
-        _change_order(shard, queue)
+        _change_order(shard, queue, before)
     if before.window_ms or record.config.window_ms:
         windows.configured(shard, queue, before, record.at)
 
@@ -79,8 +80,14 @@ def _grow(queue: Queue) -> None:
         membership.grow(len(queue.partitions))
 
 
-def _change_order(shard: Shard, queue: Queue) -> None:
-    """Other weights, or another order altogether; then there is nothing stored (`config.check_change`)."""
+def _change_order(shard: Shard, queue: Queue, before: QueueConfig) -> None:
+    """Most changes leave the order as it is: then an index of a million messages must not be built anew for them.
+
+    Another order altogether is for queues in which nothing is stored (`config.check_change`).
+    """
+    if same_order(before, queue.config):
+        follow_settings(queue, before)
+        return
     if queue.empty:
         for partition in queue.partitions:
             partition.traits.follow(queue.config)

@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 
+from penstock.core.config import QueueConfig
 from penstock.core.heap import Heap
 from penstock.core.keys import KeyGate
 from penstock.core.lanes import Lanes
@@ -46,10 +47,7 @@ class Dispatcher:
         self.shares: FairShare | None = None
         self._source: FairShare | Order
         if config.fair_share.enabled:
-            weights = {hash_of(tenant.encode()): weight for tenant, weight in config.fair_share.weights.items()}
-            # What is delivered at most once is never in flight: it is done by being delivered.
-            cap = config.fair_share.max_in_flight if config.delivery == "at_least_once" else None
-            self._source = self.shares = FairShare(self._make_order, weights, cap)
+            self._source = self.shares = FairShare(self._make_order, _weights(config), _cap(config))
         else:
             self._source = self._make_order()
 
@@ -58,6 +56,20 @@ class Dispatcher:
         if config.order == "heap":
             return Heap(config.heap_mode, config.top_k, len(self._queue.partitions))
         return Lanes(config.lane_weights) if config.order == "lanes" else Line()
+
+    def follow(self, before: QueueConfig) -> None:
+        """Other weights, caps or more partitions than before, in the same order (`config.same_order`)."""
+        config = self._queue.config
+        if self.shares is not None and (before.fair_share, before.delivery) != (config.fair_share, config.delivery):
+            self.shares.follow(_weights(config), _cap(config))
+        if (before.lane_weights, before.top_k, before.partitions) != (
+            config.lane_weights, config.top_k, config.partitions
+        ):  # fmt: skip
+            for order in self._source.orders() if isinstance(self._source, FairShare) else [self._source]:
+                if isinstance(order, Lanes):
+                    order.follow(config.lane_weights)
+                elif isinstance(order, Heap):
+                    order.follow(config.top_k, config.partitions)
 
     # -- what happens to messages -------------------------------------------------------------------------------------
 
@@ -243,6 +255,15 @@ class Dispatcher:
         return column.get_all(offsets) if column is not None else offsets
 
 
+def _weights(config: QueueConfig) -> dict[int, int]:
+    return {hash_of(tenant.encode()): weight for tenant, weight in config.fair_share.weights.items()}
+
+
+def _cap(config: QueueConfig) -> int | None:
+    """What is delivered at most once is never in flight: it is done by being delivered."""
+    return config.fair_share.max_in_flight if config.delivery == "at_least_once" else None
+
+
 class _Enough(Exception):
     """Looked at enough entries."""
 
@@ -316,6 +337,16 @@ def close_desks(queue: Queue) -> None:
     for partition in queue.partitions:
         for progress in partition.progress.values():
             progress.desk = None
+
+
+def follow_settings(queue: Queue, before: QueueConfig) -> None:
+    """The queue has other settings, and more partitions perhaps, in the same order: the dispatchers stay."""
+    for group, dispatcher in queue.dispatchers.items():
+        dispatcher.follow(before)
+        for number, partition in enumerate(queue.partitions):
+            progress = partition.progress[group]
+            if progress.desk is None:
+                progress.desk = Desk(queue, dispatcher, number)
 
 
 def open_desk(queue: Queue, group: int) -> None:

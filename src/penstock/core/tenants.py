@@ -8,7 +8,7 @@ until one of them is settled. Order and priority apply within a tenant's own mes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -54,6 +54,15 @@ class FairShare:
         self._swept: list[int] = []
         """Tenants whose messages are yet to be swept in this round."""
         self.in_flight: dict[int, int] = {}
+
+    def follow(self, weights: Mapping[int, int], cap: int | None) -> None:
+        """Other weights and another cap from now on. Who was found at the old cap is asked again."""
+        self._weights = weights
+        self.cap = cap
+        self._ready.extend(self._resting)
+        self._resting.clear()
+        if self._ready:
+            self._turn = min(self._turn, weights.get(self._ready[0], 1))
 
     def push(self, tenant: int, place: int, priority: int, *, fresh: bool) -> None:
         order = self._orders.get(tenant)
@@ -121,6 +130,9 @@ class FairShare:
 
     def __len__(self) -> int:
         return sum(map(len, self._orders.values()))
+
+    def orders(self) -> Iterable[Order]:
+        return self._orders.values()
 
     def order_of(self, tenant: int) -> Order | None:
         """What this tenant has ready, if anything."""
