@@ -360,6 +360,8 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
+                    if progress.desk is not None:
+                        progress.desk.delayed(offset)
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -443,6 +445,8 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
+                    if progress.desk is not None:
+                        progress.desk.delayed(offset)
                 elif progress.desk is not None:
                     progress.desk.leave(offset, offset + 1)
                 elif offset >= progress.cursor:

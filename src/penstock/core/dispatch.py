@@ -103,6 +103,11 @@ class Dispatcher:
         if self.gate is not None:
             self.gate.seize(self._key(place), place)
 
+    def wait(self, place: int) -> None:
+        """This message failed, and is ready again when its time has come."""
+        if self.gate is not None:
+            self.gate.wait(self._key(place), place)
+
     def leave(self, place: int) -> None:
         """This message is done, or was moved to a later time: its key is free for the next one."""
         if self.gate is not None:
@@ -309,7 +314,14 @@ class Desk:
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
         to be tried again."""
-        self._dispatcher.hold(self.place(offset))
+        place = self.place(offset)
+        self._dispatcher.hold(place)
+        self._dispatcher.wait(place)
+
+    def delayed(self, offset: int) -> None:
+        """A message that was tried before, and holds its key if it did, cannot be given out for a while."""
+        if self._dispatcher.gate is not None:
+            self._dispatcher.wait(self.place(offset))
 
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))
@@ -362,7 +374,7 @@ def open_desk(queue: Queue, group: int) -> None:
         for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # What was redriven is like new, unless its key has waited for it.
-            if retry.attempt or queue.config.park_dead_keys:
+            if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
                 desk.waiting(offset)
         if queue.config.park_dead_keys:
             for (owner, offset), letter in partition.dead.items():

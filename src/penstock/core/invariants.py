@@ -6,6 +6,8 @@ from collections import Counter
 
 from penstock import limits
 from penstock.core.dispatch import Dispatcher, open_desks
+from penstock.core.keys import KeyGate
+from penstock.core.line import partition_and_offset
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue, Shard
@@ -98,8 +100,28 @@ def _check_dispatcher(queue: Queue, group: int, dispatcher: Dispatcher, where: s
                 key = partition.traits.key[offset]
                 assert not key or key not in keys, f"{where}: two messages of one key are leased or to be tried again"
                 keys.add(key)
+    if dispatcher.gate is not None:
+        stuck = _stuck_keys(queue, group, dispatcher.gate)
+        assert dispatcher.gate.blocked == stuck, f"{where}: {dispatcher.gate.blocked} keys are blocked, not {stuck}"
     if dispatcher.shares is not None:
         assert dispatcher.shares.in_flight == dict(tenants), f"{where}: tenants have other messages in flight"
+
+
+def _stuck_keys(queue: Queue, group: int, gate: KeyGate) -> int:
+    """Keys with messages behind one that is to be tried later, or behind a dead letter."""
+    later = {
+        (number, offset)
+        for number, partition in enumerate(queue.partitions)
+        for due, offset in partition.progress[group].waiting
+        if (retry := partition.progress[group].retries.get(offset)) is not None
+        and retry.due == due
+        and offset not in partition.progress[group].leased
+    }
+    holders = {key: gate.holder(key) for key in gate.keys_behind()}
+    return sum(
+        bool(gate.parked_for(key)) or (holder is not None and partition_and_offset(holder) in later)
+        for key, holder in holders.items()
+    )
 
 
 def _check_schedules(shard: Shard) -> None:
