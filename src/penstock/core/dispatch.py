@@ -62,9 +62,9 @@ class Dispatcher:
         config = self._queue.config
         if self.shares is not None and (before.fair_share, before.delivery) != (config.fair_share, config.delivery):
             self.shares.follow(_weights(config), _cap(config))
-        if (before.lane_weights, before.top_k, before.partitions) != (
-            config.lane_weights, config.top_k, config.partitions
-        ):  # fmt: skip
+        lanes = before.lane_weights != config.lane_weights
+        heaps = (before.top_k, before.partitions) != (config.top_k, config.partitions)
+        if (lanes and config.order == "lanes") or (heaps and config.order == "heap"):
             for order in self._source.orders() if isinstance(self._source, FairShare) else [self._source]:
                 if isinstance(order, Lanes):
                     order.follow(config.lane_weights)
