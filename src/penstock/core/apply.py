@@ -342,6 +342,7 @@ def _acked(shard: Shard, record: records.Acked) -> None:
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
     _move_start(queue, partition)
+    _freed(shard, queue, record.at)
 
 
 def _retried(shard: Shard, record: records.Retried) -> None:
@@ -371,6 +372,7 @@ def _released(shard: Shard, record: records.Released) -> None:
     _release(shard, progress, record.lease, record.ranges)
     for first, stop in pairs(record.ranges):
         progress.make_ready(first, stop)
+    _freed(shard, shard.queues[record.queue], record.at)
 
 
 def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
@@ -398,6 +400,13 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
     _move_start(queue, partition)
+    _freed(shard, queue, record.at)
+
+
+def _freed(shard: Shard, queue: Queue, at_ms: int) -> None:
+    """What was let go, or waited behind it, may be the oldest now: the window may open sooner than was thought."""
+    if queue.config.window_ms:
+        windows.arm(shard, queue, at_ms)
 
 
 def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int]) -> None:

@@ -47,6 +47,8 @@ def check_dispatch(shard: Shard) -> None:
     now_ms = max(shard.now_ms, shard.advanced_ms)
     for queue in shard.queues.values():
         known = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
+        for group in queue.dispatchers:
+            _check_oldest(queue, group, now_ms)
         desks = [progress.desk for partition in queue.partitions for progress in partition.progress.values()]
         before = queue.dispatchers
         open_desks(queue)
@@ -60,6 +62,23 @@ def check_dispatch(shard: Shard) -> None:
                 retry.attempt == 0 for part in queue.partitions for retry in part.progress[group].retries.values()
             ):
                 assert offered == fresh[group], f"{queue.path}: the index and the state disagree on who is ready"
+
+
+def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
+    """That the oldest message that would be given out is the oldest of all that would be. What was tried before is told
+    to an index when that is due, so it is left out."""
+    dispatcher = queue.dispatchers[group]
+    free: dict[int, list[int]] = {}
+    for number, offset in dispatcher.upcoming(now_ms):
+        partition = queue.partitions[number]
+        tenant = partition.traits.tenant[offset] if partition.traits.tenant is not None else 0
+        full = dispatcher.shares is not None and dispatcher.shares.is_full(tenant)
+        if not full and offset not in partition.progress[group].retries:
+            free.setdefault(number, []).append(offset)
+    for number, partition in enumerate(queue.partitions):
+        oldest, expected = dispatcher.oldest(number), min(free.get(number, []), default=None)
+        if oldest is None or oldest not in partition.progress[group].retries:
+            assert oldest == expected, f"{queue.path}/{number}: the oldest is {expected}, not {oldest}"
 
 
 def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int]], list[int]]:

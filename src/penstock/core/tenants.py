@@ -98,6 +98,10 @@ class FairShare:
             return place
         return None
 
+    def is_full(self, tenant: int) -> bool:
+        """True if this tenant has as many in flight as it may."""
+        return self.cap is not None and self.in_flight.get(tenant, 0) >= self.cap
+
     def _at_cap(self, tenant: int) -> bool:
         return self.cap is not None and self.in_flight.get(tenant, 0) + self._taken.get(tenant, 0) >= self.cap
 
