@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from http_server import running
@@ -39,8 +42,19 @@ def test_the_twelve_lines(server):
 
 
 def test_the_calls_by_hand(server):
-    calls = re.findall(rf"^curl -s {SHOWN_ADDRESS}(/\S+) +-d '(.*)'$", README, re.MULTILINE)
-    assert [path for path, _ in calls] == ["/v1/publish", "/v1/lease"]
-    answers = [server.ask("POST", path, json.loads(body)) for path, body in calls]
-    assert [answer.status for answer in answers] == [201, 200]
-    assert [message["payload"] for message in answers[1].json["messages"]] == [{"n": 1}]
+    lines = re.findall(rf"^curl .*{SHOWN_ADDRESS}/.*$", README, re.MULTILINE)
+    assert [re.search(r"/v1/\w+", line)[0] for line in lines] == ["/v1/publish", "/v1/lease"]
+    commands = [shlex.split(line.replace(SHOWN_ADDRESS, f"127.0.0.1:{server.port}")) for line in lines]
+    if shutil.which("curl"):
+        answers = [
+            json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+            for command in commands
+        ]
+    else:  # the same bytes as curl would send
+        form = {"content_type": "application/x-www-form-urlencoded"}
+        answers = [
+            server.ask("POST", urlsplit(f"//{command[2]}").path, command[4].encode(), **form).json
+            for command in commands
+        ]
+    assert answers[0]["durable"] is True
+    assert [message["payload"] for message in answers[1]["messages"]] == [{"n": 1}]

@@ -203,13 +203,18 @@ def test_a_body_that_stops_coming_is_given_up(monkeypatch):
     run(story)
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"]
-)
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "x"])
 def test_other_content_types_are_refused(kind):
     for path in ("/v1/publish", "/v1/ack"):
         answer = ask("POST", path, TEXT, headers={"content-type": kind})
         assert (answer.status, answer.error["details"]) == (400, {"field": "content-type"})
+
+
+def test_what_curl_sends_is_taken_and_what_a_form_of_a_page_sends_is_not():
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert ask("POST", "/v1/ack", TEXT, headers=form).status == 200
+    for origin in ("http://127.0.0.1:7400", "null"):
+        assert ask("POST", "/v1/ack", TEXT, headers={**form, "origin": origin}).status in (400, 403)
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", ""])

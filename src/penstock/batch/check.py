@@ -88,6 +88,25 @@ def check_priorities(batch: Batch, low: int, high: int) -> None:
             raise _broken(row, "priority", f"{values[row]} is not a lane of this queue, {low} (critical) to {high}")
 
 
+def check_moments(batch: Batch, now_ms: int) -> None:
+    """Raises InvalidRequest for the first message that is to be delivered at a time long past.
+
+    A little past is now: somebody else's clock, or a publish that is sent again. Long past is a mistake.
+    """
+    if batch.has(layout.DELIVER_AT_MS):
+        for row, moment in enumerate(batch.integers(layout.DELIVER_AT_MS)):
+            if moment and is_long_past(moment, now_ms):
+                raise _broken(row, "deliver_at_ms", long_past(moment, now_ms))
+
+
+def is_long_past(moment_ms: int, now_ms: int) -> bool:
+    return moment_ms < now_ms - limits.DELIVER_AT_PAST_MS_MAX
+
+
+def long_past(moment_ms: int, now_ms: int) -> str:
+    return f"{moment_ms} is more than a day ago; now is {now_ms}, in milliseconds since 1970"
+
+
 def _check_strings(batch: Batch, column: int, name: str, size_max: int) -> None:
     check: Callable[[bytes], object] = check_headers if column == layout.HEADERS else bytes.decode
     for row, value in enumerate(batch.strings(column)):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock import limits
-from penstock.batch.check import check_payload_sizes, check_priorities
+from penstock.batch.check import check_moments, check_payload_sizes, check_priorities, is_long_past, long_past
 from penstock.broker.alarms import Alarms
 from penstock.broker.analytics import Analytics
 from penstock.broker.autoscale import Autoscale
@@ -29,6 +29,7 @@ from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
+from penstock.broker.rehearsal import rehearse
 from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
@@ -123,6 +124,7 @@ class Broker:
         unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
         self._check(parts, create_as)
+        self._rehearse(parts, producer, create_as)
         numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
@@ -138,6 +140,7 @@ class Broker:
         for part in parts:
             config = self._config_for_publish(part.queue, create_as)
             check_payload_sizes(part.batch, config.max_payload_bytes)
+            check_moments(part.batch, self._loop.now_ms())
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
 
@@ -148,6 +151,16 @@ class Broker:
                 f"priority: {priority} is not a lane of queue {path}, 0 (critical) to {LANES - 1}",
                 details={"field": "priority"},
             )
+
+    def _rehearse(
+        self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None,
+        create_as: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Where a queue has to be made first: refuse what would be refused afterwards."""
+        paths = self._loop.shard.paths
+        new = {part.queue: self._config_for_publish(part.queue, create_as) for part in parts if part.queue not in paths}
+        if new:
+            rehearse(self._loop.shard, parts, new, producer, self._loop.now_ms())
 
     def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
         if path not in self._loop.shard.paths and self.auto_create:
@@ -263,6 +276,7 @@ class Broker:
         claims = Claims(ack)
         numbered: list[commands.Part] = []
         if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
+            self._rehearse(parts)
             numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
         # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
         done: commands.Transacted = await self._loop.submit(
@@ -326,7 +340,12 @@ class Broker:
     ) -> tuple[int, list[Touched]]:
         if (deliver_at_ms is None) == (delay_ms is None):
             raise InvalidRequest("give either deliver_at_ms or delay_ms", details={"field": "deliver_at_ms"})
-        due = deliver_at_ms if deliver_at_ms is not None else self._loop.now_ms() + (delay_ms or 0)
+        now_ms = self._loop.now_ms()
+        if deliver_at_ms is not None and is_long_past(deliver_at_ms, now_ms):
+            raise InvalidRequest(
+                f"deliver_at_ms: {long_past(deliver_at_ms, now_ms)}", details={"field": "deliver_at_ms"}
+            )
+        due = deliver_at_ms if deliver_at_ms is not None else now_ms + (delay_ms or 0)
         return await self._waiting.touch(
             self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
         )

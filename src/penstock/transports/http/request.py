@@ -16,6 +16,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 
 JSON_TYPE = b"application/json"
+FORM_TYPE = b"application/x-www-form-urlencoded"
 BATCH_TYPE = b"application/vnd.penstock.batch"
 
 
@@ -79,8 +80,13 @@ class Request:
         return BATCH_TYPE in self.accept
 
     async def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
-        """The body of a call that takes JSON. No content type at all is taken for JSON, another one is refused."""
-        if self.content_type not in (JSON_TYPE, b""):
+        """The body of a call that takes JSON. No content type at all is taken for JSON, another one is refused.
+
+        Except what `curl -d` says of whatever it sends. Pages in browsers, whose forms say the same, also say where
+        they come from.
+        """
+        by_hand = self.content_type == FORM_TYPE and self.origin is None
+        if self.content_type not in (JSON_TYPE, b"") and not by_hand:
             raise InvalidRequest(
                 f"content type {self.content_type.decode('latin-1')[:100]!r} is not taken here, send application/json",
                 details={"field": "content-type"},
