@@ -144,6 +144,13 @@ def _check_order(config: QueueConfig) -> None:
 ORDER_FIELDS = ("order", "heap_mode", "ordered_keys")
 
 
+def same_order(old: QueueConfig, new: QueueConfig) -> bool:
+    """True if what is ready stands in the same order under both: other weights and caps do not change it."""
+    return old.fair_share.enabled == new.fair_share.enabled and all(
+        getattr(old, name) == getattr(new, name) for name in (*ORDER_FIELDS, "park_dead_keys")
+    )
+
+
 def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool, dead_letters: int = 0) -> None:
     """Refuse a change that stored messages could not follow, or those that may yet be redriven."""
     if new.partitions < old.partitions:
