@@ -176,3 +176,17 @@ async def test_it_keeps_the_place_of_its_key_until_it_ends(box):
     await box.advance(0)
     assert await leased(box, "b") == [b"3"]
     assert undone(box) == [1, 1]
+
+
+@with_broker
+async def test_it_holds_back_nobody_who_was_let_through_before_it(box):
+    await two_groups(box, ordered_keys=True)
+    await box.publish("orders", b"brief", b"2", ttl_ms=[500, 0], delay_ms=[100, 0], key=[b"k", b"k"])
+    await box.advance(200)
+    (second,) = await box.lease("orders", group="a", lease_ms=5000)
+    await box.broker.ack([second.receipt])
+    (held,) = await box.lease("orders", group="a", lease_ms=5000)
+    assert (second.payload, held.payload) == (b"2", b"brief")
+    await box.advance(1000)
+    assert undone(box) == [1, 2]
+    assert await leased(box, "b") == [b"2"]

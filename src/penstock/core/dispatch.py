@@ -232,7 +232,7 @@ class Dispatcher:
         progress = partition.progress[self._group]
 
         def valid(offset: int) -> bool:
-            if not progress.may_deliver(partition, offset, None):
+            if not progress.may_deliver(partition, offset, None) or offset in partition.overdue:
                 return False
             place = place_of(number, offset, queue.age_of(number, offset))
             return gate is None or gate.lets(self._key(place), place)

@@ -98,6 +98,9 @@ def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int
     for partition in queue.partitions:
         if partition.traits.key is not None:
             keys -= {partition.traits.key[offset] for offset in partition.progress[group].retries}
+            # What waits for its end gives its key to nobody, if it was let through; which of the key is, may differ.
+            late = (offset for first, stop in partition.overdue for offset in range(first, stop))
+            keys -= {partition.traits.key[offset] for offset in late}
     return sorted(messages), sorted(keys)
 
 
