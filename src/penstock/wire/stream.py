@@ -70,7 +70,10 @@ class Subscribe(ClientFrame, tag="subscribe"):
     offsets: (
         Annotated[
             dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(?!\n)$")], Place],
-            Meta(description="By partition, as `next_offset` told them. Partitions left out begin at `offset`."),
+            Meta(
+                description="By partition, as `subscribed` and then `next_offset` told them. Partitions left out, also "
+                "those that were added since, begin at `offset` if it is given, otherwise at the earliest message."
+            ),
         ]
         | None
     ) = None
