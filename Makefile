@@ -25,7 +25,7 @@ check: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q -n 2 -m "not slow and not spark" tests/unit tests/golden tests/test_tidy.py
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not slow and not spark" tests/unit tests/golden tests/test_tidy.py
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks $(ARGS)

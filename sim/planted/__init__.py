@@ -1,7 +1,7 @@
 """Planted bugs: patches against `src/`, one per class of bug that has really bitten such systems.
 
 They test the simulator: a harness that finds nothing proves nothing until it has found these. A bug is planted in a
-copy of the tree and hunted by another interpreter, so the tree itself stays clean.
+tree of its own and hunted by another interpreter, so the tree itself stays clean.
 
 A patch is a unified diff whose first lines, before the diff, say what it breaks. It is applied by looking for the old
 lines, not by their numbers, so that it survives unrelated changes around it.
@@ -10,11 +10,11 @@ lines, not by their numbers, so that it survives unrelated changes around it.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,16 +46,37 @@ def hunt(name: str, seeds: Sequence[int], minutes: float) -> Find | None:
 
 
 def plant(name: str, tree: Path) -> None:
-    """A copy of the sources in `tree`, with the bug in it."""
+    """The sources in `tree`, with the bug in them. What it does not touch is linked, and compiled already."""
+    texts = changed(name)
+    for folder in ("src/penstock", "sim"):
+        _link(ROOT / folder, tree / folder, {ROOT / path for path in texts})
+    for path, text in texts.items():
+        with (tree / path).open("x") as file:  # never through a link
+            file.write(text)
+
+
+def changed(name: str) -> dict[str, str]:
+    """What stands in each file that the bug touches, with the bug in it."""
     patch = HERE / f"{name}.patch"
     if not patch.exists():
         raise SystemExit(f"there is no planted bug {name}; there are: {', '.join(names())}")
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "penstock", tree / "src" / "penstock", ignore=ignore)
-    shutil.copytree(ROOT / "sim", tree / "sim", ignore=ignore)
-    for path, hunks in _parse(patch.read_text()).items():
-        target = tree / path
-        target.write_text(_apply(target.read_text(), hunks, f"{patch.name}: {path}"))
+    return {
+        path: _apply((ROOT / path).read_text(), hunks, f"{patch.name}: {path}")
+        for path, hunks in _parse(patch.read_text()).items()
+    }
+
+
+def _link(folder: Path, copy: Path, left_out: set[Path]) -> None:
+    """Whole folders where it can be, file by file on the way to what is left out."""
+    (copy / "__pycache__").mkdir(parents=True)
+    for entry in folder.iterdir():
+        if any(entry in path.parents for path in left_out):
+            _link(entry, copy / entry.name, left_out)
+        elif entry not in left_out and entry.name != "__pycache__":
+            (copy / entry.name).symlink_to(entry)
+            compiled = Path(cache_from_source(str(entry)))
+            if compiled.parent == folder / "__pycache__" and compiled.exists():
+                (copy / "__pycache__" / compiled.name).symlink_to(compiled)
 
 
 def _run(tree: Path, seeds: Sequence[int], minutes: float) -> Find | None:

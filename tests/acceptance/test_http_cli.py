@@ -143,6 +143,24 @@ def test_consume_follow_waits_for_a_queue_that_is_still_to_come(server):
         assert process.wait(timeout=30) == 0
 
 
+def test_consume_ends_in_order_when_it_is_told_to(server):
+    """Also while nobody reads what it prints: what was leased ahead is there for others at once."""
+    server.publish("told", *["x" * 1_000] * 300)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "consume", "told", "--url", server.url], stdout=subprocess.PIPE
+    )
+    try:
+        with process:
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            assert process.wait(30) == 0
+    finally:
+        process.kill()
+    stats = server.ask("GET", "/v1/stats?queue=told").json
+    assert stats["leased"] == 0 and 0 < stats["ready"] < 300 and stats["waiting_for_retry"] == 0
+
+
 def test_publish_streams_its_lines(penstock, server, tmp_path):
     (tmp_path / "many").write_text("".join(f"{n}\n" for n in range(12_000)))
     assert penstock("publish", "streamed", "--lines", "-f", str(tmp_path / "many"), "-q") == "12000 published\n"

@@ -110,7 +110,7 @@ def drive(operations) -> None:
 @given(steps)
 # Somebody asked for the next time when only a distant one was there, and then a nearer one was added.
 @example([("add", 10 * YEAR_MS, 1), ("restart", 0, 0), ("add", 5 * YEAR_MS, 1), ("pass", 6 * YEAR_MS, 0)])
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_it_is_a_sorted_list(operations):
     with pytest.MonkeyPatch.context() as patch:
         # Pieces of one entry, so that a few dozen entries are many pieces, in memory and elsewhere.

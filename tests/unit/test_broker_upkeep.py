@@ -41,6 +41,7 @@ async def everything_left(box, queue: str = "orders", group: str = "default") ->
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["memory", "local"])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_after_many_rounds_and_restarts_exactly_the_unacked_are_there(tmp_path, engine, partitions):

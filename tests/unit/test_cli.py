@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,14 @@ from penstock.server.input import Lines, single
 from penstock.server.moment import parse_moment
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_listing, print_object
+
+COMMANDS = cache(get_command)
+"""To put them together takes longer than what is tested with them."""
+
+
+@pytest.fixture(autouse=True)
+def put_together_once(monkeypatch):
+    monkeypatch.setattr("typer.testing._get_command", COMMANDS, raising=False)
 
 
 def run(*arguments, env=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 
 import msgspec
@@ -143,3 +144,29 @@ def test_sides_are_as_long_as_the_values(sides):
 
 def test_no_values_are_no_frames():
     assert list(frames([])) == []
+
+
+@dataclasses.dataclass
+class Reading:
+    celsius: float | None
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), [1, float("inf")], {"a": {"b": (2.0, float("-inf"))}}, Reading(float("nan"))], ids=repr
+)
+def test_numbers_that_json_does_not_have_are_refused_and_not_changed(value):
+    with pytest.raises(InvalidRequest, match="NaN") as refused:
+        row(value, PLAIN)
+    assert refused.value.details == {"field": "value"}
+    with pytest.raises(InvalidRequest, match="NaN"):
+        list(frames([1, value, None], PLAIN))
+
+
+def test_nothing_is_something_that_json_has():
+    assert row({"a": None, "b": "null", "c": 1.5}, PLAIN).payload == b'{"a":null,"b":"null","c":1.5}'
+    assert row(Reading(None), PLAIN).payload == b'{"celsius":null}'
+
+
+def test_text_that_is_no_text_is_refused():
+    with pytest.raises(InvalidRequest, match="Unicode"):
+        row({"name": "\ud800"}, PLAIN)

@@ -45,7 +45,7 @@ near_changes = st.sampled_from(
 @given(st.one_of(expressions, with_seconds), st.sampled_from(ZONES), near_changes, st.integers(-7_200_000, 7_200_000))
 @example("30 2 * * *", "Europe/Berlin", ms("2025-10-26T00:30"), 0)
 @example("30 2 * * *", "Europe/Berlin", ms("2025-10-26T01:00"), 0)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 def test_looking_anew_from_each_fire_time_gives_the_same_as_looking_once(expression, zone, near, shift):
     begin = near + shift
     cron.check(expression, zone)
@@ -59,7 +59,7 @@ def test_looking_anew_from_each_fire_time_gives_the_same_as_looking_once(express
 
 
 @given(st.one_of(expressions, with_seconds), st.sampled_from(ZONES), near_changes)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 def test_the_times_are_those_of_cronsim(expression, zone, near):
     start = datetime.fromtimestamp(near / 1000, ZoneInfo(zone))
     theirs = [round(moment.timestamp() * 1000) for moment in islice(CronSim(expression, start), 8)]
@@ -69,7 +69,6 @@ def test_the_times_are_those_of_cronsim(expression, zone, near):
 
 
 @given(st.one_of(expressions, with_seconds), st.sampled_from(ZONES), near_changes, st.integers(0, 200_000_000))
-@settings(max_examples=100, deadline=None)
 def test_the_latest_is_the_last_of_all(expression, zone, near, span):
     until = near + span
     every = []

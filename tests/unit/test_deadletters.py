@@ -301,6 +301,7 @@ async def test_a_redrive_can_be_stopped(box):
         await box.broker.stop_redrive(ORDERS, "unheard of")
 
 
+@pytest.mark.slow  # real time passes
 @with_broker
 async def test_a_restart_goes_on_where_it_ended(box):
     await give_up(box, 20)

@@ -6,7 +6,7 @@ from array import array
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.heap import CHUNK, Heap, SortedPlaces
@@ -29,7 +29,6 @@ def everything(_place: int) -> bool:
     return True
 
 
-@settings(max_examples=150)
 @given(st.sampled_from(["min", "max"]), st.integers(1, 9), steps)
 def test_pops_have_rank_one_and_the_spine_is_the_true_top_of_every_partition(mode, top_k, actions):
     """Against a sorted list. Every candidate is among the F best of its partition; F = ceil(K / P), P = 4."""
@@ -61,7 +60,6 @@ def test_pops_have_rank_one_and_the_spine_is_the_true_top_of_every_partition(mod
     assert list(heap) == [place for _, place in model]
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 2**32))
 def test_one_view_of_the_spine_is_enough_to_take_the_best_f(top_k, partitions, seed):
     """Its first F are the F best of all partitions, so F takers who share one view of it take those, in any order.

@@ -275,13 +275,24 @@ def test_frames_follow_each_other():
 
 
 @pytest.mark.parametrize("name", planted.names())
-def test_every_planted_bug_still_fits_the_source(name, tmp_path):
-    planted.plant(name, tmp_path)
-    changed = [
-        path
-        for path in (tmp_path / "src").rglob("*.py")
-        if path.read_text() != (ROOT / path.relative_to(tmp_path)).read_text()
-    ]
-    assert changed
-    for path in changed:
-        compile(path.read_text(), str(path), "exec")
+def test_every_planted_bug_still_fits_the_source(name):
+    texts = planted.changed(name)
+    assert texts
+    for path, text in texts.items():
+        assert text != (ROOT / path).read_text()
+        compile(text, path, "exec")
+
+
+def test_a_bug_is_planted_beside_the_source_not_in_it(tmp_path):
+    texts = planted.changed("double_lease")
+    before = {path: (ROOT / path).read_text() for path in texts}
+    planted.plant("double_lease", tmp_path)
+    assert {path: (tmp_path / path).read_text() for path in texts} == texts
+    assert {path: (ROOT / path).read_text() for path in texts} == before
+    program = "import penstock.core.decide, sim.world; print(penstock.__file__, sim.__file__)"
+    path = os.pathsep.join([str(tmp_path / "src"), str(tmp_path)])
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert shown.stdout.split() == [str(tmp_path / "src/penstock/__init__.py"), str(tmp_path / "sim/__init__.py")]

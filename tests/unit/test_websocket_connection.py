@@ -301,6 +301,7 @@ def test_a_slow_reader_is_bounded_and_evicted_and_others_are_not(monkeypatch):
 
 def test_who_asks_on_and_reads_nothing_is_cut_off(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_ANSWERS_BYTES_MAX", 2 << 20)
+    monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
 
     async def story(edge, socket, state):
         await edge.create("log")

@@ -105,7 +105,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from([20, 50]), st.sampled_from([None, 0, 70, 120]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 def test_open_exactly_when_the_words_say(steps, window_ms, max_wait_ms):
     """Against a list of messages that is looked through from the beginning each time."""
     now, shard = 1_000, Shard()

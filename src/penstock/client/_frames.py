@@ -77,9 +77,10 @@ class Row(NamedTuple):
 
 
 def row(value: Any, options: Options) -> Row:
-    """Raises TypeError for a value that is neither bytes nor JSON, TooLarge for one that no queue can take."""
+    """Raises TypeError for a value that is neither bytes nor JSON, InvalidRequest for NaN and the like, TooLarge for
+    one that no queue can take."""
     kind = layout.KIND_BYTES if isinstance(value, _BYTES) else layout.KIND_JSON
-    payload = bytes(value) if kind == layout.KIND_BYTES else _encode_json(value)
+    payload = bytes(value) if kind == layout.KIND_BYTES else json_of(value)
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(len(payload))
     more = _FIXED_BYTES_PER_MESSAGE if options is PLAIN else _FIXED_BYTES_PER_MESSAGE + options.size
@@ -181,13 +182,43 @@ def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
         return values, layout.KIND_BYTES
     kinds_seen = {issubclass(each, _BYTES) for each in types}
     if kinds_seen == {False}:
-        payloads, kinds = list(map(_encode_json, values)), layout.KIND_JSON
+        payloads, kinds = _json(values), layout.KIND_JSON
     elif kinds_seen == {True}:
         payloads, kinds = list(map(bytes, values)), layout.KIND_BYTES
     else:
         rows = [row(value, PLAIN) for value in values]
         return [each.payload for each in rows], [each.kind for each in rows]
     return payloads, kinds
+
+
+def _json(values: Sequence[Any]) -> list[bytes]:
+    """Raises InvalidRequest for what JSON does not have."""
+    try:
+        texts = list(map(_encode_json, values))
+    except UnicodeEncodeError:
+        raise _invalid("value", "a text in it is not valid Unicode") from None
+    # The encoder writes null for numbers that JSON does not have. A payload is never changed without a word.
+    if b"null" in b"".join(texts) and any(map(_has_other_numbers, values)):
+        raise _invalid("value", "NaN and infinity are not JSON; publish None, a text, or leave it out")
+    return texts
+
+
+def json_of(value: Any) -> bytes:
+    """One value. Raises InvalidRequest for what JSON does not have."""
+    return _json([value])[0]
+
+
+def _has_other_numbers(value: Any) -> bool:
+    left = [msgspec.to_builtins(value, builtin_types=(datetime,))]
+    while left:
+        each = left.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            return True
+        if isinstance(each, dict):
+            left += each.values()
+        elif isinstance(each, list | tuple | set | frozenset):
+            left += each
+    return False
 
 
 _Columns = dict[int, Sequence[int] | Sequence[bytes]]

@@ -13,7 +13,7 @@ import msgspec
 from penstock import limits
 from penstock.client._calls import Call
 from penstock.client._carrier import Carrier
-from penstock.client._frames import milliseconds, moment
+from penstock.client._frames import json_of, milliseconds, moment
 from penstock.client._http1 import Response
 from penstock.ids import check_schedule, parse_queue
 
@@ -101,7 +101,7 @@ def put(
     if isinstance(value, bytes | bytearray | memoryview):
         message["payload_b64"] = b64encode(value).decode()
     else:
-        message["payload"] = value
+        message["payload"] = msgspec.Raw(json_of(value))
     if headers is not None:
         message["headers"] = dict(headers)
     if ttl is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated, Any
 
 import msgspec
@@ -18,6 +17,7 @@ from penstock.server.terminal import (
     Url,
     errors_in_one_line,
     show,
+    until_told,
     working,
 )
 
@@ -99,7 +99,7 @@ def analyze(
 
             analysis = Analysis(spark, lake, url, events_per_batch=events_per_batch, skip_missing=skip_missing)
         steps = []
-        with contextlib.suppress(KeyboardInterrupt):
+        with until_told():
             for step in analysis.run(until_caught_up=not follow, pause_s=every):
                 steps.append(step)
                 if output is Output.table:

@@ -18,7 +18,16 @@ from penstock.server.input import Lines, open_input, single
 from penstock.server.message_lines import print_message, print_published, print_tailed
 from penstock.server.moment import parse_moment
 from penstock.server.remote import Remote
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, progress
+from penstock.server.terminal import (
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    QueueArgument,
+    Url,
+    errors_in_one_line,
+    progress,
+    until_told,
+)
 
 if TYPE_CHECKING:
     from penstock.client import Client as AsyncClient
@@ -142,7 +151,7 @@ def consume(
     options: dict[str, Any] = {"group": group, "wait": wait, "prefetch": 1 if max_messages else 100}
     with (
         errors_in_one_line(),
-        contextlib.suppress(KeyboardInterrupt),
+        until_told(),
         client_of(url, patient=follow) as client,
         _consumer(client, queue, scope, assigned, options, follow=follow) as messages,
     ):
@@ -205,7 +214,7 @@ def tail(
     Messages that were consumed and removed are not in the log any more, unless the queue keeps them.
     """
     start = None if since is None else parse_moment(since)
-    with errors_in_one_line(), contextlib.suppress(KeyboardInterrupt):
+    with errors_in_one_line(), until_told():
         Remote(url).get("/healthz")
         tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
         asyncio.run(tailing.run(url, queues))

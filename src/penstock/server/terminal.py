@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
@@ -90,6 +92,23 @@ def progress(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total or None)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextlib.contextmanager
+def until_told() -> Iterator[None]:
+    """For what goes on until Ctrl-C: SIGTERM ends it the same way, in order."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    in_charge = threading.current_thread() is threading.main_thread()  # others are not told of signals
+    before = signal.signal(signal.SIGTERM, interrupt) if in_charge else None
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
