@@ -41,8 +41,11 @@ def test_a_reader_begins_at_the_end_and_is_sent_what_comes():
 
 @pytest.mark.parametrize(
     ("offset", "expected"),
-    [("earliest", "012345"), ("4", "45"), ("latest", ""), ("id", "2345"), ("after", "345"), ("at", "2345")],
-)
+    [
+        ("earliest", "012345"), ("4", "45"), (4, "45"), (0, "012345"), ("latest", ""), ("id", "2345"), ("after", "345"),
+        ("at", "2345"),
+    ],
+)  # fmt: skip
 def test_where_a_reader_begins(offset, expected):
     async def story(edge):
         await edge.create("log", retention={"mode": "keep"})
@@ -56,6 +59,19 @@ def test_where_a_reader_begins(offset, expected):
         client = edge.connect()
         client.send(type="subscribe", role="reader", queue="log", offset=begin)
         assert payloads(await client.messages(len(expected))) == [digit.encode() for digit in expected]
+
+    run(story)
+
+
+@pytest.mark.parametrize("offset", ["soon", "", "-1", -1, 1.5, 10**19, True, ["0"]])
+def test_a_place_that_is_none_is_refused(offset):
+    async def story(edge):
+        await edge.create("log")
+        client = edge.connect()
+        refused = await client.ask(type="subscribe", role="reader", queue="log", offset=offset)
+        assert (refused["type"], refused["error"]["code"]) == ("error", "invalid_request")
+        assert refused["error"]["details"]["field"] == "offset"
+        assert (await client.ask(type="ping"))["type"] == "pong"
 
     run(story)
 

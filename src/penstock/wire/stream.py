@@ -66,7 +66,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
     sub: SubName | None = None
     format: Literal["messages", "batch"] = "messages"
     # Readers.
-    offset: ReadOffset | None = None
+    offset: ReadOffset | Place | None = None
     offsets: (
         Annotated[
             dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(?!\n)$")], Place],

@@ -61,7 +61,8 @@ class Reader:
             if partition >= count or (asked.partition is not None and partition != asked.partition):
                 raise InvalidRequest(f"offsets: there is no partition {partition} here", details={"field": "offsets"})
         # Whoever resumes has not heard from the partitions that it does not name: all they have is news.
-        others = asked.offset or ("latest" if asked.offsets is None else "earliest")
+        usual = "latest" if asked.offsets is None else "earliest"
+        others = usual if asked.offset is None else str(asked.offset)
         for partition in range(count) if asked.partition is None else [asked.partition]:
             text = str(given[partition]) if partition in given else others
             found = await broker.read(queue, partition=partition, offset=text, max=0, client_id=client_id)
