@@ -30,6 +30,7 @@ from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
+from penstock.broker.refusals import not_found, stale
 from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
@@ -52,7 +53,7 @@ from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, NotFound, PenstockError, QueueNotFound, StaleReceipt
+from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
@@ -60,8 +61,6 @@ from penstock.wire.delivery import Settled
 from penstock.wire.holds import ExtentReply
 from penstock.wire.readers import OffsetsReply
 
-STALE_SHOWN = 100
-"""Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
 
@@ -238,7 +237,7 @@ class Broker:
         )
         results = claims.results(done.outcomes)
         if done.runs is None:
-            raise _stale(results)
+            raise stale(results)
         published = [self._published(run, parts) for run in done.runs]
         return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
 
@@ -332,6 +331,10 @@ class Broker:
         Only that, not by how much, and not from inside of anything. Returns what ends it.
         """
         return self._loop.watchers.watch(self._queue(queue).number, changed)
+
+    def watch_end(self, queue: QueuePath, gone: Callable[[PenstockError], None]) -> Callable[[], None]:
+        """`gone` is told when the queue is deleted, with the error that it has from then on. Returns what ends it."""
+        return self._loop.watchers.watch_end(self._queue(queue).number, lambda: gone(not_found(queue)))
 
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
@@ -555,17 +558,5 @@ class Broker:
     def _queue(self, path: str) -> Queue:
         number = self._loop.shard.paths.get(path)
         if number is None:
-            raise _not_found(path)
+            raise not_found(path)
         return self._loop.shard.queues[number]
-
-
-def _stale(results: Sequence[Settled]) -> StaleReceipt:
-    stale = [result.receipt for result in results if result.status != "acked"]
-    return StaleReceipt(
-        f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",
-        details={"receipts": stale[:STALE_SHOWN]},
-    )
-
-
-def _not_found(path: str) -> PenstockError:
-    return QueueNotFound(f"there is no queue {path}", details={"queue": path})

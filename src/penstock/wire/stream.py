@@ -67,11 +67,14 @@ class Subscribe(ClientFrame, tag="subscribe"):
     sub: SubName | None = None
     format: Literal["messages", "batch"] = "messages"
     # Readers.
-    offset: ReadOffset | None = None
+    offset: ReadOffset | Place | None = None
     offsets: (
         Annotated[
             dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Place],
-            Meta(description="By partition, as `next_offset` told them. Partitions left out begin at `offset`."),
+            Meta(
+                description="By partition, as `subscribed` and then `next_offset` told them. Partitions left out, also "
+                "those that were added since, begin at `offset` if it is given, otherwise at the earliest message."
+            ),
         ]
         | None
     ) = None
