@@ -233,7 +233,7 @@ async def test_copies_carry_everything_but_what_belongs_to_the_first_life(box):
     columns = {
         "priority": [7, 0], "ttl_ms": [60_000, 0], "max_retries": [2, -1], "key": [b"user-42", b""],
         "id": [b"order-1", b""], "headers": [b'{"trace":"abc"}', b""], "tenant": [b"acme", b""],
-        "deliver_at_ms": [1, 0],
+        "deliver_at_ms": [box.clock.now_ms() - 1, 0],
     }  # fmt: skip
     await give_up(box, 2, **columns)
     letters = (await box.broker.dead_letters(ORDERS))["dead_letters"]
