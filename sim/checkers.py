@@ -102,7 +102,7 @@ class Checkers:
             or (type(error) is Conflict and call.method in ("delete_dead_letters", "redrive"))
             or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
-            or (isinstance(error, NotFound) and call.method == "stop_redrive")
+            or (isinstance(error, NotFound) and call.method in ("stop_redrive", "redrive"))
             or (isinstance(error, NotFound) and call.method.startswith("schedules."))
             or (isinstance(error, InvalidRequest) and call.method == "keep_offsets")
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))

@@ -137,17 +137,18 @@ def ulid_tails(first: int, count: int) -> tuple[str, list[bytes]]:
     return "", [text.encode() for text in ulid_texts(first, count)]
 
 
-def ulid_value(text: str) -> MessageId:
-    """Inverse of `ulid_text`; lower case is accepted, anything that is not a ULID is the caller's mistake."""
+def ulid_value(text: str, field: str = "id") -> MessageId:
+    """Inverse of `ulid_text`; lower case is accepted, anything that is not a ULID is the caller's mistake, in
+    the `field` it came from."""
     if len(text) != ULID_CHARS or text[0] > "7":
-        raise InvalidRequest(f"{text[:64]!r} is not a message id (a ULID of 26 characters)", details={"field": "id"})
+        raise InvalidRequest(f"{text[:64]!r} is not a message id (a ULID of 26 characters)", details={"field": field})
     value = 0
     try:
         for letter in text.upper():
             value = value << 5 | _VALUES[letter]
     except KeyError:
         raise InvalidRequest(
-            f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": "id"}
+            f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": field}
         ) from None
     return MessageId(value)
 

@@ -101,8 +101,8 @@ TOP_K_MAX = 1_000
 WEIGHT_MAX = 1_000
 TENANT_WEIGHTS_MAX = 1_000
 BLOCKED_KEYS_MAX = 100_000
-"""Ordered keys of one group with messages that wait behind another one. Above it publishing waits: a key that is stuck
-costs memory for its messages' places, and a hundred thousand of them are a failure that somebody should look at."""
+"""Ordered keys of one group with messages that wait behind one that failed, or was given up and parked its key. Above
+it publishing waits: a hundred thousand of them are a failure that somebody should look at."""
 READERS_PER_QUEUE_MAX = 10_000
 """Names under which positions in one queue are kept."""
 READER_FORGOTTEN_MS = 30 * 86_400_000

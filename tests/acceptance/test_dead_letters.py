@@ -271,3 +271,32 @@ def test_the_command(server, name, penstock_command):
     assert "say which" in penstock_command("delete", name, code=2)
     assert "Aborted" in penstock_command("delete", name, "--all", input=b"n\n", code=1)
     assert json.loads(penstock_command("delete", name, "--id", ids[0], "--yes", "-o", "json"))["deleted"] == 1
+
+
+def test_redrives_are_listed_and_stopped_by_hand(server, name, penstock_command):
+    assert penstock_command("redrives", name.replace("q", "none"), code=1).startswith("penstock: there is no queue")
+    give_up(server, name, *range(100))
+    assert penstock_command("redrives", name) == "no redrives\n"
+    started = json.loads(
+        penstock_command(
+            "redrive", name, "--all", "--redrive-id", "slow", "--rate", "1", "--run", "--detach", "-o", "json"
+        )
+    )
+    assert started["status"] == "running"
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock"], capture_output=True, text=True, timeout=60,
+        env={
+            **os.environ, "PENSTOCK_URL": server.url, "_PENSTOCK_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"penstock dlq stop {name} sl", "COMP_CWORD": "4",
+        },
+    )  # fmt: skip
+    assert done.stdout.split() == ["slow"]
+    stopped = json.loads(penstock_command("stop", name, "slow", "-o", "json"))
+    assert stopped["status"] == "stopped" and stopped["redriven"] < 100
+    header, row = penstock_command("redrives", name).splitlines()
+    assert header.split()[:6] == ["redrive_id", "status", "redriven", "skipped", "started", "ended"]
+    assert row.split()[:4] == ["slow", "stopped", str(stopped["redriven"]), "0"] and "Z " in row
+    assert json.loads(penstock_command("redrives", name, "-o", "json"))["redrives"] == [stopped]
+    again = penstock_command("stop", name, "slow")
+    assert ["status", "stopped"] in [line.split() for line in again.splitlines()]
+    assert "nowhen" in penstock_command("stop", name, "nowhen", code=1)

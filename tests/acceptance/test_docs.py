@@ -124,6 +124,27 @@ def test_the_guide_to_the_sdk(tmp_path, loops_that_end, monkeypatch):
         asyncio.run(main(server))
 
 
+def test_the_guide_to_reading_the_log_sees_all_partitions(tmp_path, loops_that_end):
+    loaded: list[int] = []
+    namespace = {"asyncio": asyncio, "load": loaded.extend}
+
+    async def main(server):
+        async with Client(server.url) as client:
+            orders = await client.create_queue("orders", partitions=4)
+            published = await orders.publish_many(range(40), keys=[f"user-{number}" for number in range(40)])
+            assert {message.partition for message in published} == {0, 1, 2, 3}
+            ((line, code), *others) = blocks("reading-the-log.md")
+            await execute("reading-the-log.md", line, code, namespace | {"client": client})
+            assert sorted(loaded) == list(range(40))
+            assert set(await orders.offsets("warehouse")) == {0, 1, 2, 3}
+            for line, code in others:
+                await execute("reading-the-log.md", line, code, namespace | {"client": client})
+            assert len(loaded) == 40  # whoever follows under the same name goes on where it left off
+
+    with running(tmp_path / "data") as server:
+        asyncio.run(main(server))
+
+
 def test_the_guide_to_the_embedded_broker(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printed = []

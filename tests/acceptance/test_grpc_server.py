@@ -157,23 +157,26 @@ def requests():
     yield pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders", lease_ms=3_600_000), credits=10)
     threading.Event().wait()
 stream = BrokerStub(grpc.insecure_channel(sys.argv[1])).LeaseStream(requests())
-print(len(next(stream).messages), flush=True)
+print(*[message.attempt for message in next(stream).messages], flush=True)
 threading.Event().wait()
 """
 
 
-def test_a_consumer_that_dies_gives_its_messages_back_at_once(server):
+def test_messages_whose_consumers_die_are_tried_again_at_once_until_they_are_dead_letters(server):
+    backoff = {"kind": "none"}
+    assert server.ask("PUT", "/v1/queues/orders", {"max_retries": 2, "backoff": backoff}).status in (200, 201)
     server.publish("orders", 1, 2, 3)
-    consumer = subprocess.Popen([sys.executable, "-c", CONSUMER, server.grpc], stdout=subprocess.PIPE, text=True)
-    try:
-        assert consumer.stdout is not None and consumer.stdout.readline() == "3\n"
-        assert server.ask("GET", "/v1/stats?queue=orders").json["leased"] == 3
-    finally:
-        consumer.kill()
-        consumer.wait(WITHIN_S)
-        consumer.stdout.close()
-    server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=orders").json["ready"] == 3)
-    assert [message["attempt"] for message in server.lease("orders")] == [1, 1, 1]
+    for attempts in ("1 1 1", "2 2 2", "3 3 3"):
+        server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=orders").json["ready"] == 3)
+        consumer = subprocess.Popen([sys.executable, "-c", CONSUMER, server.grpc], stdout=subprocess.PIPE, text=True)
+        try:
+            assert consumer.stdout is not None and consumer.stdout.readline() == f"{attempts}\n"
+            assert server.ask("GET", "/v1/stats?queue=orders").json["leased"] == 3
+        finally:
+            consumer.kill()
+            consumer.wait(WITHIN_S)
+            consumer.stdout.close()
+    server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=orders").json["dead"] == 3)
 
 
 # -- the end --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from http_server import running
@@ -21,14 +22,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def penstock(server):
-    def run(*arguments, input=None, code=0):
+    def run(*arguments, input=None, code=0, stream=None):
+        """What it prints; of a command that fails what it complains of, unless told which stream to read."""
         done = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             input=input, capture_output=True, timeout=30,
             env={**os.environ, "PENSTOCK_URL": server.url, "COLUMNS": "200"},
         )  # fmt: skip
         assert done.returncode == code, done.stderr.decode()
-        return done.stdout.decode() if code == 0 else done.stderr.decode()
+        return getattr(done, stream or ("stderr" if code else "stdout")).decode()
 
     return run
 
@@ -48,6 +50,43 @@ def test_publish_from_files_and_pipes(penstock, tmp_path):
     assert len(penstock("publish", "piped", "--file", str(tmp_path / "lines"), "--lines").splitlines()) == 3
     penstock("publish", "piped", "-", input=b'{"from": "pipe"}')
     assert penstock("consume", "piped", "--max", "4").splitlines() == ["1", "2", "[3]", '{"from":"pipe"}']
+
+
+def test_publish_with_an_id_a_tenant_and_a_time(penstock, server):
+    penstock("queues", "dated", "--set", 'fair_share={"enabled": true}')
+    first = penstock("publish", "dated", "1", "--id", "order-1", "--tenant", "acme")
+    assert penstock("publish", "dated", "1", "--id", "order-1") == first
+    assert json.loads(penstock("publish", "dated", "1", "--id", "order-1", "-o", "json"))["duplicate"] is True
+    just_now = datetime.now(UTC) - timedelta(seconds=1)
+    penstock("publish", "dated", "2", "--tenant", "acme", "--at", just_now.isoformat())
+    penstock("publish", "dated", "3", "--tenant", "bolt")
+    penstock("publish", "dated", "4", "--at", "2h")
+    assert [message["payload"] for message in server.lease("dated")] == [1, 3, 2]  # tenants take turns
+    assert "more than a day ago" in penstock("publish", "dated", "5", "--at", "1969-01-31T12:00", code=1)
+
+
+def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
+    first, second = server.publish("moved", 1, 2, delay_ms=3_600_000)
+    server.publish("moved", 3, 4, key="k", delay_ms=3_600_000)
+    ids = ("--id", first["id"], "--id", second["id"])
+    header, *rows = penstock("reschedule", "moved", *ids, "--at", "2h").splitlines()
+    assert [line.split() for line in (header, *rows)] == [
+        ["id", "status"], [first["id"], "rescheduled"], [second["id"], "rescheduled"],
+    ]  # fmt: skip
+    assert server.lease("moved") == []
+    penstock("reschedule", "moved", "--id", second["id"], "--delay", "0")
+    assert [message["payload"] for message in server.lease("moved")] == [2]
+    answer = json.loads(penstock("cancel", "moved", *ids, "-o", "json"))
+    assert answer == {
+        "cancelled": 1,
+        "results": [{"id": first["id"], "status": "cancelled"}, {"id": second["id"], "status": "in_flight"}],
+    }
+    assert penstock("cancel", "moved", "--key", "k").count("cancelled") == 2
+    assert penstock("cancel", "moved", "--key", "k", code=1, stream="stdout") == (
+        "nothing unfinished has this key in moved\n"
+    )
+    assert "done" in penstock("reschedule", "moved", "--id", first["id"], "--delay", "1", code=1, stream="stdout")
+    assert "is not a message id" in penstock("cancel", "moved", "--id", "x", code=1)
 
 
 def test_looking_at_queues(penstock):

@@ -171,7 +171,9 @@ def test_on_the_command_line(client, lease, penstock, name):
     head = penstock("explain", name)
     assert head.startswith(f"{second.id} at 0:1, ready: ") and len(head.splitlines()) == 1
     assert "leased to consumer worker-7" in penstock("explain", name, first.id).lower()
-    assert "has ever asked" in penstock("explain", name, first.id, "--group", "billing")
+    of_another = penstock("explain", name, first.id, "--group", "billing")
+    assert "has ever asked" in of_another and "billing in this queue yet, but default:" in of_another
+    assert "messages" in json.loads(penstock("explain", name, "--group", "billing", "-o", "json"))
     assert json.loads(penstock("explain", name, first.id, "-o", "json"))["messages"][0]["state"] == "leased"
     shown = penstock("history", name, first.id).splitlines()
     assert shown[0].split()[:4] == ["at_ms", "kind", "group", "consumer"]
@@ -180,3 +182,14 @@ def test_on_the_command_line(client, lease, penstock, name):
     assert penstock("history", name, UNKNOWN) == "no events\n"
     assert "26 characters" in penstock("history", name, "nonsense", code=1)
     assert "26 characters" in penstock("explain", name, "nonsense", code=1)
+
+
+def test_workers_that_it_takes_on_the_command_line(client, penstock, name):
+    client.create_queue(name).publish_many([1, 2])
+    lines = penstock("autoscale", name, "--min-workers", "3").splitlines()
+    shown = dict(line.strip().split(maxsplit=1) for line in lines)
+    assert (shown["group"], shown["ready"], shown["suggested_workers"]) == ("default", "2", "3")
+    assert (shown["mean_service_time_s"], shown["time_to_drain_s"]) == ("-", "never, at these rates")
+    signal = json.loads(penstock("autoscale", name, "--group", "billing", "--target-drain", "5", "-o", "json"))
+    assert (signal["group"], signal["target_drain_s"], signal["time_to_drain_s"]) == ("billing", 5.0, -1)
+    assert "min_workers" in penstock("autoscale", name, "--min-workers", "2", "--max-workers", "1", code=1)

@@ -85,6 +85,28 @@ def test_the_example_page(page, site, tmp_path):
         server.kill()
 
 
+def test_the_example_page_misses_nothing_when_the_broker_goes_before_the_first_message(page, site, tmp_path):
+    listen = f"127.0.0.1:{free_port()}"
+    flags = ("--listen", listen, "--websocket-origins", site)
+    server = Server(tmp_path / "data", *flags)
+    try:
+        page.goto(f"{site}/websocket.html")
+        page.fill("#url", f"ws://{listen}/v1/ws")
+        page.click("text=Connect")
+        reading = 'penstock_websocket_subscriptions{role="reader"} 1.0'
+        server.wait_until(lambda: reading in server.ask("GET", "/metrics").body.decode())
+        server.terminate()
+        page.wait_for_selector("#state[data-state=waiting]")
+        # Not where the page looks for it, so that it comes back only when the message is there.
+        elsewhere = Server(tmp_path / "data")
+        elsewhere.publish("browser", "meanwhile")
+        elsewhere.terminate()
+        server = Server(tmp_path / "data", *flags)
+        page.wait_for_selector('#tail li:has-text("meanwhile")')
+    finally:
+        server.kill()
+
+
 def test_a_page_of_another_origin_does_not_get_in(page, site, tmp_path):
     server = Server(tmp_path / "data")
     try:

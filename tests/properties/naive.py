@@ -62,6 +62,13 @@ class Message:
     """When it was last let go of by a consumer."""
     lives: dict[int, Life] = field(default_factory=dict)
 
+    def overdue(self, now: int) -> bool:
+        """Past its time to live. If it is still there somebody holds it, and nobody else is given it."""
+        return self.expires is not None and self.expires <= now
+
+    def deliverable(self, group: int, now: int) -> bool:
+        return self.lives[group].state(now) is State.READY and not self.overdue(now)
+
 
 @dataclass
 class HeldLease:
@@ -108,12 +115,12 @@ class NaiveQueue:
         for ends in self.growths:
             # New partitions begin when the older ones have given out everything from before, once.
             if partition >= len(ends) and any(
-                m.lives[group].end is None and not m.lives[group].off_path
+                m.lives[group].end is None and not m.lives[group].off_path and not m.overdue(now)
                 for log, end in zip(self.logs, ends, strict=False)
                 for m in log[:end]
             ):
                 return []
-        return [m for m in self.logs[partition] if m.lives[group].state(now) is State.READY]
+        return [m for m in self.logs[partition] if m.deliverable(group, now)]
 
 
 class Naive:
@@ -297,6 +304,7 @@ class Naive:
         queue.starts[record.partition] = max(before, record.start)
         # What lies further back was redriven, or somebody had it when retention came by.
         for message in queue.logs[record.partition][before : record.start]:
+            message.expires = None
             for life in message.lives.values():
                 if life.lease is None and life.end is None and not life.redriven:
                     life.end = LET_GO

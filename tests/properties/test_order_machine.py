@@ -20,9 +20,8 @@ from turns import Ranks, Rounds, Row, by_tenant, check_rules, in_flight, seniori
 
 from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants, records
-from penstock.core.config import QueueConfig, parse_config
+from penstock.core.config import QueueConfig, parse_config, same_order
 from penstock.core.lanes import Lanes
-from penstock.core.lifecycle import State
 from penstock.core.line import place_of
 from penstock.core.ranges import pairs
 from penstock.core.records import Record
@@ -139,9 +138,14 @@ class OrderMachine(MachineAgainstModel):
     # -- what the model notes ------------------------------------------------------------------------------------------
 
     def applied(self, record: Record) -> None:
-        super().applied(record)
         number = getattr(record, "queue", None)
-        if isinstance(record, records.QueueConfigured | records.QueuePurged):
+        before = self.model.queues[number].config if number in self.model.queues else None
+        super().applied(record)
+        if isinstance(record, records.QueueConfigured) and before is not None and same_order(before, record.config):
+            # Everybody stays where they are; other weights are a new round.
+            if before.lane_weights != record.config.lane_weights:
+                self.rounds = {name: rounds for name, rounds in self.rounds.items() if name[0] != number}
+        elif isinstance(record, records.QueueConfigured | records.QueuePurged):
             if isinstance(record, records.QueuePurged):
                 self.parked = {name: keys for name, keys in self.parked.items() if name[0] != number}
             self.index_begins(number, self.model.queues[number].groups.values())
@@ -237,7 +241,7 @@ class OrderMachine(MachineAgainstModel):
         queue, now = self.model.queues[number], self.now
         dispatcher, config = self.shard.queues[number].dispatchers[group], queue.config
         offered = self.offered_in(self.shard, number)
-        ready = [m for m in queue.messages() if m.lives[group].state(now) is State.READY and offered(group, m)]
+        ready = [m for m in queue.messages() if m.deliverable(group, now) and offered(group, m)]
         flip = -1 if config.heap_mode == "max" else 0
 
         def in_order(messages: list[Message]) -> list[Message]:

@@ -14,7 +14,6 @@ from itertools import groupby
 from naive import Life, Message, NaiveQueue
 
 from penstock.core.lanes import BOOST_AFTER_MS
-from penstock.core.lifecycle import State
 
 Chosen = tuple[int, int]
 """(partition, offset)."""
@@ -60,7 +59,7 @@ def check_rules(
     messages = [queue.logs[partition][offset] for partition, offset in chosen]
     assert len(set(chosen)) == len(chosen) <= wanted, "nothing twice, nothing more than asked for"
     for message in messages:
-        assert message.lives[group].state(now) is State.READY, f"{message} is not ready"
+        assert message.deliverable(group, now), f"{message} is not ready"
     ordered, share = queue.config.ordered_keys, queue.config.fair_share
     blocked = taken_keys(queue, group, now) | parked if ordered else set()
     flying = in_flight(queue, group)
@@ -73,11 +72,13 @@ def check_rules(
         flying[message.tenant] = flying.get(message.tenant, 0) + 1
         assert cap is None or flying[message.tenant] <= cap, f"tenant {message.tenant!r} has more than its cap"
     if len(chosen) < wanted:
-        left = [m for m in queue.messages() if m.lives[group].state(now) is State.READY and m not in messages]
+        left = [m for m in queue.messages() if m.deliverable(group, now) and m not in messages]
         capped = [m for m in left if cap is not None and flying.get(m.tenant, 0) >= cap]
         if ordered:
             # What was given up and brought back may have its key already while it waits.
             blocked |= {m.key for m in queue.messages() if m.lives[group].redriven and m.lives[group].end is None}
+            # What another group holds past its time keeps its place until it ends.
+            blocked |= {m.key for m in queue.messages() if m.lives[group].end is None and m.overdue(now)}
             blocked |= {m.key for m in capped if m.key}  # the first of the key is one whose tenant must wait
         for message in left:
             behind = ordered and message.key in blocked
@@ -96,7 +97,7 @@ def _check_overtakes_nobody(queue: NaiveQueue, group: int, message: Message) -> 
 
 def _check_turns(queue: NaiveQueue, group: int, now: int, chosen: list[Message]) -> None:
     """Tenants that still have something were served about equally often, measured in turns."""
-    left = {m.tenant for m in queue.messages() if m.lives[group].state(now) is State.READY and m not in chosen}
+    left = {m.tenant for m in queue.messages() if m.deliverable(group, now) and m not in chosen}
     turns = {
         tenant: sum(m.tenant == tenant for m in chosen) / queue.config.fair_share.weights.get(tenant.decode(), 1)
         for tenant in left
@@ -120,9 +121,9 @@ class Ranks:
         """After a step: whoever is offered now and was not before has joined."""
         new = set(fresh)
         for message in queue.messages():
-            for group, life in message.lives.items():
+            for group in message.lives:
                 name = (number, group, message.partition, message.offset)
-                if life.end is not None or life.state(now) is not State.READY or not offered(group, message):
+                if not message.deliverable(group, now) or not offered(group, message):
                     self._rank.pop(name, None)
                 elif name not in self._rank:
                     if (message.partition, message.offset) in new:
@@ -149,7 +150,7 @@ class Ranks:
                 life = message.lives[group]
                 name = (number, group, message.partition, message.offset)
                 self._rank.pop(name, None)
-                if life.state(now) is State.READY and offered(group, message):
+                if message.deliverable(group, now) and offered(group, message):
                     if life.attempt or life.redriven or comes_back(message, life):
                         self._rank[name] = (0, seniority(queue, message))
                     else:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
-from penstock.errors import DiskFull, QueueNotFound, Unavailable
+from penstock.errors import DiskFull, InvalidRequest, QueueNotFound, Unavailable
 from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import in_process
 
@@ -37,6 +37,22 @@ async def keyed_delays(box, batches: int, size: int, **columns) -> None:
         await box.publish(
             "later", *[b"%d" % row for row in rows], key=keys, **{k: [v] * size for k, v in columns.items()}
         )
+
+
+def test_a_message_that_is_named_twice_is_one_message():
+    async def run() -> None:
+        async with in_process(MemoryEngine) as box:
+            reply = await box.publish("later", b"1", b"2", delay_ms=[HOUR_MS] * 2)
+            first = ulid_text(reply.runs[0].id)
+            count, results = await box.broker.reschedule(LATER, ids=[first, first.lower()], delay_ms=2 * HOUR_MS)
+            assert (count, results) == (1, [(first, "rescheduled"), (first.lower(), "rescheduled")])
+            count, results = await box.broker.cancel(LATER, ids=[first, "0" * 26, first])
+            assert (count, results) == (1, [(first, "cancelled"), ("0" * 26, "not_found"), (first, "cancelled")])
+            with pytest.raises(InvalidRequest, match="'x' is not a message id") as refused:
+                await box.broker.cancel(LATER, ids=[first, "x"])
+            assert refused.value.details == {"field": "ids"}
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -21,10 +22,10 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.errors import TooLarge
 from penstock.server.cli import app
-from penstock.server.completion import complete_queue
+from penstock.server.completion import complete_queue, complete_running_redrive
 from penstock.server.config import KEYS
 from penstock.server.input import Lines, single
-from penstock.server.moment import parse_moment
+from penstock.server.moment import parse_due, parse_moment
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_listing, print_object
 
@@ -56,11 +57,14 @@ def test_version_and_help():
         "publish",
         "consume",
         "tail",
+        "cancel",
+        "reschedule",
         "worker",
         "bench",
         "--install-completion",
         "queues",
         "stats",
+        "autoscale",
         "dlq",
         "schedule",
         "inspect",
@@ -127,9 +131,14 @@ def test_a_taken_port_is_said_before_anything_is_opened(tmp_path, name):
         ("stats",),
         ("queues",),
         ("dlq", "orders"),
+        ("dlq", "redrives", "orders"),
+        ("autoscale", "orders"),
+        ("dlq", "stop", "orders", "nightly"),
         ("publish", "orders", "1"),
         ("consume", "orders", "--max", "1"),
         ("tail", "orders"),
+        ("cancel", "orders", "--key", "k"),
+        ("reschedule", "orders", "--key", "k", "--at", "10m"),
         ("bench",),
     ],
 )
@@ -157,7 +166,12 @@ def test_a_strange_url_is_refused(url):
         ("tail", "orders", "--since", "noon"),
         ("consume", "orders", "--follow", "--wait", "1"), ("publish", "orders", "1", "--header", "novalue"),
         ("bench", "--seconds", "0"), ("worker", "nocolon"), ("worker", "no_such_module:client"),
-        ("worker", "json:dumps"),
+        ("worker", "json:dumps"), ("cancel", "orders"), ("cancel", "orders", "--id", "x", "--key", "k"),
+        ("publish", "orders", "1", "--at", "noon"), ("publish", "orders", "1", "--at", "1m", "--delay", "1"),
+        ("publish", "orders", "-", "--lines", "--id", "x"),
+        ("reschedule", "orders", "--key", "k"), ("reschedule", "orders", "--key", "k", "--delay", "1", "--at", "1m"),
+        ("reschedule", "orders", "--key", "k", "--at", "noon"), ("reschedule", "orders", "--key", "k", "--delay", "-1"),
+        ("dlq", "stop", "orders"), ("dlq", "redrives"), ("autoscale", "orders", "--min-workers", "-1"),
     ],
 )  # fmt: skip
 def test_misuse_is_exit_code_two(command):
@@ -227,6 +241,25 @@ def test_a_moment_is_an_age_or_a_time():
         assert abs(now_ms - at_ms - seconds * 1000) < 60_000
 
 
+def test_a_time_to_deliver_at_lies_ahead():
+    assert parse_due("2026-01-31T12:00+00:00") == 1769860800000
+    assert parse_due("1969-01-01T00:00Z") == 1
+    now_ms = time.time() * 1000
+    for text, seconds in (("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800)):
+        assert abs(parse_due(text) - now_ms - seconds * 1000) < 60_000
+    for text in ("0", "earliest", "noon", "-1h", "10", "9" * 400 + "d", "2026-13-01T00:00"):
+        with pytest.raises(typer.BadParameter, match="from now"):
+            parse_due(text)
+
+
+@pytest.mark.parametrize("delay", ["inf", "1e300"])
+def test_a_delay_that_is_none_is_refused_in_one_line(delay):
+    for command in (("reschedule", "orders", "--key", "k"), ("dlq", "redrive", "orders", "--all")):
+        refused = run(*command, "--delay", delay)
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith("penstock: delay") and len(refused.stderr.splitlines()) == 1
+
+
 def test_names_are_completed_as_people_type_them(monkeypatch):
     paths = ["default/default/orders", "default/mail/orders", "shop/default/mail", "shop/mail/high"]
     monkeypatch.setattr(Remote, "get", lambda *_args, **_query: {"queues": [{"queue": path} for path in paths]})
@@ -238,6 +271,7 @@ def test_names_are_completed_as_people_type_them(monkeypatch):
 def test_without_a_server_nothing_is_completed():
     assert complete_queue(SimpleNamespace(params={"url": "http://127.0.0.1:9"}), "o") == []
     assert complete_queue(SimpleNamespace(params={"url": "nonsense"}), "o") == []
+    assert complete_running_redrive(SimpleNamespace(params={"url": "nonsense", "queue": "orders"}), "") == []
 
 
 # -- the guide ----------------------------------------------------------------------------------------------------

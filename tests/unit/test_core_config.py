@@ -112,12 +112,15 @@ def test_the_order_changes_only_while_nothing_is_stored_everything_else_at_any_t
         changed = parse_config({field: value})
         check_change(DEFAULT, changed, empty=True)
         with pytest.raises(Conflict, match="holds no messages") as caught:
-            check_change(DEFAULT, changed, empty=False)
+            check_change(DEFAULT, changed, empty=False, dead_letters=2)
         assert caught.value.details == {"field": field}
+        with pytest.raises(Conflict, match="2 of its dead letters") as caught:
+            check_change(DEFAULT, changed, empty=True, dead_letters=2)
+        assert caught.value.details == {"field": field, "dead_letters": 2}
     changed = parse_config(
         {
             "delivery": "at_most_once", "ttl_ms": 5, "retention": {"mode": "keep"}, "lane_weights": [5, 4, 3, 2, 1],
             "fair_share": {"weights": {"acme": 2}}, "top_k": 3,
         }
     )  # fmt: skip
-    check_change(DEFAULT, changed, empty=False)
+    check_change(DEFAULT, changed, empty=False, dead_letters=2)

@@ -15,7 +15,7 @@ from penstock.batch import Batch, build, layout
 from penstock.broker.types import PublishPart
 from penstock.core.invariants import check as check_invariants
 from penstock.errors import Conflict, InvalidRequest, NotFound
-from penstock.ids import parse_queue
+from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import messages
 
 ORDERS, FIXED = parse_queue("orders"), parse_queue("fixed")
@@ -187,6 +187,21 @@ async def test_an_id_makes_a_redrive_happen_once(box):
 
 
 @with_broker
+async def test_an_id_stands_for_the_messages_it_was_given(box):
+    await give_up(box, 3)
+    ids = [ulid_text(found.run.id) for found in (await box.broker.dead_letters(ORDERS))["dead_letters"]]
+    first = await redrive(box, "fix", ids=ids[:2])
+    assert (first["status"], first["redriven"]) == ("finished", 2)
+    for _ in range(2):
+        assert await redrive(box, "fix", ids=[ids[1], ids[0]]) == first
+        for others in (ids[2:], ids[:1], ids):
+            with pytest.raises(Conflict, match="other terms"):
+                await redrive(box, "fix", ids=others)
+        await box.restart()
+    assert (await box.broker.dead_letters(ORDERS))["total"] == 1
+
+
+@with_broker
 async def test_by_ids_and_by_group(box):
     await box.publish("orders", b"1", b"2", b"3")
     taken = [message for group in ("a", "b") for message in await box.lease("orders", group=group, max=3)]
@@ -196,7 +211,9 @@ async def test_by_ids_and_by_group(box):
     assert (await redrive(box, "two", ids=[ids[0], ids[2], ids[2], "0" * 26]))["redriven"] == 3
     assert [m.payload for m in await box.lease("orders", group="a", max=9)] == [b"1", b"3"]
     assert [m.payload for m in await box.lease("orders", group="b", max=9)] == [b"1", b"3"]
-    assert (await redrive(box, "nobody", filter="", group="nobody"))["redriven"] == 0
+    with pytest.raises(NotFound, match="has no group 'nobody'") as caught:
+        await redrive(box, "nobody", filter="", group="nobody")
+    assert caught.value.details == {"field": "group"}
     for wrong in ({}, {"filter": "", "ids": ids}, {"ids": ["x"]}, {"filter": "("}):
         with pytest.raises(InvalidRequest):
             await box.broker.redrive(ORDERS, **wrong)
@@ -216,7 +233,7 @@ async def test_copies_carry_everything_but_what_belongs_to_the_first_life(box):
     columns = {
         "priority": [7, 0], "ttl_ms": [60_000, 0], "max_retries": [2, -1], "key": [b"user-42", b""],
         "id": [b"order-1", b""], "headers": [b'{"trace":"abc"}', b""], "tenant": [b"acme", b""],
-        "deliver_at_ms": [1, 0],
+        "deliver_at_ms": [box.clock.now_ms() - 1, 0],
     }  # fmt: skip
     await give_up(box, 2, **columns)
     letters = (await box.broker.dead_letters(ORDERS))["dead_letters"]
@@ -252,6 +269,19 @@ async def test_copies_may_get_another_priority_and_what_goes_back_may_not(box):
     await redrive(box, filter="", priority=5, target=FIXED)
     (run,) = (await box.broker.lease(FIXED)).runs
     assert list(run.batch.integers(layout.PRIORITY)) == [5]
+
+
+@with_broker
+async def test_a_priority_that_the_target_has_no_lane_for_is_refused(box):
+    await give_up(box, 1)
+    await box.broker.put_queue(FIXED, {"order": "lanes"})
+    for wrong in (5, 99, -1):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidRequest, match=f"{wrong} is not a lane of queue {FIXED}") as caught:
+                await box.broker.redrive(ORDERS, filter="", priority=wrong, target=FIXED, dry_run=dry_run)
+            assert caught.value.details == {"field": "priority"}
+    assert box.broker.redrives(ORDERS)["redrives"] == []
+    assert (await redrive(box, filter="", priority=4, target=FIXED))["redriven"] == 1
 
 
 @with_broker

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants
@@ -13,6 +15,7 @@ from penstock.core.config import parse_config
 from penstock.core.decide import decide
 from penstock.core.rebuild import end_replay
 from penstock.core.state import Shard
+from penstock.errors import QueueFull
 
 COLUMNS = {"priority": layout.PRIORITY, "key": layout.KEY, "tenant": layout.TENANT, "delay_ms": layout.DELAY_MS,
            "ttl_ms": layout.TTL_MS}  # fmt: skip
@@ -275,3 +278,38 @@ def test_a_change_of_settings_does_not_hide_what_is_to_be_tried_again():
         apply(machine.shard, record)
     reply = decide(machine.shard, commands.Lease(1, "g", 1, 7), machine.now).reply
     assert [(run.first, run.attempt) for run in reply] == [(0, 2)]
+
+
+def test_a_healthy_backlog_of_keys_is_not_refused(monkeypatch):
+    monkeypatch.setattr(limits, "BLOCKED_KEYS_MAX", 3)
+    machine = Machine(ordered_keys=True, backoff={"kind": "fixed", "base_ms": 500, "jitter": 0})
+    keys = [b"%d" % number for number in range(10)]
+    machine.publish(20, key=keys * 2)
+    machine.publish(1)
+    runs = machine.lease(5)
+    assert machine.dispatcher.blocked_keys == 0, "ready or leased, and others behind"
+    machine.settle(runs[:1], commands.Nack)
+    assert machine.dispatcher.blocked_keys == sum(run.count for run in runs[:1]) == 5
+    with pytest.raises(QueueFull, match="5 keys") as refused:
+        machine.publish(1)
+    assert refused.value.details == {"blocked_keys": 5, "max_blocked_keys": 3}
+    for _ in range(2):
+        machine.shard = machine.replayed()
+        end_replay(machine.shard)
+        assert machine.dispatcher.blocked_keys == 5, "also after a restart"
+    machine.submit(commands.Reschedule(1, [(0, 0)], machine.now + 9_000))
+    machine.now += 500
+    machine.publish(1)
+    assert machine.dispatcher.blocked_keys == 1, "ready again, but for one that was moved"
+
+
+def test_parked_keys_count_as_blocked_also_after_a_restart():
+    machine = Machine(ordered_keys=True, park_dead_keys=True)
+    machine.publish(4, key=[b"a", b"a", b"b", b"c"])
+    machine.settle(machine.lease(3), commands.Reject)
+    assert machine.dispatcher.blocked_keys == 1, "only behind one of them somebody waits"
+    machine.shard = machine.replayed()
+    end_replay(machine.shard)
+    assert machine.dispatcher.blocked_keys == 1
+    machine.change(park_dead_keys=False)
+    assert machine.dispatcher.blocked_keys == 0

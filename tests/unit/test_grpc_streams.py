@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import grpc
@@ -272,19 +273,67 @@ def test_rubbish_on_a_stream_is_an_invalid_argument():
 # -- the end of a stream --------------------------------------------------------------------------------------------
 
 
-def test_a_broken_stream_gives_back_what_was_not_settled_and_nothing_else():
+async def retrying_at_once(here, **config):
+    backoff = pb.Backoff(kind="none")
+    await here.stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(backoff=backoff, **config)))
+
+
+@pytest.mark.parametrize(("end", "attempt"), [("cancelled", 2), ("half-closed", 1)])
+def test_a_stream_that_ends_gives_back_what_was_not_settled_and_nothing_else(end, attempt):
+    """Cancelled: it counts as a failed attempt. Half-closed: as if it was never sent."""
+
     async def story(here):
+        await retrying_at_once(here)
         await here.publish("orders", *[b"%d" % number for number in range(10)])
         consumer = await Consumer(here).open(credits=10)
         await consumer.until(lambda: len(consumer.messages) == 10)
         await consumer.send(number=1, ack=pb.AckRequest(receipts=consumer.receipts[:4]))
         await consumer.until(lambda: 1 in consumer.settled)
-        consumer.call.cancel()
+        if end == "cancelled":
+            consumer.call.cancel()
+        else:
+            await consumer.call.done_writing()
         await here.until(lambda: here.ready("orders") == 6)
         assert here.leased("orders") == 0
         again = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=10))
         assert [message.payload for message in again.messages] == [b"%d" % number for number in range(4, 10)]
-        assert {message.attempt for message in again.messages} == {1}, "as if they had not been delivered"
+        assert {message.attempt for message in again.messages} == {attempt}
+
+    run(story)
+
+
+def test_a_message_that_takes_down_its_consumers_does_not_do_so_for_ever():
+    async def story(here):
+        await retrying_at_once(here, max_retries=2)
+        await here.publish("orders", b"poison")
+        for attempt in (1, 2, 3):
+            consumer = await Consumer(here).open(credits=1)
+            await consumer.until(lambda consumer=consumer: consumer.messages)
+            assert consumer.messages[0].attempt == attempt
+            consumer.call.cancel()
+        await here.until(lambda: here.broker.stats("default/default/orders")["dead"] == 1)
+        (letter,) = (await here.stub.DeadLetters(pb.DeadLettersRequest(queue="orders"))).messages
+        assert "lost" in letter.error
+
+    run(story)
+
+
+def test_what_had_not_been_sent_when_a_stream_was_lost_is_no_attempt():
+    """A client that does not read cannot have gone down over what lies behind."""
+
+    async def story(here):
+        await retrying_at_once(here)
+        for _ in range(30):
+            await here.publish("orders", *[b"x" * 500_000] * 2)
+        consumer = await Consumer(here, form=pb.FRAMES).open(credits=60)
+        await here.until(lambda: here.leased("orders") == 60 or here.leased("orders") > 20)
+        consumer.call.cancel()
+        await here.until(lambda: here.ready("orders") == 60)
+        attempts = Counter()
+        while here.ready("orders"):
+            reply = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=1))
+            attempts.update(message.attempt for message in reply.messages)
+        assert attempts[1] > attempts[2] > 0
 
     run(story)
 
@@ -304,6 +353,7 @@ def test_what_was_acked_just_before_the_break_stays_acked():
 
 def test_a_lost_connection_is_a_broken_stream():
     async def story(here):
+        await retrying_at_once(here)
         await here.publish("orders", *[b"x"] * 3)
         async with grpc.aio.insecure_channel(here.target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
             call = channel.stream_stream("/penstock.v1.Broker/LeaseStream")()
@@ -313,6 +363,8 @@ def test_a_lost_connection_is_a_broken_stream():
             assert here.leased("orders") == 3
         await here.until(lambda: here.ready("orders") == 3)
         await here.until(lambda: here.broker.waiting == 0)
+        again = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=3))
+        assert [message.attempt for message in again.messages] == [2, 2, 2]
 
     run(story)
 
@@ -404,6 +456,7 @@ def test_streams_that_break_at_any_moment_leave_nothing_held_and_nothing_in_the_
     """Clients that are gone in the middle of a write, a read or a settlement are everyday life, and no failure."""
 
     async def story(here):
+        await retrying_at_once(here, max_retries=100)
         total = 8_000  # at most half of it is acked
         for _ in range(8):
             batch = build([b"x" * 200] * 1_000)

@@ -16,7 +16,7 @@ def test_the_first_goes_through_and_the_others_follow_in_order():
     assert not gate.enter(7, 3, fresh=True)
     assert gate.enter(8, 4, fresh=True), "another key"
     assert gate.enter(0, 5, fresh=True) and gate.enter(0, 6, fresh=True), "no key"
-    assert gate.blocked == 1
+    assert gate.blocked == 0, "they wait their turn"
     assert gate.leave(7, 2, everything) is None, "it does not have the key"
     assert gate.leave(7, 1, everything) == 2
     assert gate.leave(7, 2, everything) == 3
@@ -63,3 +63,42 @@ def test_a_parked_message_that_is_brought_back_has_its_key_and_the_others_follow
     gate.seize(7, 1)
     assert gate.parked_for(7) == []
     assert gate.leave(7, 1, everything) == 2
+
+
+def test_blocked_are_the_keys_behind_one_that_failed_or_was_given_up():
+    gate = KeyGate()
+    for key in (1, 2, 3):
+        gate.enter(key, 10 * key, fresh=True)
+        gate.seize(key, 10 * key)
+        gate.enter(key, 10 * key + 1, fresh=True)
+    gate.enter(4, 40, fresh=True)
+    gate.wait(4, 40)
+    assert gate.blocked == 0, "three wait behind one that is leased, one has nobody behind it"
+    gate.wait(1, 10)
+    gate.wait(2, 99)
+    gate.park(3, 30)
+    assert gate.blocked == 2
+    gate.enter(4, 41, fresh=True)
+    assert gate.blocked == 3
+    assert gate.enter(1, 10, fresh=False) and gate.blocked == 2, "it is ready again"
+    gate.wait(1, 10)
+    gate.seize(1, 10)
+    assert gate.blocked == 2, "it is leased again"
+    gate.wait(1, 10)
+    assert gate.leave(1, 10, everything) == 11 and gate.blocked == 2
+    assert gate.unpark(3, 30, everything) == 31 and gate.blocked == 1
+    assert gate.leave(4, 40, lambda _place: False) is None and gate.blocked == 0, "who was behind has ended"
+
+
+def test_a_parked_key_is_blocked_until_it_is_parked_for_nobody():
+    gate = KeyGate()
+    gate.enter(7, 1, fresh=True)
+    gate.park(7, 1)
+    gate.park(7, 0)
+    assert gate.blocked == 0, "nobody waits"
+    gate.enter(7, 2, fresh=True)
+    assert gate.blocked == 1
+    gate.seize(7, 0)
+    assert gate.blocked == 1, "for the other one"
+    gate.seize(7, 1)
+    assert gate.blocked == 0, "brought back, and in somebody's hands"

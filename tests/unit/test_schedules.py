@@ -54,6 +54,22 @@ def test_a_message_says_where_it_comes_from():
     run(story)
 
 
+def test_a_priority_that_the_queue_has_no_lane_for_is_refused():
+    async def story():
+        async with in_process() as box:
+            await box.broker.put_queue(parse_queue("reports"), {"order": "lanes"})
+            for wrong in (5, 77, -1):
+                with pytest.raises(InvalidRequest, match=f"{wrong} is not a lane") as caught:
+                    await box.broker.schedules.put("tens", asked(message={"payload": 1, "priority": wrong}))
+                assert caught.value.details == {"field": "priority"}
+            assert box.broker.schedules.list(prefix="", page=1, limit=10).total == 0
+            for right in (4, 0):
+                await box.broker.schedules.put("tens", asked(message={"payload": 1, "priority": right}))
+            assert (await box.broker.schedules.put("tens", asked()))[0].message.priority == 0
+
+    run(story)
+
+
 @pytest.mark.parametrize("final_snapshot", [True, False])
 def test_each_fire_time_has_one_message_over_restarts(final_snapshot):
     async def story():

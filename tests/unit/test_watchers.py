@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from penstock.errors import Conflict, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.testing.inprocess import in_process
@@ -40,6 +42,27 @@ def test_a_watcher_is_told_which_partition_has_grown():
         await box.publish("q", b"x")
         await turns()
         assert len(told) == 2
+
+    run(story)
+
+
+def test_who_waits_for_the_end_of_a_queue_is_told_of_nothing_else():
+    async def story(box):
+        told, too_late = [], []
+        end = box.broker.watch_end(QUEUE, told.append)
+        ends = box.broker.watch_end(QUEUE, too_late.append)
+        ends()
+        await box.publish("q", b"x")
+        await turns()
+        assert told == []
+        with pytest.raises(Conflict) as asked:
+            await box.broker.delete_queue(QUEUE)
+        await box.broker.delete_queue(QUEUE, confirm=asked.value.details["confirm"])
+        await turns()
+        assert [error.code for error in told] == ["queue_not_found"] and too_late == []
+        end()
+        with pytest.raises(QueueNotFound):
+            box.broker.watch_end(QUEUE, told.append)
 
     run(story)
 

@@ -9,6 +9,7 @@ import pytest
 from websocket_fake import run
 
 from penstock import limits
+from penstock.errors import Conflict
 from penstock.ids import parse_queue
 from penstock.wire import stream
 
@@ -147,6 +148,30 @@ def test_what_a_connection_held_comes_back_when_it_ends(end, attempt, delay_ms):
         assert {message.attempt for message in again} == {attempt}
         late = await edge.broker.ack([found[0]])
         assert late[0].status == "stale"
+
+    run(story)
+
+
+@pytest.mark.parametrize("credit", [None, 1], ids=["never had credit", "all of it in hand"])
+def test_a_consumer_without_credit_is_told_at_once_that_its_queue_is_gone(credit):
+    async def story(edge):
+        await edge.create("work")
+        await edge.publish("work", b"1", b"2")
+        client, left, over = edge.connect(), edge.connect(), edge.connect()
+        granted = {} if credit is None else {"credit": credit}
+        for each in (client, left, over):
+            await each.ask(type="subscribe", role="consumer", queue="work", group=f"g{id(each)}", **granted)
+            await each.messages(credit or 0)
+        await left.ask(type="unsubscribe", sub="work")
+        over.session.ended()
+        with pytest.raises(Conflict) as asked:
+            await edge.broker.delete_queue(parse_queue("work"))
+        await edge.broker.delete_queue(parse_queue("work"), confirm=asked.value.details["confirm"])
+        ended = await client.take("ended")
+        assert (ended["sub"], ended["error"]["code"]) == ("work", "queue_not_found")
+        assert (await client.ask(type="credit", sub="work", credit=1))["type"] == "error"
+        assert not left.received and not over.received
+        assert not edge.broker._loop.watchers._ends, "nobody is remembered"
 
     run(story)
 

@@ -9,6 +9,7 @@ import pytest
 from websocket_fake import run
 
 from penstock import limits
+from penstock.core.publishing import partition_of
 from penstock.errors import Conflict
 from penstock.ids import parse_queue, ulid_text
 from penstock.wire import stream
@@ -40,8 +41,11 @@ def test_a_reader_begins_at_the_end_and_is_sent_what_comes():
 
 @pytest.mark.parametrize(
     ("offset", "expected"),
-    [("earliest", "012345"), ("4", "45"), ("latest", ""), ("id", "2345"), ("after", "345"), ("at", "2345")],
-)
+    [
+        ("earliest", "012345"), ("4", "45"), (4, "45"), (0, "012345"), ("latest", ""), ("id", "2345"), ("after", "345"),
+        ("at", "2345"),
+    ],
+)  # fmt: skip
 def test_where_a_reader_begins(offset, expected):
     async def story(edge):
         await edge.create("log", retention={"mode": "keep"})
@@ -55,6 +59,20 @@ def test_where_a_reader_begins(offset, expected):
         client = edge.connect()
         client.send(type="subscribe", role="reader", queue="log", offset=begin)
         assert payloads(await client.messages(len(expected))) == [digit.encode() for digit in expected]
+
+    run(story)
+
+
+@pytest.mark.parametrize("offset", ["soon", "", "-1", -1, 1.5, 10**19, True, ["0"]])
+def test_a_place_that_is_none_is_refused(offset):
+    async def story(edge):
+        await edge.create("log")
+        client = edge.connect()
+        refused = await client.ask(type="subscribe", role="reader", queue="log", offset=offset)
+        assert (refused["type"], refused["error"]["code"]) == ("error", "invalid_request")
+        assert refused["error"]["details"]["field"] == "offset"
+        assert "regex" not in refused["error"]["message"]
+        assert (await client.ask(type="ping"))["type"] == "pong"
 
     run(story)
 
@@ -79,6 +97,49 @@ def test_a_reader_resumes_where_next_offset_said():
         assert sorted(seen, key=int) == [b"%d" % number for number in range(40)]
 
     run(story)
+
+
+def test_a_resumed_reader_misses_nothing_of_partitions_that_had_not_spoken_yet():
+    async def story(edge):
+        await edge.create("log", partitions=2, retention={"mode": "keep"})
+        keys = keys_by_partition(2)
+        await edge.publish("log", b"first", key=[keys[0]])
+        first = edge.connect()
+        first.send(type="subscribe", role="reader", queue="log", offset="earliest")
+        frame = await first.take("messages")
+        remembered = {str(frame["partition"]): frame["next_offset"]}
+        assert remembered == {"0": 1}
+        first.session.ended()
+        await edge.publish("log", b"0", b"1", key=keys)
+        await edge.broker.patch_queue(parse_queue("log"), {"partitions": 3})
+        added = keys_by_partition(3)[2]
+        await edge.publish("log", b"2", key=[added])
+        second = edge.connect()
+        answer = await second.ask(type="subscribe", role="reader", queue="log", offsets=remembered)
+        assert answer["offsets"] == {PATH: {"0": 1, "1": 0, "2": 0}}
+        assert sorted(payloads(await second.messages(3))) == [b"0", b"1", b"2"]
+
+    run(story)
+
+
+def test_partitions_that_offsets_leave_out_begin_at_an_offset_that_is_given():
+    async def story(edge):
+        await edge.create("log", partitions=2, retention={"mode": "keep"})
+        await edge.publish("log", b"0", b"1", key=keys_by_partition(2))
+        client = edge.connect()
+        answer = await client.ask(type="subscribe", role="reader", queue="log", offset="latest", offsets={"0": 0})
+        assert answer["offsets"] == {PATH: {"0": 0, "1": 1}}
+
+    run(story)
+
+
+def keys_by_partition(count: int) -> list[bytes]:
+    """A key for each partition of a queue that has so many."""
+    found: dict[int, bytes] = {}
+    for number in range(1_000):
+        key = b"k%d" % number
+        found.setdefault(partition_of(key, count), key)
+    return [found[partition] for partition in range(count)]
 
 
 def test_a_kept_offset_of_a_client():

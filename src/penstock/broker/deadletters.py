@@ -51,7 +51,7 @@ def parse_which(group: str | None, filter: str | None, ids: Sequence[str] | None
     return Which(
         group or "",
         parse_filter(filter) if filter is not None else None,
-        None if ids is None else [ulid_value(text) for text in dict.fromkeys(ids)],
+        None if ids is None else [ulid_value(text, "ids") for text in dict.fromkeys(ids)],
     )
 
 

@@ -80,7 +80,7 @@ class Looking:
             return runs
         for number, partition in enumerate(found.partitions):
             progress = partition.progress.get(group_number) if group_number is not None else None
-            first, taken = partition.start, list(partition.gone)
+            first, taken = partition.start, [*partition.gone, *partition.overdue]
             if progress is not None:
                 first = progress.floor
                 taken += [*progress.done, *progress.leased]

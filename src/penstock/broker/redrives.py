@@ -102,7 +102,8 @@ class _Mover:
         self._entropy = entropy
         self._queue = queue
         ids = [int.from_bytes(message_id, "big") for message_id in redrive.ids]
-        which = Which(redrive.group, parse_filter(redrive.filter) if redrive.filter is not None else None, ids or None)
+        by_filter = parse_filter(redrive.filter) if redrive.filter is not None else None
+        which = Which(redrive.group, by_filter, ids if by_filter is None else None)
         self._scan = Scan(loop, queue, which, until_ms=redrive.at)
         self._pending: deque[Candidate] = deque()
         """Found, and not moved yet."""

@@ -29,10 +29,17 @@ from penstock.wire.schedules import (
 
 
 class Schedules:
-    """The schedules of one shard. `make_queue` sees to it that a queue exists, or refuses."""
+    """The schedules of one shard. `check_priority` refuses what a queue would not take; `make_queue` sees to it that a
+    queue exists, or refuses."""
 
-    def __init__(self, loop: ShardLoop, make_queue: Callable[[QueuePath], object]):
+    def __init__(
+        self,
+        loop: ShardLoop,
+        check_priority: Callable[[QueuePath, int], None],
+        make_queue: Callable[[QueuePath], object],
+    ):
         self._loop = loop
+        self._check_priority = check_priority
         self._make_queue = make_queue
 
     async def put(self, name: str, asked: ScheduleRequest) -> tuple[ScheduleReply, bool]:
@@ -51,6 +58,7 @@ class Schedules:
         command = commands.SetSchedule(name, spec)
         # A rehearsal, which changes nothing: what is refused must not leave a queue behind.
         decide(self._loop.shard, command, self._loop.now_ms())
+        self._check_priority(QueuePath(spec.queue), spec.message.priority or 0)
         self._make_queue(QueuePath(spec.queue))
         await self._loop.submit(command)
         return self.get(name), created

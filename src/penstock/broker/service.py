@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock import limits
-from penstock.batch.check import check_moments, check_payload_sizes, check_priorities, is_long_past, long_past
+from penstock.batch.check import is_long_past, long_past
 from penstock.broker.alarms import Alarms
 from penstock.broker.analytics import Analytics
 from penstock.broker.autoscale import Autoscale
@@ -24,12 +24,13 @@ from penstock.broker.feed import Feed
 from penstock.broker.granted import delivered, granted
 from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
+from penstock.broker.intake import Intake
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
-from penstock.broker.rehearsal import rehearse
+from penstock.broker.refusals import not_found, stale
 from penstock.broker.schedules import Schedules
 from penstock.broker.stats import Stats
 from penstock.broker.types import (
@@ -50,10 +51,9 @@ from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
-from penstock.core.lanes import LANES
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
+from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
@@ -61,8 +61,6 @@ from penstock.wire.delivery import Settled
 from penstock.wire.holds import ExtentReply
 from penstock.wire.readers import OffsetsReply
 
-STALE_SHOWN = 100
-"""Stale receipts that the refusal of a transaction names."""
 REDRIVE_SAMPLE = 10
 """Letters that a dry run shows."""
 
@@ -79,6 +77,7 @@ class Broker:
         self._entropy = entropy
         """Number of bits -> that many random bits."""
         self.auto_create = auto_create
+        self._intake = Intake(host.loop, auto_create=auto_create)
         """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         self._alarms = Alarms(host.loop)
@@ -92,8 +91,8 @@ class Broker:
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
-        self.schedules = Schedules(host.loop, self._queue_for_publish)
-        self.webhooks = Webhooks(host.loop, entropy, self._queue_for_publish, vault)
+        self.schedules = Schedules(host.loop, self._intake.check_priority, self._intake.made)
+        self.webhooks = Webhooks(host.loop, entropy, self._intake.made, vault)
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
@@ -123,9 +122,9 @@ class Broker:
         """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
         unless the server was told not to."""
         # All of it is checked before the first queue is made: what is refused leaves nothing behind.
-        self._check(parts, create_as)
-        self._rehearse(parts, producer, create_as)
-        numbered = [commands.Part(self._number_for_publish(part.queue, create_as), part.batch) for part in parts]
+        self._intake.check(parts, create_as)
+        self._intake.rehearse(parts, producer, create_as)
+        numbered = [commands.Part(self._intake.number(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
         runs: list[commands.PublishedRun] = await self._loop.submit(command)
         return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
@@ -134,44 +133,6 @@ class Broker:
         return PublishedRun(
             run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
         )
-
-    def _check(self, parts: Sequence[PublishPart], create_as: dict[str, Any] | None = None) -> None:
-        """Refuse what its queue would not take."""
-        for part in parts:
-            config = self._config_for_publish(part.queue, create_as)
-            check_payload_sizes(part.batch, config.max_payload_bytes)
-            check_moments(part.batch, self._loop.now_ms())
-            if config.order == "lanes":
-                check_priorities(part.batch, 0, LANES - 1)
-
-    def _rehearse(
-        self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None,
-        create_as: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        """Where a queue has to be made first: refuse what would be refused afterwards."""
-        paths = self._loop.shard.paths
-        new = {part.queue: self._config_for_publish(part.queue, create_as) for part in parts if part.queue not in paths}
-        if new:
-            rehearse(self._loop.shard, parts, new, producer, self._loop.now_ms())
-
-    def _config_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
-        if path not in self._loop.shard.paths and self.auto_create:
-            return parse_config(create_as or {})
-        return self._queue(path).config
-
-    def _queue_for_publish(self, path: QueuePath) -> int:
-        """The queue as a publish would find it; raises as a publish would."""
-        self._config_for_publish(path)
-        return self._number_for_publish(path)
-
-    def _number_for_publish(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> int:
-        number = self._loop.shard.paths.get(path)
-        if number is None:
-            self._loop.check_publish()
-            # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, parse_config(create_as or {})))
-            number = self._loop.shard.paths[path]
-        return number
 
     # -- lease and settle ---------------------------------------------------------------------------------------------
 
@@ -264,19 +225,19 @@ class Broker:
 
         The same request again, within the hour, is answered as the first time and does nothing.
         """
-        self._check(parts)
+        self._intake.check(parts)
         claims = Claims(ack)
         numbered: list[commands.Part] = []
         if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
-            self._rehearse(parts)
-            numbered = [commands.Part(self._number_for_publish(part.queue), part.batch) for part in parts]
+            self._intake.rehearse(parts)
+            numbered = [commands.Part(self._intake.number(part.queue), part.batch) for part in parts]
         # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
         done: commands.Transacted = await self._loop.submit(
             commands.Transact(claims.claims, numbered, self._entropy(80))
         )
         results = claims.results(done.outcomes)
         if done.runs is None:
-            raise _stale(results)
+            raise stale(results)
         published = [self._published(run, parts) for run in done.runs]
         return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
 
@@ -370,6 +331,10 @@ class Broker:
         Only that, not by how much, and not from inside of anything. Returns what ends it.
         """
         return self._loop.watchers.watch(self._queue(queue).number, changed)
+
+    def watch_end(self, queue: QueuePath, gone: Callable[[PenstockError], None]) -> Callable[[], None]:
+        """`gone` is told when the queue is deleted, with the error that it has from then on. Returns what ends it."""
+        return self._loop.watchers.watch_end(self._queue(queue).number, lambda: gone(not_found(queue)))
 
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
@@ -514,6 +479,8 @@ class Broker:
     ) -> dict[str, Any]:
         """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
         found, which = self._queue(queue), parse_which(group, filter, ids)
+        if group and group not in found.groups:
+            raise NotFound(f"queue {queue} has no group {group!r}", details={"field": "group"})
         elsewhere = "" if target is None or target == queue else target
         if priority is not None and not elsewhere:
             raise InvalidRequest(
@@ -521,13 +488,13 @@ class Broker:
                 details={"field": "priority"},
             )
         if elsewhere:
-            self._config_for_publish(target)  # type: ignore[arg-type]
+            self._intake.check_priority(QueuePath(elsewhere), priority or 0)
         name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
         if dry_run:
             count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
             return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
         if elsewhere:
-            self._number_for_publish(target)  # type: ignore[arg-type]
+            self._intake.number(target)  # type: ignore[arg-type]
         started = self._loop.submit(
             commands.StartRedrive(
                 found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
@@ -591,17 +558,5 @@ class Broker:
     def _queue(self, path: str) -> Queue:
         number = self._loop.shard.paths.get(path)
         if number is None:
-            raise _not_found(path)
+            raise not_found(path)
         return self._loop.shard.queues[number]
-
-
-def _stale(results: Sequence[Settled]) -> StaleReceipt:
-    stale = [result.receipt for result in results if result.status != "acked"]
-    return StaleReceipt(
-        f"{len(stale)} of the receipts to ack are stale, so nothing was acked and nothing published",
-        details={"receipts": stale[:STALE_SHOWN]},
-    )
-
-
-def _not_found(path: str) -> PenstockError:
-    return QueueNotFound(f"there is no queue {path}", details={"queue": path})

@@ -34,15 +34,16 @@ class WaitingMessages:
             raise InvalidRequest("give either ids or key", details={"field": "ids"})
         named: Sequence[tuple[str, tuple[int, int] | None]]
         named = await self._with_ids(queue, ids) if ids is not None else await self._with_key(queue, key or "")
-        found = [place for _, place in named if place is not None]
-        statuses = iter(await self._loop.submit(make(queue.number, found)))
-        results = [Touched(text, next(statuses) if place is not None else "not_found") for text, place in named]
-        return sum(result.status == status for result in results), results
+        # Who names a message twice is answered twice, but there is one.
+        found = list(dict.fromkeys(place for _, place in named if place is not None))
+        statuses = dict(zip(found, await self._loop.submit(make(queue.number, found)), strict=True))
+        results = [Touched(text, statuses[place] if place is not None else "not_found") for text, place in named]
+        return sum(became == status for became in statuses.values()), results
 
     async def _with_ids(self, queue: Queue, ids: Sequence[str]) -> list[tuple[str, tuple[int, int] | None]]:
         named: list[tuple[str, tuple[int, int] | None]] = []
         for step, text in enumerate(ids, 1):
-            named.append((text, self._place_of(queue, ulid_value(text))))
+            named.append((text, self._place_of(queue, ulid_value(text, "ids"))))
             if step % FIND_STEP == 0:
                 await asyncio.sleep(0)
         return named

@@ -339,7 +339,7 @@ class Queue:
         self, *, partition: int = 0, offset: int | str | None = None, max: int = 100, wait: float = 0.0,
         client_id: str | None = None,
     ) -> LogBatch:  # fmt: skip
-        """Messages of the log from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
+        """Messages of one partition from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
 
         `offset` is a number, "earliest" (the default), "latest", "at:<epoch ms>", "id:<message id>" (from that message
         on) or "after:<message id>"; with a `client_id` also "kept", which is the default then: where `keep_offsets` or
@@ -354,7 +354,7 @@ class Queue:
         self, *, partition: int = 0, offset: int | str | None = None, max: int = 1000, wait: float | None = None,
         client_id: str | None = None,
     ) -> Iterator[LogBatch]:  # fmt: skip
-        """Read on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
+        """Read one partition on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
 
         With a `client_id` the server keeps the position: a batch counts as read when the next one is asked for, and the
         next `follow` under this name goes on behind it. After a crash the last batch may come again.

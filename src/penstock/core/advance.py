@@ -11,6 +11,7 @@ from heapq import heappop
 
 from penstock.core import windows
 from penstock.core.agenda import Read, unread
+from penstock.core.ranges import RangeSet
 from penstock.core.rebalancing import advance_group
 from penstock.core.state import NEVER_MS, Partition, Progress, Shard
 
@@ -79,8 +80,12 @@ def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:
             if partition.moved.get(offset, due) == due:
                 partition.moved.pop(offset, None)
                 _promote(partition, offset, offset + 1)
-    for _, first, count in partition.expiries.take_due(now_ms, read):
-        partition.overdue.append((first, first + count))
+    over = [(first, first + count) for _, first, count in partition.expiries.take_due(now_ms, read)]
+    if over:
+        # In order: a set of ranges grows at its end for nothing.
+        partition.overdue = RangeSet(sorted([*partition.overdue, *over]))
+        for first, stop in partition.timeless:
+            partition.overdue.remove(first, stop)
     return bool(came_due)
 
 

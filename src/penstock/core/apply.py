@@ -17,9 +17,10 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.core import holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
 from penstock.core.bits import OffsetBits
+from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
-from penstock.core.dispatch import open_desk
+from penstock.core.dispatch import follow_settings, open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
@@ -64,7 +65,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         _grow(queue)
         holds.follow_queue(shard, queue)
     if before.indexed or queue.config.indexed:
-        _change_order(shard, queue)
+        _change_order(shard, queue, before)
     if before.window_ms or record.config.window_ms:
         windows.configured(shard, queue, before, record.at)
 
@@ -79,8 +80,14 @@ def _grow(queue: Queue) -> None:
         membership.grow(len(queue.partitions))
 
 
-def _change_order(shard: Shard, queue: Queue) -> None:
-    """Other weights, or another order altogether; then there is nothing stored (`config.check_change`)."""
+def _change_order(shard: Shard, queue: Queue, before: QueueConfig) -> None:
+    """Most changes leave the order as it is: then an index of a million messages must not be built anew for them.
+
+    Another order altogether is for queues in which nothing is stored (`config.check_change`).
+    """
+    if same_order(before, queue.config):
+        follow_settings(queue, before)
+        return
     if queue.empty:
         for partition in queue.partitions:
             partition.traits.follow(queue.config)
@@ -335,6 +342,7 @@ def _acked(shard: Shard, record: records.Acked) -> None:
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
     _move_start(queue, partition)
+    _freed(shard, queue, record.at)
 
 
 def _retried(shard: Shard, record: records.Retried) -> None:
@@ -353,6 +361,8 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
+                    if progress.desk is not None:
+                        progress.desk.delayed(offset)
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -362,6 +372,7 @@ def _released(shard: Shard, record: records.Released) -> None:
     _release(shard, progress, record.lease, record.ranges)
     for first, stop in pairs(record.ranges):
         progress.make_ready(first, stop)
+    _freed(shard, shard.queues[record.queue], record.at)
 
 
 def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
@@ -389,6 +400,13 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
     for first, stop in pairs(record.ranges):
         progress.mark_done(first, stop)
     _move_start(queue, partition)
+    _freed(shard, queue, record.at)
+
+
+def _freed(shard: Shard, queue: Queue, at_ms: int) -> None:
+    """What was let go, or waited behind it, may be the oldest now: the window may open sooner than was thought."""
+    if queue.config.window_ms:
+        windows.arm(shard, queue, at_ms)
 
 
 def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int]) -> None:
@@ -436,6 +454,8 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
+                    if progress.desk is not None:
+                        progress.desk.delayed(offset)
                 elif progress.desk is not None:
                     progress.desk.leave(offset, offset + 1)
                 elif offset >= progress.cursor:

@@ -7,7 +7,7 @@ on a page is a few big-integer instructions.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _SHIFT = 10
 _SIZE = 1 << _SHIFT
@@ -15,16 +15,19 @@ _MASK = _SIZE - 1
 
 
 class OffsetBits:
-    __slots__ = ("_pages", "count")
+    __slots__ = ("_low", "_pages", "count")
 
     def __init__(self) -> None:
         self._pages: dict[int, int] = {}
+        self._low = 0
+        """If there is a page with this number, none is below it."""
         self.count = 0
 
     def add(self, first: int, stop: int) -> None:
         for page, mask in _masks(first, stop):
             before = self._pages.get(page, 0)
             after = before | mask
+            self._low = min(self._low, page)
             self._pages[page] = after
             self.count += after.bit_count() - before.bit_count()
 
@@ -42,6 +45,15 @@ class OffsetBits:
 
     def __contains__(self, offset: int) -> bool:
         return bool(self._pages.get(offset >> _SHIFT, 0) >> (offset & _MASK) & 1)
+
+    def first(self) -> int | None:
+        """The lowest member. Where pages empty from below, the others are looked through once a page."""
+        if not self._pages:
+            return None
+        if self._low not in self._pages:
+            self._low = min(self._pages)
+        bits = self._pages[self._low]
+        return (self._low << _SHIFT) + (bits & -bits).bit_length() - 1
 
     def within(self, first: int, stop: int) -> Iterator[int]:
         """The members in `[first, stop)`, ascending."""
@@ -116,8 +128,15 @@ class OffsetBits:
         return all(self._pages.get(page, 0) & mask == mask for page, mask in _masks(first, stop))
 
 
-def _masks(first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The pages that `[first, stop)` touches, each with the bits it touches there."""
+def _masks(first: int, stop: int) -> Iterable[tuple[int, int]]:
+    """The pages that `[first, stop)` touches, each with the bits it touches there. Most ask about one page."""
+    page = first >> _SHIFT
+    if first < stop <= (page + 1) << _SHIFT:
+        return ((page, ((1 << (stop - first)) - 1) << (first & _MASK)),)
+    return _many_masks(first, stop)
+
+
+def _many_masks(first: int, stop: int) -> Iterator[tuple[int, int]]:
     while first < stop:
         page = first >> _SHIFT
         page_stop = min(stop, (page + 1) << _SHIFT)

@@ -144,25 +144,33 @@ def _check_order(config: QueueConfig) -> None:
 ORDER_FIELDS = ("order", "heap_mode", "ordered_keys")
 
 
-def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool) -> None:
-    """Refuse a change that stored messages could not follow."""
+def same_order(old: QueueConfig, new: QueueConfig) -> bool:
+    """True if what is ready stands in the same order under both: other weights and caps do not change it."""
+    return old.fair_share.enabled == new.fair_share.enabled and all(
+        getattr(old, name) == getattr(new, name) for name in (*ORDER_FIELDS, "park_dead_keys")
+    )
+
+
+def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool, dead_letters: int = 0) -> None:
+    """Refuse a change that stored messages could not follow, or those that may yet be redriven."""
     if new.partitions < old.partitions:
         raise _refused("partitions", f"cannot go down from {old.partitions} to {new.partitions}: they hold messages")
-    if not empty:
-        # What a stored message would need under the new order (its priority, its key) was not kept under the old one.
-        for name in ORDER_FIELDS:
-            if getattr(old, name) != getattr(new, name):
-                raise Conflict(
-                    f"queue configuration, {name}: can only change while the queue holds no messages; consume or purge "
-                    "them first",
-                    details={"field": name},
-                )
-        if old.fair_share.enabled != new.fair_share.enabled:
-            raise Conflict(
-                "queue configuration, fair_share: can only be switched while the queue holds no messages; consume or "
-                "purge them first",
-                details={"field": "fair_share"},
-            )
+    # What a stored message would need under the new order (its priority, its key) was not kept under the old one.
+    changed = [name for name in ORDER_FIELDS if getattr(old, name) != getattr(new, name)]
+    if old.fair_share.enabled != new.fair_share.enabled:
+        changed.append("fair_share")
+    if changed and not empty:
+        raise Conflict(
+            f"queue configuration, {changed[0]}: can only change while the queue holds no messages; consume or purge "
+            "them first",
+            details={"field": changed[0]},
+        )
+    if changed and dead_letters:
+        raise Conflict(
+            f"queue configuration, {changed[0]}: can only change while the queue holds no messages, and {dead_letters} "
+            "of its dead letters could still be redriven; redrive and consume, delete or purge them first",
+            details={"field": changed[0], "dead_letters": dead_letters},
+        )
 
 
 def _field_of(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import ItemsView, Iterator, Sequence
+from hashlib import blake2b
 from heapq import merge
 from typing import NamedTuple
 
@@ -149,7 +150,25 @@ class Redrive(msgspec.Struct):
     """Empty as long as it runs; then finished, stopped or failed."""
     ended_at: int = 0
     error: str = ""
+    ids_digest: bytes = b""
+    """What is remembered of the ids when it has ended. Empty where there were none, and where it ended before this was
+    kept."""
 
     @property
     def running(self) -> bool:
         return not self.outcome
+
+    def end(self, outcome: str, at_ms: int) -> None:
+        self.outcome, self.ended_at = outcome, at_ms
+        self.ids_digest, self.ids = digest_of(self.ids), []
+
+    def named(self, ids: list[bytes]) -> bool:
+        """True if these are the messages that were named, in whatever order, as far as that is remembered."""
+        if not self.running and not self.ids_digest:
+            return True
+        return digest_of(ids) == (digest_of(self.ids) if self.running else self.ids_digest)
+
+
+def digest_of(ids: list[bytes]) -> bytes:
+    """Sixteen bytes that stand for these messages; nothing for none."""
+    return blake2b(b"".join(sorted(ids)), digest_size=16).digest() if ids else b""

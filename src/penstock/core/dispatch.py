@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 
+from penstock.core.ages import Ages
+from penstock.core.config import QueueConfig
 from penstock.core.heap import Heap
 from penstock.core.keys import KeyGate
 from penstock.core.lanes import Lanes
@@ -35,21 +37,22 @@ LOAD_AT_ONCE = 1 << 16
 class Dispatcher:
     """The ready messages of one group, by place (`line.py`)."""
 
-    __slots__ = ("_ended", "_group", "_queue", "_source", "gate", "shares")
+    __slots__ = ("_asleep", "_ended", "_group", "_queue", "_source", "ages", "gate", "shares")
 
     def __init__(self, queue: Queue, group: int):
         self._queue = queue
         self._group = group
         self._ended = 0
         config = queue.config
+        self.ages = [Ages() for _ in queue.partitions]
+        """By partition: what is offered, whatever the order."""
+        self._asleep: dict[int, set[int]] = {}
+        """Tenants that were found at their cap -> the partitions in which that made a difference."""
         self.gate = KeyGate() if config.ordered_keys else None
         self.shares: FairShare | None = None
         self._source: FairShare | Order
         if config.fair_share.enabled:
-            weights = {hash_of(tenant.encode()): weight for tenant, weight in config.fair_share.weights.items()}
-            # What is delivered at most once is never in flight: it is done by being delivered.
-            cap = config.fair_share.max_in_flight if config.delivery == "at_least_once" else None
-            self._source = self.shares = FairShare(self._make_order, weights, cap)
+            self._source = self.shares = FairShare(self._make_order, _weights(config), _cap(config))
         else:
             self._source = self._make_order()
 
@@ -59,6 +62,24 @@ class Dispatcher:
             return Heap(config.heap_mode, config.top_k, len(self._queue.partitions))
         return Lanes(config.lane_weights) if config.order == "lanes" else Line()
 
+    def follow(self, before: QueueConfig) -> None:
+        """Other weights, caps or more partitions than before, in the same order (`config.same_order`)."""
+        config = self._queue.config
+        if self.shares is not None and (before.fair_share, before.delivery) != (config.fair_share, config.delivery):
+            self.shares.follow(_weights(config), _cap(config))
+            for tenant, numbers in self._asleep.items():
+                for number in numbers:
+                    self.ages[number].wake(tenant)
+            self._asleep.clear()
+        lanes = before.lane_weights != config.lane_weights
+        heaps = (before.top_k, before.partitions) != (config.top_k, config.partitions)
+        if (lanes and config.order == "lanes") or (heaps and config.order == "heap"):
+            for order in self._source.orders() if isinstance(self._source, FairShare) else [self._source]:
+                if isinstance(order, Lanes):
+                    order.follow(config.lane_weights)
+                elif isinstance(order, Heap):
+                    order.follow(config.top_k, config.partitions)
+
     # -- what happens to messages -------------------------------------------------------------------------------------
 
     def ready(self, place: int, *, fresh: bool = False) -> None:
@@ -67,12 +88,13 @@ class Dispatcher:
             self._offer(place, fresh=fresh)
 
     def ready_all(self, places: list[int]) -> None:
-        """The same for many fresh ones of one partition, in order of their offsets."""
+        """The same for many fresh ones of one partition, which are neighbours."""
         if self.gate is not None or isinstance(self._source, FairShare):
             for place in places:
                 self.ready(place, fresh=True)
         elif places:
             self._source.push_all(places, self._priorities(places))
+            self._add_ages(places)
 
     def load(self, partitions: list[Iterator[int]]) -> bool:
         """All that is ready, at once, if the order does not ask who was told first; otherwise False."""
@@ -83,13 +105,30 @@ class Dispatcher:
             priorities = array("q")
             for at in range(0, len(every), LOAD_AT_ONCE):
                 priorities.extend(self._priorities(every[at : at + LOAD_AT_ONCE]))
+                self._add_ages(every[at : at + LOAD_AT_ONCE])
             self._source.load(every, priorities)
         return True
+
+    def _add_ages(self, places: Sequence[int]) -> None:
+        """Of one partition, ascending: neighbours go together."""
+        number, first = partition_and_offset(places[0])
+        last = first + len(places) - 1
+        if partition_and_offset(places[-1])[1] == last:
+            self.ages[number].add(0, first, last + 1)
+            return
+        for place in places:
+            offset = partition_and_offset(place)[1]
+            self.ages[number].add(0, offset, offset + 1)
 
     def hold(self, place: int) -> None:
         """This message is leased or waits for its next attempt: its key is taken."""
         if self.gate is not None:
             self.gate.seize(self._key(place), place)
+
+    def wait(self, place: int) -> None:
+        """This message failed, and is ready again when its time has come."""
+        if self.gate is not None:
+            self.gate.wait(self._key(place), place)
 
     def leave(self, place: int) -> None:
         """This message is done, or was moved to a later time: its key is free for the next one."""
@@ -125,13 +164,32 @@ class Dispatcher:
 
     def let_go(self, place: int) -> None:
         if self.shares is not None:
-            self.shares.let_go(self._tenant(place), 1)
+            tenant = self._tenant(place)
+            self.shares.let_go(tenant, 1)
+            for number in self._asleep.pop(tenant, ()):
+                self.ages[number].wake(tenant)
+
+    def not_offered(self, partition: int, first: int, stop: int) -> None:
+        """Somebody has these messages, or they are done, or to be later."""
+        ages = self.ages[partition]
+        if self.shares is None:
+            ages.remove(0, first, stop)
+        elif stop - first > SWEEP_EVERY:
+            ages.remove_all(first, stop)
+        else:
+            tenants = self._queue.partitions[partition].traits.tenant
+            for offset in range(first, stop):
+                ages.remove(tenants[offset] if tenants is not None else 0, offset, offset + 1)
 
     def _offer(self, place: int, *, fresh: bool) -> None:
+        number, offset = partition_and_offset(place)
         if isinstance(self._source, FairShare):
-            self._source.push(self._tenant(place), place, self._priority(place), fresh=fresh)
+            tenant = self._tenant(place)
+            self._source.push(tenant, place, self._priority(place), fresh=fresh)
+            self.ages[number].add(tenant, offset, offset + 1)
         else:
             self._source.push(place, self._priority(place), fresh=fresh)
+            self.ages[number].add(0, offset, offset + 1)
 
     # -- who is next --------------------------------------------------------------------------------------------------
 
@@ -164,6 +222,28 @@ class Dispatcher:
         this order."""
         valid = self._valid(now_ms)
         return (partition_and_offset(place) for place in self._source if valid(place))
+
+    def oldest(self, number: int) -> int | None:
+        """The lowest offset of a partition that would be given out to whoever asks for enough; None if there is none.
+
+        What time has made ready counts, also if it is asked about an earlier moment.
+        """
+        queue, partition, gate = self._queue, self._queue.partitions[number], self.gate
+        progress = partition.progress[self._group]
+
+        def valid(offset: int) -> bool:
+            if not progress.may_deliver(partition, offset, None) or offset in partition.overdue:
+                return False
+            place = place_of(number, offset, queue.age_of(number, offset))
+            return gate is None or gate.lets(self._key(place), place)
+
+        def rests(tenant: int) -> bool:
+            if self.shares is None or not self.shares.is_full(tenant):
+                return False
+            self._asleep.setdefault(tenant, set()).add(number)
+            return True
+
+        return self.ages[number].oldest(rests, valid)
 
     def order_of(self, place: int) -> Order | None:
         """The order that this message stands in: of its tenant's messages, or of all."""
@@ -205,7 +285,8 @@ class Dispatcher:
     def _valid(self, now_ms: int | None) -> Valid:
         """Entries are stale if their message was settled, leased, moved to later or taken away since.
 
-        Without a time, a message that waits for its next attempt counts as ready: it is about who holds a key.
+        Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
+        holds a key.
         """
         partitions, group, gate = self._queue.partitions, self._group, self.gate
 
@@ -243,6 +324,15 @@ class Dispatcher:
         return column.get_all(offsets) if column is not None else offsets
 
 
+def _weights(config: QueueConfig) -> dict[int, int]:
+    return {hash_of(tenant.encode()): weight for tenant, weight in config.fair_share.weights.items()}
+
+
+def _cap(config: QueueConfig) -> int | None:
+    """What is delivered at most once is never in flight: it is done by being delivered."""
+    return config.fair_share.max_in_flight if config.delivery == "at_least_once" else None
+
+
 class _Enough(Exception):
     """Looked at enough entries."""
 
@@ -272,13 +362,19 @@ class Desk:
         for place in self.places(first, stop):
             self._dispatcher.ready(place)
 
+    def oldest(self) -> int | None:
+        """The lowest offset that would be given out now."""
+        return self._dispatcher.oldest(self._partition)
+
     def leave(self, first: int, stop: int) -> None:
+        self._dispatcher.not_offered(self._partition, first, stop)
         if self._dispatcher.gate is not None:
             for place in self.places(first, stop):
                 self._dispatcher.leave(place)
         self._dispatcher.ended(stop - first)
 
     def leased(self, first: int, stop: int) -> None:
+        self._dispatcher.not_offered(self._partition, first, stop)
         if self._dispatcher.gate is None and self._dispatcher.shares is None:
             return
         for place in self.places(first, stop):
@@ -288,7 +384,15 @@ class Desk:
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
         to be tried again."""
-        self._dispatcher.hold(self.place(offset))
+        place = self.place(offset)
+        self._dispatcher.hold(place)
+        self._dispatcher.wait(place)
+
+    def delayed(self, offset: int) -> None:
+        """A message that was tried before, and holds its key if it did, cannot be given out for a while."""
+        self._dispatcher.not_offered(self._partition, offset, offset + 1)
+        if self._dispatcher.gate is not None:
+            self._dispatcher.wait(self.place(offset))
 
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))
@@ -318,6 +422,17 @@ def close_desks(queue: Queue) -> None:
             progress.desk = None
 
 
+def follow_settings(queue: Queue, before: QueueConfig) -> None:
+    """The queue has other settings, and more partitions perhaps, in the same order: the dispatchers stay."""
+    for group, dispatcher in queue.dispatchers.items():
+        dispatcher.follow(before)
+        dispatcher.ages += [Ages() for _ in queue.partitions[len(dispatcher.ages) :]]
+        for number, partition in enumerate(queue.partitions):
+            progress = partition.progress[group]
+            if progress.desk is None:
+                progress.desk = Desk(queue, dispatcher, number)
+
+
 def open_desk(queue: Queue, group: int) -> None:
     """The dispatcher of one group. What waits for its next attempt is told to it when that is due."""
     dispatcher = queue.dispatchers[group] = Dispatcher(queue, group)
@@ -331,7 +446,7 @@ def open_desk(queue: Queue, group: int) -> None:
         for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # What was redriven is like new, unless its key has waited for it.
-            if retry.attempt or queue.config.park_dead_keys:
+            if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
                 desk.waiting(offset)
         if queue.config.park_dead_keys:
             for (owner, offset), letter in partition.dead.items():

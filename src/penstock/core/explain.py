@@ -136,9 +136,7 @@ class LaneShareSpent(Reason, frozen=True, tag="lane_share_spent"):
 
 
 class PastTtl(Reason, frozen=True, tag="past_ttl"):
-    """Its time to live is over; it expires as soon as nobody holds it."""
-
-    blocks: ClassVar[bool] = False
+    """Its time to live is over; it expires as soon as nobody holds it, and nobody else is given it until then."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -194,18 +192,18 @@ class Explainer:
             held = self._held(number, offset)
             reasons.append(held)
             attempts = held.attempt
-            if any(first <= offset < stop for first, stop in islice(partition.overdue, SCAN_MAX)):
-                reasons.append(PastTtl())
         elif state == State.WAITING:
             assert retry is not None
             reasons.append(WaitingForRetry(retry.due, retry.attempt, retry.error, retry.consumer))
         elif state == State.SCHEDULED:
             reasons.append(NotDue(self._due(partition, offset, own_due_ms)))
-        elif state == State.READY:
+        elif state == State.READY and offset not in partition.overdue:
             reasons += self._of_ready(partition, progress, number, offset)
-        else:
+        elif state != State.READY:
             finished, known = self._finished(partition, offset)
             return Explanation(number, offset, state, known, [finished])
+        if offset in partition.overdue:
+            reasons.append(PastTtl())
         return Explanation(number, offset, state, attempts, reasons)
 
     # -- where it is --------------------------------------------------------------------------------------------------
@@ -223,9 +221,11 @@ class Explainer:
             if self._letter(partition, offset) is not None:
                 return State.DEAD
             return "trimmed" if offset < partition.start and self._keeps else "done"
-        if progress.may_deliver(partition, offset, self._now_ms):
-            return State.READY
-        return State.WAITING if offset in progress.retries else State.SCHEDULED
+        retry = progress.retries.get(offset)
+        later = offset in partition.scheduled
+        if retry is not None and (later or retry.due > self._now_ms):
+            return State.WAITING
+        return State.SCHEDULED if later else State.READY
 
     @property
     def _keeps(self) -> bool:
@@ -242,7 +242,8 @@ class Explainer:
         if offset in partition.scheduled:
             due = self._due(partition, offset, own_due_ms)
             return Explanation(number, offset, State.SCHEDULED, 0, [NotDue(due), GroupNotBegun()])
-        return Explanation(number, offset, State.READY, 0, [GroupNotBegun()])
+        overdue = [PastTtl()] if offset in partition.overdue else []
+        return Explanation(number, offset, State.READY, 0, [*overdue, GroupNotBegun()])
 
     def _finished(self, partition: Partition, offset: int) -> tuple[Finished, int | None]:
         """How it ended, and after how many deliveries, as far as the state remembers."""
@@ -355,6 +356,12 @@ def _ready_before(partition: Partition, progress: Progress, offset: int, now_ms:
     floor = progress.floor
     count = offset - floor - progress.done.count_in(floor, offset) - progress.leased.count_in(floor, offset)
     count -= partition.scheduled.count_in(floor, offset)
+    count -= sum(
+        free_stop - free_first
+        for first, stop in islice(partition.overdue.within(floor, offset), SCAN_MAX)
+        for gap_first, gap_stop in progress.done.gaps(first, stop)
+        for free_first, free_stop in progress.leased.gaps(gap_first, gap_stop)
+    )
     if len(progress.retries) > SCAN_MAX:
         return max(0, count - len(progress.retries)), False
     return count - sum(
@@ -362,5 +369,6 @@ def _ready_before(partition: Partition, progress: Progress, offset: int, now_ms:
         and retry.due > now_ms
         and other not in progress.leased
         and other not in partition.scheduled
+        and other not in partition.overdue
         for other, retry in progress.retries.items()
     ), True

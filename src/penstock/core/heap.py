@@ -130,6 +130,19 @@ class Heap:
         self._rest: dict[int, SortedPlaces] = {}
         self._swept = 0
 
+    def follow(self, top_k: int, partitions: int) -> None:
+        """Another fan-out from now on: of each partition as many more, or fewer, are in the spine."""
+        self._fan_out = -(-top_k // partitions)
+        for partition, best in self._best.items():
+            while len(best) > self._fan_out:
+                displaced = best.pop()
+                del self._spine[bisect_left(self._spine, displaced)]
+                self._rest_of(partition).add(*displaced)
+            while len(best) < self._fan_out and (rest := self._rest.get(partition)):
+                entry = rest.take_first()
+                best.append(entry)
+                insort(self._spine, entry)
+
     def push(self, place: int, priority: int, *, fresh: bool) -> None:  # noqa: ARG002  one shape for all orders
         self._push((priority ^ self._flip, place))
 

@@ -6,6 +6,8 @@ from collections import Counter
 
 from penstock import limits
 from penstock.core.dispatch import Dispatcher, open_desks
+from penstock.core.keys import KeyGate
+from penstock.core.line import partition_and_offset
 from penstock.core.members import Membership
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue, Shard
@@ -45,6 +47,8 @@ def check_dispatch(shard: Shard) -> None:
     now_ms = max(shard.now_ms, shard.advanced_ms)
     for queue in shard.queues.values():
         known = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
+        for group in queue.dispatchers:
+            _check_oldest(queue, group, now_ms)
         desks = [progress.desk for partition in queue.partitions for progress in partition.progress.values()]
         before = queue.dispatchers
         open_desks(queue)
@@ -58,6 +62,23 @@ def check_dispatch(shard: Shard) -> None:
                 retry.attempt == 0 for part in queue.partitions for retry in part.progress[group].retries.values()
             ):
                 assert offered == fresh[group], f"{queue.path}: the index and the state disagree on who is ready"
+
+
+def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
+    """That the oldest message that would be given out is the oldest of all that would be. What was tried before is told
+    to an index when that is due, so it is left out."""
+    dispatcher = queue.dispatchers[group]
+    free: dict[int, list[int]] = {}
+    for number, offset in dispatcher.upcoming(now_ms):
+        partition = queue.partitions[number]
+        tenant = partition.traits.tenant[offset] if partition.traits.tenant is not None else 0
+        full = dispatcher.shares is not None and dispatcher.shares.is_full(tenant)
+        if not full and offset not in partition.progress[group].retries:
+            free.setdefault(number, []).append(offset)
+    for number, partition in enumerate(queue.partitions):
+        oldest, expected = dispatcher.oldest(number), min(free.get(number, []), default=None)
+        if oldest is None or oldest not in partition.progress[group].retries:
+            assert oldest == expected, f"{queue.path}/{number}: the oldest is {expected}, not {oldest}"
 
 
 def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int]], list[int]]:
@@ -77,6 +98,9 @@ def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int
     for partition in queue.partitions:
         if partition.traits.key is not None:
             keys -= {partition.traits.key[offset] for offset in partition.progress[group].retries}
+            # What waits for its end gives its key to nobody, if it was let through; which of the key is, may differ.
+            late = (offset for first, stop in partition.overdue for offset in range(first, stop))
+            keys -= {partition.traits.key[offset] for offset in late}
     return sorted(messages), sorted(keys)
 
 
@@ -98,8 +122,28 @@ def _check_dispatcher(queue: Queue, group: int, dispatcher: Dispatcher, where: s
                 key = partition.traits.key[offset]
                 assert not key or key not in keys, f"{where}: two messages of one key are leased or to be tried again"
                 keys.add(key)
+    if dispatcher.gate is not None:
+        stuck = _stuck_keys(queue, group, dispatcher.gate)
+        assert dispatcher.gate.blocked == stuck, f"{where}: {dispatcher.gate.blocked} keys are blocked, not {stuck}"
     if dispatcher.shares is not None:
         assert dispatcher.shares.in_flight == dict(tenants), f"{where}: tenants have other messages in flight"
+
+
+def _stuck_keys(queue: Queue, group: int, gate: KeyGate) -> int:
+    """Keys with messages behind one that is to be tried later, or behind a dead letter."""
+    later = {
+        (number, offset)
+        for number, partition in enumerate(queue.partitions)
+        for due, offset in partition.progress[group].waiting
+        if (retry := partition.progress[group].retries.get(offset)) is not None
+        and retry.due == due
+        and offset not in partition.progress[group].leased
+    }
+    holders = {key: gate.holder(key) for key in gate.keys_behind()}
+    return sum(
+        bool(gate.parked_for(key)) or (holder is not None and partition_and_offset(holder) in later)
+        for key, holder in holders.items()
+    )
 
 
 def _check_schedules(shard: Shard) -> None:

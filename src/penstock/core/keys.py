@@ -15,7 +15,7 @@ from penstock.core.line import Line, Valid
 class KeyGate:
     """The keys of one group. Messages without a key (0) are nobody's business here."""
 
-    __slots__ = ("_behind", "_parked", "_through")
+    __slots__ = ("_behind", "_parked", "_stuck", "_through", "_waiting")
 
     def __init__(self) -> None:
         self._through: dict[int, int] = {}
@@ -24,11 +24,16 @@ class KeyGate:
         """Key -> those who wait; only for keys where somebody does."""
         self._parked: dict[int, set[int]] = {}
         """Key -> the places that were given up and for which it waits."""
+        self._waiting: set[int] = set()
+        """Keys of which the one that is let through waits for its next attempt."""
+        self._stuck: set[int] = set()
+        """Keys that are parked or waiting while somebody is behind."""
 
     @property
     def blocked(self) -> int:
-        """Keys with messages that wait behind another one."""
-        return len(self._behind)
+        """Keys with messages that wait behind one that failed or was given up. Behind one that is ready or leased they
+        wait their turn, and nothing is wrong."""
+        return len(self._stuck)
 
     def enter(self, key: int, place: int, *, fresh: bool) -> bool:
         """True if this one is let through now; otherwise it waits until `leave` or `unpark` names it."""
@@ -39,22 +44,45 @@ class KeyGate:
             self._through[key] = place
             return True
         if holder == place:
+            if key in self._waiting:
+                self._waiting.remove(key)
+                self._judge(key)
             return True
         line = self._behind.get(key)
         if line is None:
             line = self._behind[key] = Line()
+            self._judge(key)
         line.push(place, 0, fresh=fresh)
         return False
+
+    def wait(self, key: int, place: int) -> None:
+        """This one failed, and cannot be given out until it enters again. If it is let through, its key waits."""
+        if key and self._through.get(key) == place:
+            self._waiting.add(key)
+            self._judge(key)
+
+    def _judge(self, key: int) -> None:
+        """Whether this key is stuck; asked when something about that has changed."""
+        if key in self._behind and (key in self._parked or key in self._waiting):
+            self._stuck.add(key)
+        else:
+            self._stuck.discard(key)
 
     def leave(self, key: int, place: int, valid: Valid) -> int | None:
         """This one is done; the next one with its key, which is let through in its stead."""
         if not key or self._through.get(key) != place:
             return None
-        del self._through[key]
+        self._drop(key)
         return self._next(key, valid)
+
+    def _drop(self, key: int) -> None:
+        """Nobody is let through."""
+        del self._through[key]
+        self._waiting.discard(key)
 
     def _next(self, key: int, valid: Valid) -> int | None:
         if key in self._parked or key in self._through:
+            self._judge(key)
             return None
         line = self._behind.get(key)
         following = line.pop(valid) if line is not None else None
@@ -62,6 +90,8 @@ class KeyGate:
             self._through[key] = following
         if not line:
             self._behind.pop(key, None)
+        if key in self._stuck:
+            self._judge(key)
         return following
 
     def seize(self, key: int, place: int) -> None:
@@ -69,15 +99,19 @@ class KeyGate:
         if key:
             before = self._through.get(key)
             self._through[key] = place
+            self._waiting.discard(key)
             if before is not None and before != place:
                 self.enter(key, before, fresh=False)
             self._forgive(key, place)
+            if key in self._stuck:
+                self._judge(key)
 
     def park(self, key: int, place: int) -> None:
         """This one was given up, and its key stays blocked until `unpark`."""
         self._parked.setdefault(key, set()).add(place)
         if self._through.get(key) == place:
-            del self._through[key]
+            self._drop(key)
+        self._judge(key)
 
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
         """Its key need not wait for this one any longer; the next one with the key, if it waits for no other."""
@@ -91,6 +125,7 @@ class KeyGate:
         parked.remove(place)
         if not parked:
             del self._parked[key]
+            self._judge(key)
         return True
 
     def lets(self, key: int, place: int) -> bool:
@@ -100,6 +135,10 @@ class KeyGate:
     def holder(self, key: int) -> int | None:
         """The place that is let through, or None."""
         return self._through.get(key)
+
+    def keys_behind(self) -> Iterator[int]:
+        """Keys with somebody behind."""
+        return iter(self._behind)
 
     def waiting(self, key: int) -> Iterator[int]:
         """Those who wait behind the one that is let through, in order; some may have ended since."""

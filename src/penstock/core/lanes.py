@@ -28,6 +28,11 @@ class Lanes:
         self._since: list[int | None] = [None] * LANES
         """When the lane was last served, or first seen waiting; None while it is empty."""
 
+    def follow(self, weights: Sequence[int]) -> None:
+        """Other weights from now on: a new round."""
+        self._weights = weights
+        self._share = list(weights)
+
     def push(self, place: int, priority: int, *, fresh: bool) -> None:
         # The edge lets no other priorities in; a record of one is still a fact, and must find a lane.
         self._lines[_lane(priority)].push(place, priority, fresh=fresh)

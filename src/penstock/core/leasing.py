@@ -98,8 +98,9 @@ def partitions_before(queue: Queue, group: int, number: int) -> Iterator[int]:
     for ends in queue.growths:
         if number >= len(ends):
             for older, end in enumerate(ends):
-                progress = queue.partitions[older].progress[group]
-                if progress.on_path(progress.cursor) < end:
+                partition = queue.partitions[older]
+                progress = partition.progress[group]
+                if progress.on_path(partition, progress.cursor) < end:
                     yield older
 
 
@@ -149,8 +150,8 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
     runs: list[int] = []
     cursor, end, ready = progress.cursor, partition.end, progress.ready
     while wanted > 0:
-        if progress.skip or progress.done:
-            cursor = progress.on_path(cursor)
+        if progress.skip or progress.done or partition.overdue:
+            cursor = progress.on_path(partition, cursor)
         if ready and ready[0] < cursor:
             offset = heappop(ready)
             if not progress.may_deliver(partition, offset, now_ms) or (runs and offset < runs[-3] + runs[-2]):
@@ -160,8 +161,7 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
         elif cursor < end:
             # The cursor's own path: everything up to the next exception is one run.
             offset, attempt = cursor, 1
-            stop = min(progress.skip.next_start(cursor, end), progress.done.next_start(cursor, end))
-            count = min(wanted, stop - cursor)
+            count = min(wanted, progress.off_path(partition, cursor) - cursor)
             cursor += count
         else:
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop
 
 from penstock.core.ranges import RangeSet
-from penstock.core.state import Partition, Progress, Queue
+from penstock.core.state import Partition, Queue
 
 
 def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: int) -> int | None:
@@ -14,8 +14,8 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
     if progress is None:
         return _oldest_for_newcomers(queue, partition)
     if progress.desk is not None:
-        return _first_free(partition, progress, now_ms)
-    cursor = progress.on_path(progress.cursor)
+        return progress.desk.oldest()
+    cursor = progress.on_path(partition, progress.cursor)
     offset = cursor if cursor < partition.end else None
     ready = progress.ready
     # Only what is surely stale is thrown away: this is also asked while time has done but a part of its work, and what
@@ -37,17 +37,7 @@ def _oldest_for_newcomers(queue: Queue, partition: Partition) -> int | None:
         for first, stop in partition.finished(partition.start, partition.end):
             over.add(first, stop)
     for first, stop in over.gaps(partition.start, partition.end):
-        for free, _ in partition.scheduled.gaps(first, stop):
-            return free
-    return None
-
-
-def _first_free(partition: Partition, progress: Progress, now_ms: int) -> int | None:
-    """Where a dispatcher orders the messages: the lowest offset that is neither over nor held nor to be later."""
-    for first, stop in progress.done.gaps(progress.floor, partition.end):
-        for inside, after in progress.leased.gaps(first, stop):
-            for free, busy in partition.scheduled.gaps(inside, after):
-                for offset in range(free, busy):
-                    if progress.may_deliver(partition, offset, now_ms):
-                        return offset
+        for free, busy in partition.scheduled.gaps(first, stop):
+            for young, _ in partition.overdue.gaps(free, busy):
+                return young
     return None

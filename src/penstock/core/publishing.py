@@ -152,7 +152,8 @@ def _check_room(queue: Queue, count: int, ends: dict[tuple[int, int], int]) -> N
     blocked = max([each.blocked_keys for each in queue.dispatchers.values()]) if queue.dispatchers else 0
     if blocked > limits.BLOCKED_KEYS_MAX:
         raise QueueFull(
-            f"queue {queue.path} has {blocked} keys with messages that wait behind another one; look at its stats",
+            f"queue {queue.path} has {blocked} keys with messages that wait behind one that failed; look at its dead "
+            "letters, and at why attempts fail",
             details={"blocked_keys": blocked, "max_blocked_keys": limits.BLOCKED_KEYS_MAX},
             retry_after_ms=1_000,
         )

@@ -18,7 +18,7 @@ def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> De
         existing = shard.queues[number]
         if existing.config == command.config:
             return Decision([], number)
-        check_change(existing.config, command.config, empty=existing.empty)
+        check_change(existing.config, command.config, empty=existing.empty, dead_letters=existing.dead_letters())
         if command.config.indexed and any(membership.members for membership in existing.memberships.values()):
             raise Conflict(
                 f"queue {command.path} has groups with members, whose partitions cannot be ordered as one; let them "

@@ -46,8 +46,20 @@ def redriven(shard: Shard, record: records.Redriven) -> None:
                 heappush(progress.waiting, (record.due, offset))
             if offset >= partition.start:
                 partition.timeless.add(offset, offset + 1)
+            if offset in partition.overdue:
+                _spare(shard, queue, record, offset)
     shard.arm(record.due, record.queue, record.partition, record.group)
     _count(queue, record.redrive, record.ranges)
+
+
+def _spare(shard: Shard, queue: Queue, record: records.Redriven, offset: int) -> None:
+    """Its time to live ran out in the hands of another group, and it is no longer to end by it."""
+    partition = queue.partitions[record.partition]
+    partition.overdue.remove(offset, offset + 1)
+    for group, progress in partition.progress.items():
+        progress.spared(offset)
+        if progress.waiting:
+            shard.arm(progress.waiting[0][0], record.queue, record.partition, group)
 
 
 def redrive_started(shard: Shard, record: records.RedriveStarted) -> None:
@@ -63,11 +75,9 @@ def redrive_started(shard: Shard, record: records.RedriveStarted) -> None:
 
 def redrive_ended(shard: Shard, record: records.RedriveEnded) -> None:
     redrive = shard.queues[record.queue].redrives[record.redrive]
-    redrive.outcome = record.outcome
+    redrive.end(record.outcome, record.at)
     redrive.skipped = record.skipped
     redrive.error = record.error
-    redrive.ended_at = record.at
-    redrive.ids = []
 
 
 def _count(queue: Queue, redrive: str, ranges: list[int]) -> None:

@@ -41,10 +41,9 @@ def start(shard: Shard, command: commands.StartRedrive, now_ms: int) -> Decision
 
 
 def _same(known: Redrive, command: commands.StartRedrive) -> bool:
-    # The ids of one that has ended are not remembered. That it was by ids is: then there is no filter.
     return (known.group, known.filter, known.target, known.delay_ms, known.priority, known.rate_per_s) == (
         command.group, command.filter, command.target, command.delay_ms, command.priority, command.rate_per_s
-    ) and (not known.running or known.ids == command.ids)  # fmt: skip
+    ) and known.named(command.ids)  # fmt: skip
 
 
 def step(shard: Shard, command: commands.RedriveLetters, now_ms: int) -> Decision:
@@ -88,7 +87,7 @@ def prune(shard: Shard, command: commands.PruneLetters, now_ms: int) -> Decision
     queue = queue_of(shard, command.queue)
     config = queue.config
     made: list[Record] = []
-    excess = sum(len(partition.dead) for partition in queue.partitions) - (config.dead_letter_max or 2**62)
+    excess = queue.dead_letters() - (config.dead_letter_max or 2**62)
     too_old = now_ms - config.dead_letter_ttl_ms if config.dead_letter_ttl_ms is not None else -1
     expired: list[Letter] = []
     over: list[Letter] = []

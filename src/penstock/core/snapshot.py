@@ -205,7 +205,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
             "scheduled": Later(partition.scheduled.copy().dump),
             "moved": _items(partition.moved, form),
             "expiries": _capture_agenda(partition.expiries),
-            "overdue": _rows(partition.overdue.copy()),
+            "overdue": _rows(list(partition.overdue)),
         }
     return {
         "start": partition.start,
@@ -242,7 +242,7 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
     else:
         for _, first, count in partition.schedule:
             partition.scheduled.add(first, first + count)
-    partition.overdue = [(first, stop) for first, stop in values["overdue"]]
+    partition.overdue = RangeSet(sorted((first, stop) for first, stop in values["overdue"]))
     partition.max_retries = dict(values["max_retries"])
     letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values["dead"]]
     for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):

@@ -163,21 +163,38 @@ class Progress:
         for offset in range(first, stop):
             heappush(self.ready, offset)
 
-    def on_path(self, cursor: int) -> int:
+    def on_path(self, partition: Partition, cursor: int) -> int:
         """The next offset on the cursor's own path: neither delayed at its publish nor ended before its delivery."""
-        while (past := self.done.past(self.skip.past(cursor))) != cursor:
+        overdue = partition.overdue
+        while (past := overdue.past(self.done.past(self.skip.past(cursor)))) != cursor:
             cursor = past
         return cursor
+
+    def off_path(self, partition: Partition, cursor: int) -> int:
+        """Where the path that goes on at `cursor` is interrupted next."""
+        end = partition.end
+        stop = min(self.skip.next_start(cursor, end), self.done.next_start(cursor, end))
+        return min(stop, partition.overdue.next_start(cursor, end)) if partition.overdue else stop
 
     def may_deliver(self, partition: Partition, offset: int, now_ms: int | None) -> bool:
         """False for entries that were settled, leased, moved to later or taken away since they were reported ready.
 
-        Without a time, what waits for its next attempt counts as well.
+        Without a time, what waits for its next attempt counts as well, and so does what waits for its end.
         """
         if self.is_done(offset) or offset in self.leased or offset in partition.scheduled:
             return False
+        if now_ms is not None and partition.overdue and offset in partition.overdue:
+            return False
         retry = self.retries.get(offset)
         return retry is None or now_ms is None or retry.due <= now_ms
+
+    def spared(self, offset: int) -> None:
+        """Its time to live was over, and no longer counts: if it was passed over for that, it is to be found again."""
+        retry = self.retries.get(offset)
+        if retry is None:
+            self.push_ready(offset, offset + 1)
+        elif offset not in self.leased:
+            heappush(self.waiting, (retry.due, offset))
 
     def mark_undone(self, offset: int) -> None:
         """It was done, and is to be delivered again. Everything else stays as it is."""
@@ -269,8 +286,9 @@ class Partition:
         # Soft.
         self.held_from: int | None = None
         """Some hold wants everything from here on, finished or not; see `holds.py`."""
-        self.overdue: list[tuple[int, int]] = []
-        """Ranges past their time to live, to be expired at the next tick."""
+        self.overdue = RangeSet()
+        """Past their time to live: expired at the next tick, or when the last one who holds them lets go. Until then
+        nobody else is given them."""
         self.armed = NEVER_MS
 
     def scheduled_in(self, due: int, first: int, stop: int) -> list[tuple[int, int]]:
@@ -392,9 +410,13 @@ class Queue:
     def empty(self) -> bool:
         """True if nothing is stored that a group, present or future, could ask for, or has in its hands."""
         return all(
-            partition.start == partition.end and all(p.floor == p.cursor for p in partition.progress.values())
+            partition.gone.past(partition.start) == partition.end
+            and all(p.floor == p.cursor for p in partition.progress.values())
             for partition in self.partitions
         )
+
+    def dead_letters(self) -> int:
+        return sum(len(partition.dead) for partition in self.partitions)
 
     def age_of(self, partition: int, offset: int) -> int:
         """How many growths came before this message. Of two messages with one key the one with the lower age is older,

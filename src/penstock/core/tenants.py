@@ -8,7 +8,7 @@ until one of them is settled. Order and priority apply within a tenant's own mes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -55,6 +55,15 @@ class FairShare:
         """Tenants whose messages are yet to be swept in this round."""
         self.in_flight: dict[int, int] = {}
 
+    def follow(self, weights: Mapping[int, int], cap: int | None) -> None:
+        """Other weights and another cap from now on. Who was found at the old cap is asked again."""
+        self._weights = weights
+        self.cap = cap
+        self._ready.extend(self._resting)
+        self._resting.clear()
+        if self._ready:
+            self._turn = min(self._turn, weights.get(self._ready[0], 1))
+
     def push(self, tenant: int, place: int, priority: int, *, fresh: bool) -> None:
         order = self._orders.get(tenant)
         if order is None:
@@ -89,6 +98,10 @@ class FairShare:
             return place
         return None
 
+    def is_full(self, tenant: int) -> bool:
+        """True if this tenant has as many in flight as it may."""
+        return self.cap is not None and self.in_flight.get(tenant, 0) >= self.cap
+
     def _at_cap(self, tenant: int) -> bool:
         return self.cap is not None and self.in_flight.get(tenant, 0) + self._taken.get(tenant, 0) >= self.cap
 
@@ -121,6 +134,9 @@ class FairShare:
 
     def __len__(self) -> int:
         return sum(map(len, self._orders.values()))
+
+    def orders(self) -> Iterable[Order]:
+        return self._orders.values()
 
     def order_of(self, tenant: int) -> Order | None:
         """What this tenant has ready, if anything."""

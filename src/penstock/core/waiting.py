@@ -82,7 +82,7 @@ def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
     What everybody has finished has nothing left to expire, unless it is kept for readers to come.
     """
     ended, later = RangeSet(), RangeSet()
-    for first, stop in sorted(partition.overdue):
+    for first, stop in partition.overdue:
         for inside, after in partition.gone.gaps(max(first, partition.start), stop):
             ended.add(inside, after)
     for first, stop in partition.timeless:
@@ -96,5 +96,5 @@ def _expire(partition: Partition, *, keeps: bool) -> RangeSet:
     for first, stop in [] if keeps else list(ended):
         for inside, after in partition.finished(first, stop):
             ended.remove(inside, after)
-    partition.overdue = list(later)
+    partition.overdue = later
     return ended

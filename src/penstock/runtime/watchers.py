@@ -20,6 +20,8 @@ class Watchers:
 
     def __init__(self) -> None:
         self._by_queue: dict[int, list[Changed]] = {}
+        self._ends: dict[int, dict[object, Callable[[], None]]] = {}
+        """Those who only want to hear that the queue is gone: publishing costs nothing more for them."""
         self._changes: dict[tuple[int, int | None], None] = {}
 
     def watch(self, queue: int, changed: Changed) -> Callable[[], None]:
@@ -34,13 +36,26 @@ class Watchers:
 
         return end
 
+    def watch_end(self, queue: int, gone: Callable[[], None]) -> Callable[[], None]:
+        """It is told when the queue is gone, and of nothing else. Returns what ends it."""
+        key = object()
+        self._ends.setdefault(queue, {})[key] = gone
+
+        def end() -> None:
+            watching = self._ends.get(queue, {})
+            watching.pop(key, None)
+            if not watching:
+                self._ends.pop(queue, None)
+
+        return end
+
     def note(self, stored: Published) -> None:
         if stored.queue in self._by_queue:
             self._changed(stored.queue, stored.partition)
 
     def note_emptied(self, emptied: Iterable[QueueDeleted | QueuePurged]) -> None:
         for record in emptied:
-            if isinstance(record, QueueDeleted) and record.queue in self._by_queue:
+            if isinstance(record, QueueDeleted) and (record.queue in self._by_queue or record.queue in self._ends):
                 self._changed(record.queue, None)
 
     def _changed(self, queue: int, partition: int | None) -> None:
@@ -54,3 +69,6 @@ class Watchers:
         for queue, partition in changes:
             for changed in list(self._by_queue.get(queue, ())):
                 changed(partition)
+            if partition is None:
+                for gone in self._ends.pop(queue, {}).values():
+                    gone()

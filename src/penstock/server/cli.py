@@ -19,9 +19,10 @@ from penstock.server.config import KEYS, ConfigError, load_settings
 from penstock.server.dlq import dlq
 from penstock.server.message_cli import consume, publish, tail
 from penstock.server.pipeline_cli import pipeline
-from penstock.server.queue_cli import explain, groups, history, queues, stats
+from penstock.server.queue_cli import autoscale, explain, groups, history, queues, stats
 from penstock.server.schedule_cli import schedule
 from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
+from penstock.server.waiting_cli import cancel, reschedule
 from penstock.server.webhook_cli import webhooks
 from penstock.server.worker_cli import worker
 
@@ -98,8 +99,8 @@ def serve(
 # -- the nouns ----------------------------------------------------------------------------------------------------
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Messages": (publish, consume, tail, worker),
-    "A look at a server": (queues, stats, groups, explain, history, bench),
+    "Messages": (publish, consume, tail, cancel, reschedule, worker),
+    "A look at a server": (queues, stats, groups, autoscale, explain, history, bench),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -1,4 +1,4 @@
-"""Names of queues for the shell's completion, from the running server. No server, no names, and never an error."""
+"""Names for the shell's completion, from the running server. No server, no names, and never an error."""
 
 from __future__ import annotations
 
@@ -14,13 +14,24 @@ _DEFAULT = "default/"
 
 
 def complete_queue(ctx: Any, incomplete: str) -> list[str]:
+    names = [_short(entry["queue"]) for entry in _listed(ctx, "/v1/queues", "queues", limit=500)]
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_running_redrive(ctx: Any, incomplete: str) -> list[str]:
+    """Of the queue that stands before it."""
+    redrives = _listed(ctx, "/v1/dlq/redrives", "redrives", queue=ctx.params.get("queue"))
+    names = [entry["redrive_id"] for entry in redrives if entry["status"] == "running"]
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _listed(ctx: Any, path: str, entries: str, **query: object) -> list[dict[str, Any]]:
     url = ctx.params.get("url") or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
     try:
-        answer = Remote(url, timeout_s=TIMEOUT_S).get("/v1/queues", limit=500)
+        found: list[dict[str, Any]] = Remote(url, timeout_s=TIMEOUT_S).get(path, **query)[entries]
     except Exception:  # whatever it is, a shell in the middle of a line is not the place to tell
         return []
-    names = [_short(entry["queue"]) for entry in answer["queues"]]
-    return sorted(name for name in names if name.startswith(incomplete))
+    return found
 
 
 def _short(path: str) -> str:

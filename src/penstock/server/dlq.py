@@ -8,12 +8,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from penstock import limits
+from penstock.client._frames import milliseconds
 from penstock.errors import Conflict, NotFound
+from penstock.server.completion import complete_running_redrive
+from penstock.server.moment import in_utc
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, show
 
 LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
+REDRIVES = Listing(
+    "redrives",
+    ("redrive_id", "status", "redriven", "skipped", "started", "ended", "group", "filter", "target", "error"),
+)
 LOOK_EVERY_S = 0.3
 
 
@@ -105,7 +113,8 @@ def redrive(
         remote = Remote(url)
         body: dict[str, Any] = {
             "queue": queue, **_chosen(filter, ids, everything), "group": group, "target": target,
-            "delay_ms": round(delay * 1000), "priority": priority, "rate_per_s": rate, "redrive_id": redrive_id,
+            "delay_ms": milliseconds("delay", delay, limits.DELAY_MS_MAX),
+            "priority": priority, "rate_per_s": rate, "redrive_id": redrive_id,
         }  # fmt: skip
         answer = remote.call("POST", "/v1/dlq/redrive", body={**body, "dry_run": True})
         if not run:
@@ -126,6 +135,36 @@ def redrive(
         show(answer, output)
         if answer["status"] == "failed":
             raise typer.Exit(1)
+
+
+@dlq.command()
+def redrives(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+    """The redrives of a queue: how far those are that run, and how the latest ended."""
+    with errors_in_one_line():
+        answer = Remote(url).get("/v1/dlq/redrives", queue=queue)
+        if output is Output.table:
+            answer = {"redrives": [_readable(each) for each in answer["redrives"]], "total": len(answer["redrives"])}
+        show(answer, output, REDRIVES)
+
+
+@dlq.command()
+def stop(
+    queue: QueueArgument,
+    redrive_id: Annotated[
+        str,
+        typer.Argument(metavar="REDRIVE_ID", help="As dlq redrives shows it.", autocompletion=complete_running_redrive),
+    ],
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Let a redrive move no more. What it has moved stays moved, the rest stays dead.
+
+    One that has ended already stays as it ended.
+    """
+    with errors_in_one_line():
+        body = {"queue": queue, "redrive_id": redrive_id}
+        answer = Remote(url).call("POST", "/v1/dlq/redrive/stop", body=body)
+        show(_readable(answer) if output is Output.table else answer, output)
 
 
 @dlq.command()
@@ -158,6 +197,13 @@ def _chosen(filter: str | None, ids: list[str] | None, everything: bool) -> dict
     if sum((filter is not None, bool(ids), everything)) != 1:
         raise typer.BadParameter("say which: one of --filter, --id and --all")
     return {"ids": ids} if ids else {"filter": filter or ""}
+
+
+def _readable(redrive: dict[str, Any]) -> dict[str, Any]:
+    """With its times as people write them, and nothing where there is nothing to say."""
+    shown = {name: None if value == "" else value for name, value in redrive.items() if not name.endswith("_at_ms")}
+    times = {name: redrive[f"{name}_at_ms"] for name in ("started", "ended")}
+    return shown | {name: None if ms is None else in_utc(ms) for name, ms in times.items()}
 
 
 def _watched(remote: Remote, queue: str, answer: Any, count: int) -> Any:

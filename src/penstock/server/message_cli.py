@@ -16,7 +16,7 @@ from penstock.errors import QueueNotFound, Unavailable
 from penstock.server.completion import complete_queue
 from penstock.server.input import Lines, open_input, single
 from penstock.server.message_lines import print_message, print_published, print_tailed
-from penstock.server.moment import parse_moment
+from penstock.server.moment import DUE, parse_due, parse_moment
 from penstock.server.remote import Remote
 from penstock.server.terminal import (
     URL_DEFAULT,
@@ -58,8 +58,16 @@ def publish(
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False,
     key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
     delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deliver no sooner than this.")] = None,
+    at: Annotated[str | None, DUE] = None,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Let it expire after this.")] = None,
     priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose message it is: in queues with fair_share tenants take turns.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Of your own: a second message with it within 24 hours is not stored."),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be given repeatedly.")
     ] = None,
@@ -77,16 +85,22 @@ def publish(
     options: dict[str, Any] = {
         "key": key,
         "delay": delay,
+        "deliver_at": None if at is None else parse_due(at) / 1000,
         "ttl": ttl,
         "priority": priority,
+        "tenant": tenant,
         "headers": _headers(header),
     }
     if (payload is None) == (file is None):
         raise typer.BadParameter("give a PAYLOAD, or --file, or - for standard input")
+    if delay is not None and at is not None:
+        raise typer.BadParameter("say when: one of --delay and --at")
+    if lines and id is not None:
+        raise typer.BadParameter("--id names one message, and --lines publishes many: leave out one of them")
     with errors_in_one_line(), open_input(payload, file) as source, client_of(url) as client:
         target = client.queue(queue)
         if not lines:
-            print_published(target.publish_many([single(source)], **options), output, quiet=quiet)
+            print_published(target.publish_many([single(source)], ids=[id], **options), output, quiet=quiet)
             return
         read = Lines(source)
         count = 0

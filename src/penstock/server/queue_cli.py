@@ -1,4 +1,4 @@
-"""`penstock queues`, `stats`, `groups`, `explain` and `history`: a look at a running server."""
+"""`penstock queues`, `stats`, `groups`, `autoscale`, `explain` and `history`: a look at a running server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock import limits
 from penstock.errors import QueueNotFound
 from penstock.server.completion import complete_queue
 from penstock.server.remote import Remote
@@ -30,6 +31,9 @@ EVENTS = Listing(
 )
 MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
 PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
+
+
+Group = Annotated[str, typer.Option(help="In this consumer group.")]
 
 
 def queues(
@@ -84,16 +88,38 @@ def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url =
             typer.echo("no groups")
 
 
+def autoscale(
+    queue: QueueArgument,
+    group: Group = "default",
+    target_drain: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How soon what waits should be done.")
+    ] = 60.0,
+    min_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Suggest no fewer.")] = 0,
+    max_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Suggest no more.")] = limits.WORKERS_MAX,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """How many workers a group needs, by what the last minute has shown.
+
+    Rates are messages a second.
+    """
+    with errors_in_one_line():
+        terms = {"target_drain_s": target_drain, "min_workers": min_workers, "max_workers": max_workers}
+        answer = Remote(url).get("/v1/autoscale", queue=queue, group=group, **terms)
+        show(_in_words(answer) if output is Output.table else answer, output)
+
+
 def explain(
     queue: QueueArgument,
     message: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message; the head if left out.")] = None,
-    group: Annotated[str, typer.Option(help="In this consumer group.")] = "default",
+    group: Group = "default",
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Why a message, or what is first in the queue, is not being delivered now."""
     with errors_in_one_line():
-        answer = Remote(url).get("/v1/explain", queue=queue, id=message, group=group)
+        remote = Remote(url)
+        answer = remote.get("/v1/explain", queue=queue, id=message, group=group)
         if output is Output.json:
             show(answer, output)
         elif not answer["messages"]:
@@ -101,6 +127,8 @@ def explain(
         for entry in answer["messages"] if output is Output.table else ():
             place = f" at {entry['partition']}:{entry['offset']}" if entry["offset"] is not None else ""
             typer.echo(f"{entry['id']}{place}, {entry['state']}: {entry['text']}")
+        if output is Output.table and answer["last_asked_at_ms"] is None:
+            _name_the_others(remote, queue, group)
 
 
 def history(
@@ -118,6 +146,23 @@ def history(
         show({**answer, "total": len(answer["events"])}, output, EVENTS)
         if not answer["complete"]:
             typer.echo("the beginning is missing: the journal does not go back that far")
+
+
+def _name_the_others(remote: Remote, queue: str, group: str) -> None:
+    """Whoever asks about a group that is none has most likely misspelled it, or forgotten to name one."""
+    others = [each["group"] for each in remote.get("/v1/groups", queue=queue)["groups"]]
+    if others and group not in others:
+        typer.echo(f"there is no group {group} in this queue yet, but {', '.join(others)}: choose one with --group")
+
+
+def _in_words(signal: dict[str, Any]) -> dict[str, Any]:
+    """Scalers want a number where there is none, which people would take for one."""
+    shown = {name: value for name, value in signal.items() if name != "at_ms"}
+    if shown["mean_service_time_s"] < 0:
+        shown["mean_service_time_s"] = None
+    if shown["time_to_drain_s"] < 0:
+        shown["time_to_drain_s"] = "never, at these rates"
+    return shown
 
 
 def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from penstock.server.moment import in_utc
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, value_of
@@ -94,5 +94,4 @@ def _call(method: str, path: str, output: Output, url: str, body: object = None)
 
 def _readable(answer: dict[str, Any]) -> dict[str, Any]:
     """Fire times as people write them. In UTC: the zone of the schedule may be unknown to this machine."""
-    times = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}" for ms in answer["next"]]
-    return {**answer, "next": ", ".join(times) or None}
+    return {**answer, "next": ", ".join(map(in_utc, answer["next"])) or None}

@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from penstock import limits
 from penstock.batch import BadBatch, Buffer
+from penstock.wire import patterns
 from penstock.wire.messages import QueueName, Request
 
 EVENTS_TYPE = "application/vnd.penstock.events"
@@ -52,7 +53,7 @@ class EventsQuery(Request):
     after: Annotated[
         str,
         Meta(
-            pattern=r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18}(\.[0-9]{1,9})?)(?!\n)$",
+            pattern=patterns.EVENT_POSITION,
             description="A position, as `next` told it; or `earliest`, `latest`, `at:<epoch milliseconds>`.",
             examples=["earliest", "17", "17.3"],
         ),
@@ -71,7 +72,7 @@ class EventRangesQuery(Request):
     """Where to cut the journal so that several can read it at once."""
 
     shard: Annotated[int, Meta(ge=0, le=0)] = 0
-    after: Annotated[str, Meta(pattern=r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18})(?!\n)$")] = "earliest"
+    after: Annotated[str, Meta(pattern=patterns.PLACE)] = "earliest"
     until: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     each: Annotated[int, Meta(ge=1, le=2**53, description="Messages and records that a range tells of, about.")] = (
         100_000

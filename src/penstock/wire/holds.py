@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from penstock import limits
+from penstock.wire import patterns
 from penstock.wire.messages import QueueName, Request
 from penstock.wire.readers import Position
 
 HoldOffsets: TypeAlias = Annotated[
-    dict[Annotated[str, Meta(pattern="^[0-9]{1,3}$")], Position],
+    dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Position],
     Meta(max_length=limits.PARTITIONS_MAX, description="Partition -> the first offset that is still needed."),
 ]
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.errors import InvalidRequest
+from penstock.wire import patterns
 
 # Names are checked by `ids.py`, which can say what is wrong with one; the schema only shows the rule.
 QueueName: TypeAlias = Annotated[
@@ -63,7 +64,7 @@ WaitMs: TypeAlias = Annotated[
 ReadOffset: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$",
+        pattern=patterns.READ_OFFSET,
         description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
         "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
         examples=["0", "earliest", "at:1760000000000"],
@@ -390,7 +391,7 @@ class ExtentQuery(Request):
     at: Annotated[
         str,
         Meta(
-            pattern=r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$",
+            pattern=patterns.PLACE,
             description="A place to look for in every partition, as `offset` of `/v1/read`.",
         ),
     ] = "earliest"

@@ -15,13 +15,16 @@ import msgspec
 
 from penstock import ids
 from penstock.errors import InvalidRequest
+from penstock.wire import patterns
 from penstock.wire.messages import Request
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Request)
 
-_PATH = re.compile(r"^(?P<reason>.*?) - at `(?P<path>.*)`$", re.DOTALL)
+_PATH = re.compile(r"^(?P<reason>.*?) - at `(key` in `)?(?P<path>.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`|missing required field `(?P<missing>.*)`", re.DOTALL)
+# As the decoder says it, and as a person would.
+_FORMS = {f"Expected `str` matching regex {form!r}": f"expected {words}" for form, words in patterns.WORDS.items()}
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ROW = re.compile(r"\[(\d+)\]")
 _QUERY_FIELDS_MAX = 32
@@ -83,6 +86,7 @@ def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRe
     if row is not None:
         details["row"] = row
     reason = at["reason"] if at else text
+    reason = _FORMS.get(reason, reason)
     unknown = _UNKNOWN.search(reason)
     names = _NAME.findall(path)
     field = (unknown["name"] or unknown["missing"]) if unknown else names[-1] if names else ""

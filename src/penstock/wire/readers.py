@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.errors import InvalidRequest
+from penstock.wire import patterns
 from penstock.wire.messages import ClientId, QueueName, Request
 
 Position: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
@@ -18,7 +19,7 @@ class KeepOffsetsRequest(Request):
     queue: QueueName
     client_id: ClientId
     offsets: Annotated[
-        dict[Annotated[str, Meta(pattern="^[0-9]{1,3}$")], Position],
+        dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Position],
         Meta(
             min_length=1,
             max_length=limits.PARTITIONS_MAX,

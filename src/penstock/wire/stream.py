@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.errors import InvalidRequest
+from penstock.wire import patterns
 from penstock.wire.delivery import Settled
 from penstock.wire.messages import (
     ClientId,
@@ -42,7 +43,7 @@ SubName: TypeAlias = Annotated[
     str,
     Meta(
         max_length=200,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(?!\n)$",
+        pattern=patterns.SUBSCRIPTION,
         description="The subscription's name on this connection. Left out, it is the queue or scope as it was given.",
     ),
 ]
@@ -66,11 +67,14 @@ class Subscribe(ClientFrame, tag="subscribe"):
     sub: SubName | None = None
     format: Literal["messages", "batch"] = "messages"
     # Readers.
-    offset: ReadOffset | None = None
+    offset: ReadOffset | Place | None = None
     offsets: (
         Annotated[
-            dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(?!\n)$")], Place],
-            Meta(description="By partition, as `next_offset` told them. Partitions left out begin at `offset`."),
+            dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Place],
+            Meta(
+                description="By partition, as `subscribed` and then `next_offset` told them. Partitions left out, also "
+                "those that were added since, begin at `offset` if it is given, otherwise at the earliest message."
+            ),
         ]
         | None
     ) = None

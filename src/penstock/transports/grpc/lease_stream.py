@@ -4,8 +4,11 @@ Three things go on at once. Requests are read, and what they settle is begun in 
 long as there are credits. Replies are written, in the order in which they were promised; what is ready together leaves
 together, because encoded messages can be joined.
 
-However the stream ends, what its client had and did not settle is released at once: it was delivered over this stream,
-and nobody is left on it. A client that wants to keep its messages keeps its stream.
+However the stream ends, what its client had and did not settle is given back at once: it was delivered over this
+stream, and nobody is left on it. A client that wants to keep its messages keeps its stream. Where the client closed its
+side, where we end the stream and say so, and where the server stops, it is released as if it had not been delivered. A
+stream that is cancelled, or lost with its connection, may have been taken down by one of its messages, so for what had
+been sent on it that is a failed attempt: otherwise such a message would go round for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from penstock.broker.types import DeliveredRun, LeaseReply
 from penstock.errors import InvalidRequest, PenstockError, Unavailable
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
-from penstock.transports.grpc.delivery import encoded, replies, settled
+from penstock.transports.grpc.delivery import encoded, receipts_of, replies, settled
 from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.lease import settlement
 from penstock.transports.grpc.refusal import error_message
@@ -39,16 +42,23 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 MAX_DEFAULT = 1_000
+LOST = "the stream was cancelled, or its connection lost"
 _DELIVERIES_AHEAD = 2
 """Replies with messages that wait to be written: one on its way, one ready."""
 
 
 async def lease_stream(edge: Edge, context: Context) -> None:
     stream = LeaseStream(edge, context)
+    lost = False
     try:
         await stream.run()
+    except PenstockError:
+        raise  # the client is there, and is told
+    except BaseException:
+        lost = not edge.draining.is_set()
+        raise
     finally:
-        edge.afterwards(stream.give_back())
+        edge.afterwards(stream.give_back(lost=lost))
 
 
 class _Reply(NamedTuple):
@@ -76,6 +86,8 @@ class LeaseStream:
         """Replies, and those that will be one when they are durable; None at the end."""
         self._promised = asyncio.Event()
         """There is something in `_outgoing`."""
+        self._unsent: deque[list[DeliveredRun]] = deque()
+        """Of what is held: what no reply that was begun to be written has."""
         self._settling: set[asyncio.Task[_Reply]] = set()
         self._requests = asyncio.Semaphore(limits.STREAM_REQUESTS_MAX)
         self._deliveries = asyncio.Semaphore(_DELIVERIES_AHEAD)
@@ -105,6 +117,8 @@ class LeaseStream:
             # Whoever has ended early may have an error to tell; what was settled before it is told first.
             self._promise(None)
             await writing
+            if is_closed and self._held and not self._edge.draining.is_set():
+                await self._make_sure()
             for ended in (reading, leasing):
                 if ended.done() and not ended.cancelled():
                     ended.result()
@@ -114,13 +128,26 @@ class LeaseStream:
         if stopping.done() and not is_closed:
             raise Unavailable("the server is shutting down", retry_after_ms=1_000)
 
-    async def give_back(self) -> None:
+    async def _make_sure(self) -> None:
+        """Who is gone and who closed its side look alike when read; only a moment later are we cancelled, or not.
+
+        An empty reply, which says nothing: when it has been written, or cannot be, gRPC has found out who is there.
+        """
+        await self._context.write(b"")
+
+    async def give_back(self, *, lost: bool) -> None:
         """The stream has ended. What its client settled last comes first."""
         if self._settling:
             await asyncio.wait(self._settling)
+        broker = self._edge.broker
         receipts = self._held.receipts()
-        if receipts:
-            await self._edge.broker.release(receipts)
+        if receipts and not lost:
+            await broker.release(receipts)
+        elif receipts:
+            if unsent := receipts_of(run for each in self._unsent for run in each):
+                await broker.release(unsent)
+            # Of everything: what was just released is stale by now.
+            await broker.nack(receipts, error=LOST)
 
     async def _let_finish(self, reading: asyncio.Future[None]) -> None:
         """The server stops: the client is told, and has a moment to settle what it holds and to close."""
@@ -129,8 +156,10 @@ class LeaseStream:
             async with asyncio.timeout(limits.STREAM_DRAIN_MS / 1000):
                 while not reading.done() and (len(self._held) or self._settling):
                     changed = asyncio.ensure_future(self._wait_for_change())
-                    await asyncio.wait([reading, changed], return_when=asyncio.FIRST_COMPLETED)
-                    changed.cancel()
+                    try:
+                        await asyncio.wait([reading, changed], return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        changed.cancel()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -210,7 +239,9 @@ class LeaseStream:
         self._credits -= sum(run.count for run in runs)
         self._held.add(runs, now_ms)
         self._edge.metrics.delivered(runs, now_ms)
-        for each in replies(runs):
+        parts = list(replies(runs))
+        self._unsent.extend(parts)
+        for each in parts:
             await self._deliveries.acquire()
             self._promise(_Reply(encoded(each, frames=frames), self._deliveries))
 
@@ -258,6 +289,8 @@ class LeaseStream:
             if ready and len(reply.data) > room:
                 break
             self._outgoing.popleft()
+            if reply.slot is self._deliveries:
+                self._unsent.popleft()
             ready.append(reply)
             room -= len(reply.data)
         return ready

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.ids import check_group, parse_scope
+from penstock.ids import QueuePath, check_group, parse_scope
 from penstock.transports.held import Held
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
@@ -31,7 +31,10 @@ PAUSE_MS = 1_000
 class Consumer:
     """One subscription of one connection."""
 
-    __slots__ = ("_format", "_leasing", "_session", "_take", "credit", "held_here", "name", "refill", "when_lost")
+    __slots__ = (
+        "_end_watch", "_format", "_leasing", "_queue", "_session", "_take", "credit", "held_here", "name", "refill",
+        "when_lost",
+    )  # fmt: skip
 
     role = "consumer"
 
@@ -44,19 +47,25 @@ class Consumer:
         self._session = session
         self._format = asked.format
         self._leasing: asyncio.Task[None] | None = None
+        self._queue: QueuePath | None = None
+        self._end_watch: Callable[[], None] | None = None
         broker = session.sockets.broker
         take: Callable[..., Coroutine[Any, Any, LeaseReply]]
         if asked.scope is not None:
             take = partial(broker.lease_scope, parse_scope(asked.scope))
         else:
-            queue = parse_queue(asked.queue or "")
-            broker.get_queue(queue)  # raises QueueNotFound now, and not with the first credit
-            take = partial(broker.lease, queue)
+            self._queue = parse_queue(asked.queue or "")
+            broker.get_queue(self._queue)  # raises QueueNotFound now, and not with the first credit
+            take = partial(broker.lease, self._queue)
         self._take = partial(
             take, group=check_group(asked.group or "default"), lease_ms=asked.lease_ms, consumer=asked.consumer or ""
         )
 
     async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
+        if self._queue is not None:
+            # Also while there is no credit, so that nobody asks: who has everything in hand is told at once.
+            ended = partial(self._session.end_subscription, self)
+            self._end_watch = self._session.sockets.broker.watch_end(self._queue, ended)
         return stream.Subscribed(id=asked.id, sub=self.name, credit=self.credit)
 
     def grant(self, credit: int) -> None:
@@ -125,6 +134,9 @@ class Consumer:
 
     def stop(self) -> None:
         self.pause()
+        if self._end_watch is not None:
+            self._end_watch()
+            self._end_watch = None
 
     def held(self) -> list[str]:
         return self.held_here.receipts()

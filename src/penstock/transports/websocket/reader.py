@@ -60,8 +60,11 @@ class Reader:
         for partition in given:
             if partition >= count or (asked.partition is not None and partition != asked.partition):
                 raise InvalidRequest(f"offsets: there is no partition {partition} here", details={"field": "offsets"})
+        # Whoever resumes has not heard from the partitions that it does not name: all they have is news.
+        usual = "latest" if asked.offsets is None else "earliest"
+        others = usual if asked.offset is None else str(asked.offset)
         for partition in range(count) if asked.partition is None else [asked.partition]:
-            text = str(given[partition]) if partition in given else asked.offset or "latest"
+            text = str(given[partition]) if partition in given else others
             found = await broker.read(queue, partition=partition, offset=text, max=0, client_id=client_id)
             # Where it was asked to begin, also if that is gone: the first page says how much was skipped.
             self._places[queue, partition] = found.next_offset - found.skipped

@@ -1,0 +1,20 @@
+"""Texts of a certain form: the pattern that decoders check, and the words for people whose text does not fit.
+
+`$` alone would also match before a line feed at the end, hence what stands before it.
+"""
+
+from __future__ import annotations
+
+READ_OFFSET = r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-9A-Za-z]{26})(?!\n)$"
+PLACE = r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$"
+EVENT_POSITION = r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18}(\.[0-9]{1,9})?)(?!\n)$"
+PARTITION = r"^[0-9]{1,3}(?!\n)$"
+SUBSCRIPTION = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(?!\n)$"
+
+WORDS = {
+    READ_OFFSET: "a number, earliest, latest, at:<epoch ms>, id:<message id>, after:<message id> or kept",
+    PLACE: "a number, earliest, latest or at:<epoch ms>",
+    EVENT_POSITION: "a position as `next` told it, earliest, latest or at:<epoch ms>",
+    PARTITION: "the number of a partition",
+    SUBSCRIPTION: "letters, digits, '.', '_', ':', '/' or '-', starting with a letter or digit",
+}
