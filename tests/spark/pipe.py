@@ -1,22 +1,38 @@
-"""A stream from one queue to another, in a process of its own, to be killed.
+"""A Spark driver in a process of its own, to be killed: `python -m tests.spark.pipe`.
 
-`python -m tests.spark.pipe URL CHECKPOINT`
+It takes jobs from standard input and answers `done` or `failed`:
 
-Rows are dealt out anew between source and sink, so that a batch that is done again need not come in the same order.
+    pipe URL CHECKPOINT     a stream from queue `in` to queue `out`. Rows are dealt out anew between source and sink, so
+                            that a batch that is done again need not come in the same order
+    archive URL LAKE        queue `in` and all events into a lake
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive
+from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.options import PipelineError
 from penstock.pipeline.session import spark_session
 
+BATCH = 2_000
 
-def main(url: str, checkpoint: str) -> None:
-    # Three more chances for a task: a worker that dies is no reason to stop.
-    spark = spark_session("pipe", master="local[2,4]", spark_sql_shuffle_partitions="2")
+
+def driver() -> Any:
+    """Quick to start, and with three more chances for a task: a worker that dies is no reason to stop."""
+    spark = spark_session(
+        "pipe", master="local[2,4]", spark_sql_shuffle_partitions="2",
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )  # fmt: skip
     spark.sparkContext.setLogLevel("OFF")
-    source = spark.readStream.format("penstock").options(url=url, queue="in", maxRecordsPerTrigger="4000").load()
+    return spark
+
+
+def pipe(spark: Any, url: str, checkpoint: str) -> None:
+    source = spark.readStream.format("penstock").options(url=url, queue="in", maxRecordsPerTrigger=str(BATCH)).load()
     query = (
         source.select("payload", "key").repartition(3)
         .writeStream.format("penstock").options(url=url, queue="out").option("checkpointLocation", checkpoint)
@@ -25,5 +41,24 @@ def main(url: str, checkpoint: str) -> None:
     query.awaitTermination()
 
 
+def archive(spark: Any, url: str, lake: str) -> None:
+    Archive(spark, Lake.made(lake), Broker(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
+
+
+def main() -> None:
+    from pyspark.errors import StreamingQueryException
+
+    spark = driver()
+    jobs = {"pipe": pipe, "archive": archive}
+    for line in sys.stdin:
+        job, *arguments = line.split()
+        try:
+            jobs[job](spark, *arguments)
+            print("done", flush=True)
+        except (StreamingQueryException, PipelineError) as error:
+            print(error, file=sys.stderr)
+            print("failed", flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipeline.java import find_java
-from tests.spark.kills import KINDS, run
+from tests.spark.kills import KINDS, Driver, run
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_message_once_whatever_dies(kind, tmp_path):
-    outcome = run(kind, 1, tmp_path)
-    assert (outcome.missing, outcome.duplicated) == (0, 0), outcome
+    with Driver(tmp_path / "driver.log") as driver:
+        outcome = run(kind, 1, tmp_path, driver)
+    assert not outcome.faulty, outcome

@@ -85,6 +85,23 @@ def test_a_lost_checkpoint_is_no_loss(spark, client, broker, tmp_path):
     assert verify(Lake(lake)).sound
 
 
+def test_killed_between_the_lake_and_its_own_notes_it_goes_on(spark, client, broker, tmp_path):
+    """The last batch is in the lake and gone from the broker, and Spark's checkpoint does not know that it is done."""
+    queue = client.create_queue("torn")
+    lake = tmp_path / "lake"
+    archive(spark, lake, broker, ["torn"])
+    for _ in range(2):
+        queue.publish_many(list(range(10)))
+        batches = iter(queue.consume_batches(max=10, wait=1))
+        next(batches).ack()
+        batches.close()
+        archive(spark, lake, broker, ["torn"])
+        for note in (lake / "checkpoints/messages").glob("**/commits/*"):
+            note.unlink()
+    assert [offset for _, _, offset in stored(lake)] == list(range(20))
+    assert verify(Lake(lake), broker).sound
+
+
 def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
     queue = client.create_queue("killed", partitions=2, retention={"mode": "keep"})
     for first in range(0, 6_000, 1_000):

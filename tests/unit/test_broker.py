@@ -316,6 +316,25 @@ async def test_a_read_at_the_end_waits_and_all_readers_are_woken(box):
     assert (await box.broker.read(ORDERS, offset="latest", wait_ms=1)).runs == []
 
 
+def test_a_read_that_retention_overtakes_ends_there():
+    """The next one says what was skipped; nothing is left out in the middle."""
+
+    async def run() -> None:
+        async with in_process() as box:
+            for _ in range(50):
+                await box.publish("orders", b"x" * 100_000)
+            taken = await box.lease("orders", max=50)
+            reading = asyncio.create_task(box.broker.read(ORDERS, offset="0", max=None, bytes_max=8 * limits.MIB))
+            await asyncio.sleep(0)
+            await box.broker.ack([message.receipt for message in taken])
+            reply = await reading
+            assert [message.offset for message in messages(reply.runs)] == list(range(reply.next_offset))
+            assert reply.next_offset < 50
+            assert (await box.broker.read(ORDERS, offset=str(reply.next_offset))).skipped == 50 - reply.next_offset
+
+    asyncio.run(run())
+
+
 @with_broker
 async def test_peek_shows_what_would_be_given_next_and_gives_nothing(box):
     await box.publish("orders", b"1", b"2", b"3", b"4", b"5", delay_ms=[0, 0, 60_000, 0, 0])

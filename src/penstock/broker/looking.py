@@ -55,6 +55,9 @@ class Looking:
                 if self._loop.shard.queues.get(found.number) is not found or found.partitions[partition] is not part:
                     # Deleted or emptied meanwhile: what was collected is what there was.
                     break
+                if part.start > at:
+                    # Retention has come past: the next read says how much was skipped.
+                    break
         return ReadReply(runs, at, end, part.start, skipped)
 
     def extent(self, found: Queue, at: str) -> ExtentReply:

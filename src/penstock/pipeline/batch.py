@@ -27,7 +27,7 @@ from penstock.pipeline.connect import Broker
 from penstock.pipeline.happenings import rows_of
 from penstock.pipeline.offsets import Range, between, split
 from penstock.pipeline.options import Options, PipelineError
-from penstock.pipeline.ranges import JournalRange, LogRange, gone_frames, gone_offsets, read_log, resolve
+from penstock.pipeline.ranges import JournalRange, LogRange, Recall, gone_frames, gone_offsets, read_log, resolve
 from penstock.pipeline.rows import dead_letters, queues
 from penstock.pipeline.schema import VALUE
 from penstock.wire.holds import ExtentReply
@@ -60,11 +60,12 @@ class MessagesReader(DataSourceReader):
         end = resolve(self._broker, self._queue, extent, self._options.ending_offset)
         ends = {each.partition: min(end.get(each.partition, 0), each.end_offset) for each in extent.partitions}
         ranges = between(start, ends)
-        lost = gone_offsets(self._queue, extent, ranges)
-        if lost is not None and self._options.fail_on_data_loss:
-            raise PipelineError(lost)
-        starts = {each.partition: each.start_offset for each in extent.partitions}
-        ranges = [Range(p, max(first, starts[p]), stop) for p, first, stop in ranges]
+        if self._options.lake is None:
+            lost = gone_offsets(self._queue, extent, ranges)
+            if lost is not None and self._options.fail_on_data_loss:
+                raise PipelineError(lost)
+            starts = {each.partition: each.start_offset for each in extent.partitions}
+            ranges = [Range(p, max(first, starts[p]), stop) for p, first, stop in ranges]
         ranges = self._filtered(ranges, extent)
         cut = split(
             [each for each in ranges if len(each)],
@@ -89,7 +90,16 @@ class MessagesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogRange):
             schema = arrow_schema(self._schema)
-            yield from read_log(self._broker, self._queue, partition, schema, self._options.fail_on_data_loss)
+            recall = self._recall(partition.partition, schema)
+            yield from read_log(self._broker, self._queue, partition, schema, self._options.fail_on_data_loss, recall)
+
+    def _recall(self, partition: int, schema: pa.Schema) -> Recall | None:
+        lake = self._options.lake
+        if lake is None:
+            return None
+        from penstock.pipeline.lake.recall import recalled
+
+        return lambda first, stop: recalled(lake, self._queue, partition, first, stop, schema)
 
 
 class FilteringMessagesReader(MessagesReader):

@@ -29,6 +29,13 @@ def messages(runs: Sequence[Run], batches: Sequence[Batch], schema: pa.Schema) -
     return pa.RecordBatch.from_arrays([_COLUMNS[field.name](found, field.type) for field in schema], schema=schema)
 
 
+def hole(partition: int, first: int, stop: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A row that is no message and says so, for who has to know that nothing was left out: offsets `first` to `stop`
+    (exclusive) have ended, expired or cancelled. It has no id, and `stop` as its key."""
+    told = {"partition": partition, "offset": first, "key": str(stop)}
+    return pa.RecordBatch.from_arrays([pa.array([told.get(field.name)], field.type) for field in schema], schema=schema)
+
+
 class _Runs:
     def __init__(self, runs: Sequence[Run], batches: Sequence[Batch]):
         self.runs = runs

@@ -108,6 +108,16 @@ class Options:
         return self._positive("maxBytesPerTrigger")
 
     @property
+    def lake(self) -> str | None:
+        """Where to look for what the broker no longer has. For `seam.py` alone."""
+        return self._given.get("lake")
+
+    @property
+    def holes(self) -> bool:
+        """Whether to tell of what was expired or cancelled at the edges of a range. For `archive.py` alone."""
+        return self._flag("holes", False)
+
+    @property
     def payload_schema(self) -> str | None:
         return self._given.get("payloadSchema")
 

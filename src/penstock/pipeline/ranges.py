@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.batch import Batch
 from penstock.client import _bulk as bulk
 from penstock.ids import QueuePath
-from penstock.pipeline.columns import messages
+from penstock.pipeline.columns import hole, messages
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.offsets import Range
 from penstock.pipeline.options import PipelineError
@@ -22,6 +22,8 @@ from penstock.wire.holds import ExtentReply
 
 READ_BYTES = 4 * limits.MIB
 """One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
+Recall = Callable[[int, int], Iterator[pa.RecordBatch]]
+"""Offsets `first` to `stop` (exclusive), from elsewhere."""
 _IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
 
 
@@ -84,10 +86,21 @@ def gone_frames(missing: Missing | None) -> str | None:
 
 
 def read_log(
-    broker: Broker, queue: QueuePath, part: LogRange, schema: pa.Schema, fail_on_data_loss: bool
+    broker: Broker,
+    queue: QueuePath,
+    part: LogRange,
+    schema: pa.Schema,
+    fail_on_data_loss: bool,
+    recall: Recall | None = None,
+    *,
+    holes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way."""
-    first = part.first
+    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
+
+    `recall` knows where to find what the broker has let go of. With `holes` the edges of the range are told of if there
+    is nothing at them.
+    """
+    first = covered = part.first
     if first >= part.stop:
         return
     with ThreadPoolExecutor(1) as ahead:
@@ -99,7 +112,9 @@ def read_log(
         coming = ask(first)
         while True:
             meta, batches = coming.result()
-            if meta.skipped and fail_on_data_loss:
+            if meta.skipped and recall is not None:
+                yield from recall(first, min(part.stop, first + meta.skipped))
+            elif meta.skipped and fail_on_data_loss:
                 stop = min(part.stop, first + meta.skipped)
                 raise PipelineError(
                     f"queue {queue} no longer has all that was asked for: partition {part.partition}: offsets {first} "
@@ -110,6 +125,12 @@ def read_log(
                 first = meta.next_offset
                 coming = ask(first)
             if batches:
+                if holes and covered == part.first < meta.runs[0].offset:
+                    yield hole(part.partition, covered, meta.runs[0].offset, schema)
                 yield messages(meta.runs, batches, schema)
+                covered = meta.runs[-1].offset + meta.runs[-1].count
             if ended:
+                reached = min(meta.next_offset, part.stop)
+                if holes and covered < reached:
+                    yield hole(part.partition, covered, reached, schema)
                 return

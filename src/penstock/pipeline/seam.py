@@ -2,6 +2,11 @@
 
 Where the archive ends is part of what Delta commits, so one version of the table says both which files there are and at
 which offset of each partition the broker takes over. Whatever is archived meanwhile belongs to a later version.
+
+The broker is asked for its end before the lake is looked at. So a partition that this version of the lake knows nothing
+of had, in the broker, everything from the start that the broker has told of; the other way round, its first messages
+could be archived and let go of between the two questions. What the broker lets go of after that, a task finds in the
+lake (`lake/recall.py`). There is no clock and no lock in this, and nothing to clean up.
 """
 
 from __future__ import annotations
@@ -10,8 +15,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.client import _bulk as bulk
 from penstock.errors import PenstockError
-from penstock.ids import parse_queue
+from penstock.ids import QueuePath, parse_queue
+from penstock.pipeline.connect import Broker
 from penstock.pipeline.options import URL_DEFAULT, PipelineError
 from penstock.pipeline.schema import MESSAGES
 
@@ -19,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.lake.tables import Table
+    from penstock.wire.holds import ExtentReply
+
+RETRY_FOR_S = 60.0
 
 
 def union(
@@ -26,8 +36,8 @@ def union(
 ) -> DataFrame:
     """All messages of a queue, from the first that was archived to the last that was published: each once.
 
-    The columns are those of the table `messages`. The archive ends where it did when this was called; the live part
-    ends where the broker did when the DataFrame is first used. Call it again to see more. Raises PipelineError.
+    The columns are those of the table `messages`. It ends where the queue did when this was called, however often and
+    however late it is used. Call it again to see more. Raises PipelineError.
     """
     from penstock.pipeline.lake.tables import Lake
 
@@ -35,15 +45,42 @@ def union(
         path = parse_queue(queue)
     except PenstockError as error:
         raise PipelineError(error.message) from None
-    table = Lake(lake).table("messages")
+    shore = Lake(lake)
+    broker = Broker(url, token, RETRY_FOR_S)
+    extent = broker.ask(bulk.extent(path))
+    table = shore.table("messages")
     done = table.positions(path)
-    begin = json.dumps({str(partition): offset for partition, offset in done.items()}) if done else "earliest"
-    options = {"url": url, "queue": path, "startingOffset": begin}
+    _check(broker, path, extent, done, shore.directory)
+    start = {each.partition: done.get(each.partition, each.start_offset) for each in extent.partitions}
+    end = {each.partition: each.end_offset for each in extent.partitions}
+    options = {
+        "url": url, "queue": path, "startingOffset": _json(start), "endingOffset": _json(end),
+        "lake": str(shore.directory),
+    }  # fmt: skip
     if token is not None:
         options["token"] = token
     live = spark.read.format("penstock").options(**options).load()
     archived = archived_messages(spark, table, path)
     return live if archived is None else archived.unionAll(live)
+
+
+def _check(broker: Broker, queue: QueuePath, extent: ExtentReply, done: dict[int, int], lake: Path) -> None:
+    """That what the lake has of this queue can have come from it."""
+
+    def beyond(extent: ExtentReply) -> bool:
+        ends = {each.partition: each.end_offset for each in extent.partitions}
+        return any(at > ends.get(partition, 0) for partition, at in done.items())
+
+    # An archive that runs may have come further than the queue was a moment ago.
+    if beyond(extent) and beyond(broker.ask(bulk.extent(queue))):
+        raise PipelineError(
+            f"the lake in {lake} has more of queue {queue} than the broker at {broker.url} ever had: it is another "
+            "broker, or the queue was deleted and made again"
+        )
+
+
+def _json(offsets: dict[int, int]) -> str:
+    return json.dumps({str(partition): offset for partition, offset in offsets.items()})
 
 
 def archived_messages(spark: SparkSession, table: Table, queue: str) -> DataFrame | None:

@@ -125,7 +125,10 @@ class MessagesStreamReader(_StreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogRange):
             schema = arrow_schema(self._schema)
-            yield from read_log(self._broker, self._queue, partition, schema, self._options.fail_on_data_loss)
+            options = self._options
+            yield from read_log(
+                self._broker, self._queue, partition, schema, options.fail_on_data_loss, holes=options.holes
+            )
 
     def _extent(self) -> ExtentReply:
         return self._broker.ask(bulk.extent(self._queue))

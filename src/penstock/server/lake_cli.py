@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,8 +68,9 @@ def archive(
         )  # fmt: skip
         try:
             if follow:
-                with _interruptible():
-                    work.follow(every)
+                with _until_interrupted() as stopping:
+                    work.follow(every, stopping)
+                typer.echo("stopped; the next run goes on from here", err=True)
             else:
                 show({"rows": work.once(), "lake": str(made.directory)}, output)
         finally:
@@ -138,16 +140,22 @@ def _tell(progress: Progress) -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it in order; that is how it is meant to end."""
+def _until_interrupted() -> Iterator[threading.Event]:
+    """Set by SIGTERM and Ctrl-C: that is how it is meant to end.
+
+    Nothing is raised: an exception in the middle of a call to the JVM would leave its answer to the next one. Who is
+    impatient says it twice.
+    """
+    stopping = threading.Event()
 
     def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+        if stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("stopped; the next run goes on from here", err=True)
+        yield stopping
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,6 +11,10 @@ from penstock.pipeline.options import PipelineError
 from penstock.wire.holds import HoldReply
 
 
+class NoSuchQueue(PipelineError):
+    """A queue that should be held is not there, or not any more."""
+
+
 class LakeHold:
     """One hold for all that a lake has, or is about to have. Moved by one process at a time."""
 
@@ -62,9 +66,7 @@ class LakeHold:
         try:
             reply = self._broker.ask_raw(bulk.set_hold(self.name, events=frame, queues=held, max_bytes=self._max_bytes))
         except QueueNotFound as error:
-            raise PipelineError(
-                f"{error.message} at {self._broker.url}; `penstock queues` lists what is there"
-            ) from None
+            raise NoSuchQueue(f"{error.message} at {self._broker.url}; `penstock queues` lists what is there") from None
         except InvalidRequest as error:
             raise PipelineError(
                 f"the broker at {self._broker.url} does not have what the lake in {self._lake.directory} has: "

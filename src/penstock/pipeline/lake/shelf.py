@@ -39,12 +39,18 @@ class Written(NamedTuple):
     size: int
     rows: int
     span: Span
+    held: Span | None
+    """The same without what is not there at its edges; None if there are no rows."""
     values: dict[str, str]
     """Of the partition columns."""
 
 
 class Shelf:
-    """What one task writes. Rows come in the order of their places."""
+    """What one task writes. Rows come in the order of their places.
+
+    Messages that were expired or cancelled are not there to be written. A file covers them too if they lie before or
+    between its rows; so files follow each other without a gap, and a gap is a fault.
+    """
 
     def __init__(self, table: Path, layout: Layout, fixed: dict[str, str]):
         """`fixed` are the partition columns that are the same for all rows."""
@@ -53,11 +59,18 @@ class Shelf:
         self._fixed = fixed
         self._open: _File | None = None
         self._key = (-1, -1)
+        self._hole: Span | None = None
+        """Covered by no file yet."""
         self._done: list[Written] = []
 
     def put(self, rows: pa.RecordBatch) -> None:
-        if not rows.num_rows:
-            return
+        for piece, is_hole in _pieces(rows, self._layout):
+            if is_hole:
+                self._note(piece)
+            else:
+                self._put(piece)
+
+    def _put(self, rows: pa.RecordBatch) -> None:
         places, lanes, days = self._layout.places(rows), self._layout.lanes(rows), self._layout.days(rows)
         for begin, end in _runs(places, lanes, days, dense=self._layout.dense):
             key, first = (int(lanes[begin]), int(days[begin])), int(places[begin])
@@ -65,11 +78,34 @@ class Shelf:
                 self._finish()
                 self._key = key
                 day = (_EPOCH + timedelta(days=key[1])).date().isoformat()
-                self._open = _File(self._table, self._layout, {**self._fixed, "date": day}, key[0], first)
+                self._open = self._file(day, key[0], first)
             self._open.put(rows.slice(begin, end - begin), int(places[end - 1]))
+
+    def _note(self, hole: pa.RecordBatch) -> None:
+        (row,) = hole.to_pylist()
+        span = Span(row["partition"], row["offset"], int(row["key"]) - 1)
+        if self._open is not None and self._key[0] == span.lane:
+            self._open.cover(span.last)
+        else:
+            self._finish()
+            self._hole = span
+
+    def _file(self, day: str, lane: int, first: int) -> _File:
+        before = self._done[-1].span if self._done and self._layout.dense else None
+        if before is not None and before.lane == lane and before.last < first:
+            first = before.last + 1
+        if self._hole is not None:
+            first, self._hole = self._hole.first, None
+        return _File(self._table, self._layout, {**self._fixed, "date": day}, lane, first)
 
     def close(self) -> list[Written]:
         self._finish()
+        if self._hole is not None:
+            # Nothing is left of all that was to be read: a file without rows says that it was looked at.
+            last = self._hole.last
+            self._open = self._file(datetime.now(UTC).date().isoformat(), self._hole.lane, self._hole.first)
+            self._open.cover(last)
+            self._finish()
         return self._done
 
     def discard(self) -> None:
@@ -90,6 +126,7 @@ def write_file(
     try:
         for each in rows:
             file.put(each, span.last)
+        file.cover(span.last)
         return file.finish()
     except BaseException:
         file.discard()
@@ -113,9 +150,11 @@ def sync(path: Path) -> None:
 class _File:
     def __init__(self, table: Path, layout: Layout, values: dict[str, str], lane: int, first: int):
         self._table = table
+        self._layout = layout
         self._schema = layout.file_schema
         self._values = values
-        self._lane, self._first, self._last = lane, first, first
+        self._lane, self._first, self._last = lane, first, first - 1
+        self._low, self._high = first, first
         self._directory = table / layout.directory(values)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._hidden = self._directory / f".{uuid4().hex}.part"
@@ -127,10 +166,17 @@ class _File:
         """Whether rows from this place on belong here. Rows of one record stay together."""
         if place == self._last and not dense:
             return True
-        follows = place == self._last + 1 if dense else place > self._last
-        return follows and self._bytes < FILE_BYTES
+        return place > self._last and self._bytes < FILE_BYTES
+
+    def cover(self, last: int) -> None:
+        """Up to this place there is nothing more."""
+        self._last = last
 
     def put(self, rows: pa.RecordBatch, last: int) -> None:
+        places = self._layout.places(rows)
+        if not self._rows:
+            self._low = int(places[0])
+        self._high = int(places[-1])
         arrays = [rows.column(field.name).cast(field.type) for field in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._waiting_bytes += rows.nbytes
@@ -157,7 +203,8 @@ class _File:
             if directory == self._table:
                 break
         size = path.stat().st_size
-        return Written(path.relative_to(self._table).as_posix(), size, self._rows, span, self._values)
+        held = Span(self._lane, self._low, self._high) if self._rows else None
+        return Written(path.relative_to(self._table).as_posix(), size, self._rows, span, held, self._values)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
@@ -165,9 +212,22 @@ class _File:
         self._hidden.unlink(missing_ok=True)
 
 
+def _pieces(rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Rows, and those among them that are no messages, one by one (True): see `columns.hole`."""
+    at = 0
+    if layout.dense and rows.column("id").null_count:
+        for index in np.flatnonzero(rows.column("id").is_null().to_numpy(zero_copy_only=False)).tolist():
+            if at < index:
+                yield rows.slice(at, index - at), False
+            yield rows.slice(index, 1), True
+            at = index + 1
+    if at < rows.num_rows:
+        yield rows.slice(at), False
+
+
 def _runs(places: Any, lanes: Any, days: Any, *, dense: bool) -> Iterator[tuple[int, int]]:
-    """Where to cut: another lane, another day, or places that do not follow each other."""
+    """Where to cut: another lane, another day, or places that do not count up."""
     steps = np.diff(places)
-    cut = (np.diff(lanes) != 0) | (np.diff(days) != 0) | ((steps != 1) if dense else (steps < 0))
+    cut = (np.diff(lanes) != 0) | (np.diff(days) != 0) | ((steps < 1) if dense else (steps < 0))
     edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(places)]
     yield from pairwise(edges)

@@ -197,15 +197,13 @@ class Table:
 
 def _added(file: Written, layout: Layout, *, data_change: bool = True) -> AddAction:
     name = "offset" if layout.dense else "frame"
-    low, high = file.span.first, file.span.last
-    if not layout.dense:
-        low, high = frame_of(low), frame_of(high)
-    stats = {
-        "numRecords": file.rows,
-        "minValues": {layout.lane: file.span.lane, name: low},
-        "maxValues": {layout.lane: file.span.lane, name: high},
-        "nullCount": {layout.lane: 0, name: 0},
-    }
+    stats: dict[str, Any] = {"numRecords": file.rows, "nullCount": {layout.lane: 0, name: 0}}
+    if file.held is not None:
+        low, high = file.held.first, file.held.last
+        if not layout.dense:
+            low, high = frame_of(low), frame_of(high)
+        stats["minValues"] = {layout.lane: file.span.lane, name: low}
+        stats["maxValues"] = {layout.lane: file.span.lane, name: high}
     now = int(time.time() * 1000)
     return AddAction(file.path, file.size, dict(file.values), now, data_change, json.dumps(stats))
 

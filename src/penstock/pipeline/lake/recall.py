@@ -1,0 +1,68 @@
+"""Messages that the broker had when a read was planned, and no longer has when it is done.
+
+A hold moves on only behind what is committed, so what a broker has let go of meanwhile is in the newest version of the
+lake. That is where a task looks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.ids import QueuePath
+from penstock.pipeline.lake.spans import Span, parse_name
+from penstock.pipeline.lake.tables import Lake, Table
+from penstock.pipeline.options import PipelineError
+
+
+def recalled(
+    lake: str, queue: QueuePath, partition: int, first: int, stop: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Offsets `first` to `stop` (exclusive) of a partition. Raises PipelineError if the lake does not have all."""
+    table = Lake(lake).table("messages")
+    at = first
+    for span, path in _files(table, queue, Span(partition, first, stop - 1)):
+        if span.first > at:
+            break
+        until = min(stop, span.last + 1)
+        for rows in _rows(path, at, until):
+            yield _shaped(rows, queue, schema)
+        at = until
+    if at < stop:
+        raise PipelineError(
+            f"queue {queue}, partition {partition}: offsets {at} to {stop - 1} are in neither broker nor lake. If no "
+            "archive was holding them, call union again; else the queue was purged, or the hold was lost"
+        )
+
+
+def _files(table: Table, queue: QueuePath, wanted: Span) -> list[tuple[Span, Path]]:
+    """In the order of their offsets."""
+    named = [(parse_name(Path(each.path).name), table.directory / each.path) for each in table.files(queue)]
+    return sorted(
+        (name.span, path)
+        for name, path in named
+        if name is not None
+        and name.span.lane == wanted.lane
+        and name.span.first <= wanted.last
+        and name.span.last >= wanted.first
+    )
+
+
+def _rows(path: Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """Those of a file with offsets `first` to `stop` (exclusive); they are in order."""
+    with pq.ParquetFile(path) as file:
+        for rows in file.iter_batches():
+            begin, end = np.searchsorted(rows.column("offset").to_numpy(), (first, stop)).tolist()
+            if begin < end:
+                yield rows.slice(begin, end - begin)
+
+
+def _shaped(rows: pa.RecordBatch, queue: QueuePath, schema: pa.Schema) -> pa.RecordBatch:
+    """As Spark wants it; `queue` is a directory of the table and not in the files."""
+    names = pa.array([str(queue)] * rows.num_rows, pa.string())
+    arrays = [(names if field.name == "queue" else rows.column(field.name)).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
