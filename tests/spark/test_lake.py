@@ -104,29 +104,29 @@ def test_killed_between_the_lake_and_its_own_notes_it_goes_on(spark, client, bro
 
 def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
     queue = client.create_queue("killed", partitions=2, retention={"mode": "keep"})
-    for first in range(0, 6_000, 1_000):
+    for first in range(0, 2_000, 1_000):
         queue.publish_many(list(range(first, first + 1_000)), keys=[str(n) for n in range(1_000)])
     lake = tmp_path / "lake"
     command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--lake", str(lake), "--url", server.url,
                "--queue", "killed", "--master", "local[2]"]  # fmt: skip
     log = (tmp_path / "log").open("wb")
     with log:
-        first = subprocess.Popen([*command, "--batch-rows", "300"], cwd=ROOT, stderr=log, start_new_session=True)
+        first = subprocess.Popen([*command, "--batch-rows", "200"], cwd=ROOT, stderr=log, start_new_session=True)
         try:
             deadline = time.monotonic() + 120
             while (
                 not (lake / "penstock.json").exists()
                 or not (lake / "messages/_delta_log").exists()
-                or len(stored(lake)) < 900
+                or len(stored(lake)) < 400
             ):
                 assert time.monotonic() < deadline and first.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.05)
         finally:
             signal_group(first)
-    assert 900 <= len(stored(lake)) < 6_000
+    assert 400 <= len(stored(lake)) < 2_000
     subprocess.run(command, cwd=ROOT, check=True, timeout=200, capture_output=True)
     rows = stored(lake)
-    assert len(rows) == len(set(rows)) == 6_000
+    assert len(rows) == len(set(rows)) == 2_000
     checked = subprocess.run(
         [sys.executable, "-m", "penstock", "pipeline", "verify", "--lake", str(lake), "--url", server.url],
         cwd=ROOT, capture_output=True, text=True, timeout=100,
