@@ -14,6 +14,7 @@ from tests.acceptance.http_server import Server, running
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before those look at groups who deal tests out to workers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
