@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # The same examples on every machine and every run, so that a red build is red for everyone. With
 # `HYPOTHESIS_PROFILE=explore` new ones are drawn; what that finds is then written down as an ordinary test.
@@ -25,6 +27,21 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a job that a shell runs in the background. What tests start would inherit it, and could not be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _Dealer(LoadScopeScheduling):
+    """Who runs what, where several workers do: all of Spark's tests are for one, because a JVM is enough; those of a
+    file that starts servers for itself are for one; everything else goes to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith("tests/spark/"):
+            return "spark"
+        return nodeid.partition("::")[0] if nodeid.startswith("tests/acceptance/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _Dealer(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

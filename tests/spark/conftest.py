@@ -14,13 +14,10 @@ from tests.acceptance.http_server import Server, running
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before those look at groups who deal tests out to workers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            # One JVM, however many workers run tests.
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # Spark warns about itself.
             item.add_marker(pytest.mark.filterwarnings("default"))
 
