@@ -74,8 +74,9 @@ DELAY_MS_MAX = 100 * 366 * 86_400_000
 TTL_MS_MAX = DELAY_MS_MAX
 TIME_MS_MAX = 2**52
 """Latest moment a message may name (far beyond year 100,000): exact also where JSON numbers are doubles."""
-DELIVER_AT_PAST_MS_MAX = 24 * 3_600_000
-"""A moment that is longer past is a mistake (seconds for milliseconds). As long as a publish may be sent again."""
+DELIVER_AT_PAST_MS_MAX = 10 * 365 * 24 * 3_600_000
+"""A moment that is longer past is a mistake: seconds for milliseconds. Anything later may be a publish that is sent
+again after a clock was set."""
 WINDOW_MS_MAX = 24 * 3_600_000
 """A queue that is not left alone for a day is not a buffer but a delay."""
 DEDUP_WINDOW_MS = 24 * 3_600_000

@@ -104,7 +104,7 @@ def is_long_past(moment_ms: int, now_ms: int) -> bool:
 
 
 def long_past(moment_ms: int, now_ms: int) -> str:
-    return f"{moment_ms} is more than a day ago; now is {now_ms}, in milliseconds since 1970"
+    return f"{moment_ms} is more than ten years ago; now is {now_ms}, in milliseconds since 1970"
 
 
 def _check_strings(batch: Batch, column: int, name: str, size_max: int) -> None:
