@@ -7,10 +7,8 @@ once.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from penstock.pipeline.connect import Broker as Reached
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from penstock.sync import Client
-from tests.spark.kills import BATCHES, KINDS, Broker, Driver, Outcome, through
+from tests.spark.kills import BATCHES, Broker, Driver, Outcome, campaign, through
 from tests.spark.pipe import BATCH
 
 MOMENTS = ("writing", "commit", "any")
@@ -72,25 +70,5 @@ def run(kind: str, seed: int, directory: Path, driver: Driver) -> Outcome:
     return Outcome(kind, moment.name, killed_at, len(wanted - found.keys()), found.total() - len(found))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="kill an archive where it hurts, and recount the lake")
-    parser.add_argument("--runs", type=int, default=20, help="of each kind")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
-    options = parser.parse_args()
-    outcomes = []
-    with tempfile.TemporaryDirectory() as logs, Driver(Path(logs) / "driver.log") as driver:
-        for kind in options.kinds:
-            for seed in range(options.runs):
-                with tempfile.TemporaryDirectory() as directory:
-                    outcome = run(kind, seed, Path(directory), driver)
-                outcomes.append(outcome)
-                print(f"{kind:7} seed {seed}: {outcome}, sound", flush=True)
-    print(
-        f"{len(outcomes)} archives, {sum(each.faulty for each in outcomes)} with a fault: "
-        f"{sum(each.missing for each in outcomes)} missing, {sum(each.duplicated for each in outcomes)} duplicated"
-    )
-    return 1 if any(each.faulty for each in outcomes) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(campaign("kill an archive where it hurts, and recount the lake", run))

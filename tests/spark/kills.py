@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -235,8 +235,9 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(child)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="kill a stream where it hurts, and count")
+def campaign(what: str, run: Callable[[str, int, Path, Driver], Outcome]) -> int:
+    """So many runs of each kind as the command line says, one after the other with one driver."""
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--runs", type=int, default=20, help="of each kind")
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     options = parser.parse_args()
@@ -256,4 +257,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(campaign("kill a stream where it hurts, and count", run))

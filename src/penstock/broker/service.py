@@ -494,7 +494,7 @@ class Broker:
             count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)
             return {"redrive_id": name, "queue": queue, "dry_run": True, "count": count, "sample": sample}
         if elsewhere:
-            self._intake.number(target)  # type: ignore[arg-type]
+            self._intake.number(QueuePath(elsewhere))
         started = self._loop.submit(
             commands.StartRedrive(
                 found.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],

@@ -33,7 +33,7 @@ from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.folding import lifecycles
 from penstock.pipeline.lake.shelf import sync
-from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.lake.tables import Lake, Table
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.outgoing import Outgoing, frames
 from penstock.pipeline.schema import EVENTS
@@ -104,7 +104,7 @@ class Redrive:
 
     def preview(self) -> Preview:
         """How many, and the first of them. Changes nothing. Raises PipelineError."""
-        chosen = self._chosen().persist()
+        chosen = self._chosen(self._lake.table("messages")).persist()
         try:
             sample = chosen.orderBy("partition", "offset").limit(SAMPLE).collect()
             return Preview(chosen.count(), [_shown(row.asDict()) for row in sample])
@@ -139,14 +139,14 @@ class Redrive:
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
-    def _chosen(self) -> DataFrame:
+    def _chosen(self, table: Table) -> DataFrame:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
         wish = self._wish
-        messages = archived_messages(self._spark, self._lake.table("messages"), wish.queue)
+        messages = archived_messages(self._spark, table, wish.queue)
         if messages is None:
-            known = ", ".join(self._lake.table("messages").sources()) or "no queue"
+            known = ", ".join(table.sources()) or "no queue"
             raise PipelineError(f"queue {wish.queue} is not in the lake in {self._lake.directory}; it has {known}")
         rows = messages.withColumn("text", F.expr("cast(payload as string)"))
         if wish.group is not None:
@@ -176,9 +176,9 @@ class Redrive:
         name = f"_work/{self.id}-{secrets.token_hex(4)}"
         rows = self._lake.directory / "redrives" / name
         rows.parent.mkdir(parents=True, exist_ok=True)
-        # Read before: whatever is archived meanwhile is not looked at.
-        version = self._lake.table("messages").version
-        self._chosen().orderBy("partition", "offset").write.parquet(str(rows))
+        # One version of the table, which the record names: whatever is archived meanwhile is not looked at.
+        table = self._lake.table("messages")
+        self._chosen(table).orderBy("partition", "offset").write.parquet(str(rows))
         for each in sorted(rows.iterdir()):
             sync(each)
         sync(rows)
@@ -187,7 +187,8 @@ class Redrive:
         record = {
             "redrive_id": self.id, "state": "started", "at": _now(), "by": _who(), "queue": wish.queue,
             "predicate": wish.predicate, "group": wish.group, "target": wish.target, "delay_ms": wish.delay_ms,
-            "priority": wish.priority, "rate_per_s": rate_per_s, "messages": count, "rows": name, "version": version,
+            "priority": wish.priority, "rate_per_s": rate_per_s, "messages": count, "rows": name,
+            "version": table.version,
         }  # fmt: skip
         self._records.note(record)
         return record
