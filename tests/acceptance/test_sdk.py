@@ -551,6 +551,8 @@ def test_settings_can_be_changed_and_taken_back(carrier, name):
         assert (config["ttl_ms"], config["backoff"]["base_ms"], config["fair_share"]["weights"]) == (None, 5, {"a": 2})
         with pytest.raises(InvalidRequest, match="partitions"):
             await queue.configure(partitions=0)
+        await queue.configure(backoff={"kind": "steps", "steps_ms": [1_000, 60_000]})
+        assert (await queue.config())["config"]["backoff"]["steps_ms"] == [1_000, 60_000]
 
     with_client(carrier, test)
 

@@ -79,6 +79,10 @@ def test_the_defaults_are_those_of_the_contract():
         ({"backoff": {"factor": float("nan")}}, "backoff"),
         ({"backoff": {"jitter": 1.5}}, "backoff"),
         ({"backoff": {"jitter": float("nan")}}, "backoff"),
+        ({"backoff": {"kind": "steps"}}, "backoff"),
+        ({"backoff": {"steps_ms": [1]}}, "backoff"),
+        ({"backoff": {"kind": "steps", "steps_ms": [1, -1]}}, "backoff"),
+        ({"backoff": {"kind": "steps", "steps_ms": [1] * 101}}, "backoff"),
         ({"retention": {"mode": "forever"}}, "retention.mode"),
         ({"retention": {"ms": 1000}}, "retention"),
         ({"retention": {"mode": "keep", "ms": 0}}, "retention"),
@@ -98,6 +102,12 @@ def test_changes_are_laid_over_what_was_there_one_level_down_too():
     assert (changed.backoff.jitter, changed.retention.mode, changed.retention.bytes) == (0.5, "keep", 10**6)
     assert parse_config({"retention": {"bytes": None}}, changed).retention.bytes is None
     assert base.backoff.jitter == DEFAULT.backoff.jitter
+
+
+def test_steps_belong_to_their_kind():
+    steps = parse_config({"backoff": {"kind": "steps", "steps_ms": [1_000, 60_000]}})
+    assert msgspec.to_builtins(parse_config({"backoff": {"jitter": 0}}, steps))["backoff"]["steps_ms"] == (1_000, 60_000)
+    assert "steps_ms" not in msgspec.to_builtins(parse_config({"backoff": {"kind": "fixed"}}, steps))["backoff"]
 
 
 def test_partitions_can_only_become_more():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ def test_n_retries_are_n_plus_one_deliveries(max_retries, deliveries):
         (Backoff(kind="exponential", base_ms=10, factor=1.5, cap_ms=1000, jitter=0), [10, 15, 22, 34]),
         (Backoff(kind="exponential", base_ms=10, factor=1, cap_ms=1000, jitter=0), [10, 10, 10]),
         (Backoff(kind="exponential", base_ms=0, factor=2, cap_ms=1000, jitter=0), [0, 0, 0]),
+        (Backoff(kind="steps", steps_ms=(5_000, 90_000, 0, 7), cap_ms=1, jitter=0), [5_000, 90_000, 0, 7, 7, 7]),
     ],
 )
 def test_waits_by_attempt(policy, waits):
@@ -44,12 +46,18 @@ def test_waits_by_attempt(policy, waits):
         factor=st.floats(1, 100),
         cap_ms=st.integers(10**6, 10**12),
         jitter=st.floats(0, 1),
+    )
+    | st.builds(
+        Backoff,
+        kind=st.just("steps"),
+        jitter=st.floats(0, 1),
+        steps_ms=st.lists(st.integers(0, 10**12), min_size=1).map(tuple),
     ),
     st.integers(1, 10**6),
     st.integers(0, 2**64 - 1),
 )
 def test_jitter_stays_within_its_share_and_any_attempt_is_computable(policy, attempt, seed):
-    plain = Backoff(policy.kind, policy.base_ms, policy.factor, policy.cap_ms, 0)
+    plain = msgspec.structs.replace(policy, jitter=0)
     middle = backoff_ms(plain, attempt, seed)
     wait = backoff_ms(policy, attempt, seed)
     assert wait >= 0

@@ -11,11 +11,13 @@ from penstock.errors import Conflict, InvalidRequest
 
 
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Literal["none", "fixed", "exponential"] = "exponential"
+    kind: Literal["none", "fixed", "exponential", "steps"] = "exponential"
     base_ms: int = 1_000
     factor: float = 2.0
     cap_ms: int = 60_000
     jitter: float = 0.1
+    steps_ms: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Only of `steps`: how long to wait after the first failure, the second, and so on; the last one from there on."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,6 +104,8 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
     for name in ("backoff", "fair_share", "retention"):
         if isinstance(values.get(name), dict):
             merged[name] = {**msgspec.to_builtins(getattr(base, name)), **values[name]}
+            if merged[name].get("kind") != "steps" and "steps_ms" not in values[name]:
+                merged[name].pop("steps_ms", None)  # they go with the kind that they belonged to
     try:
         config = msgspec.convert(merged, QueueConfig)
     except msgspec.ValidationError as error:
@@ -116,6 +120,11 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
     if not 1 <= backoff.factor <= 100 or not 0 <= backoff.jitter <= 1:
         raise _refused("backoff", "needs a factor of 1 to 100 and a jitter of 0 to 1")
+    steps = backoff.steps_ms or ()
+    if (backoff.kind == "steps") != bool(steps):
+        raise _refused("backoff", "kind 'steps' and steps_ms, a list of waits, go together")
+    if len(steps) > limits.BACKOFF_STEPS_MAX or not all(0 <= step <= limits.DELAY_MS_MAX for step in steps):
+        raise _refused("backoff", f"steps_ms are at most {limits.BACKOFF_STEPS_MAX} waits, none of them negative")
     if config.dead_letter_alarm is not None:
         bounds = (config.dead_letter_alarm.count, config.dead_letter_alarm.per_minute)
         if bounds == (None, None) or any(bound is not None and bound < 1 for bound in bounds):

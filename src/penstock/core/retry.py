@@ -28,14 +28,16 @@ def retries_of(shard: Shard, queue: Queue, group: int) -> int:
 
 
 def backoff_ms(policy: Backoff, attempt: int, seed: int) -> int:
-    """How long to wait after the given attempt failed: base * factor^(attempt-1), capped, spread by the jitter."""
+    """How long to wait after the given attempt failed, spread by the jitter: base * factor^(attempt-1), capped; or the
+    step of that attempt."""
     if policy.kind == "none":
         return 0
-    wait = float(policy.base_ms)
-    if policy.kind == "exponential" and policy.base_ms:
+    if policy.steps_ms:
+        wait = float(policy.steps_ms[min(attempt, len(policy.steps_ms)) - 1])
+    else:
         # Enough doublings reach any cap; more would only overflow.
-        wait = min(policy.base_ms * policy.factor ** min(attempt - 1, 128), float(policy.cap_ms))
-    wait = min(wait, policy.cap_ms)
+        growth = policy.factor ** min(attempt - 1, 128) if policy.kind == "exponential" and policy.base_ms else 1
+        wait = min(policy.base_ms * growth, float(policy.cap_ms))
     spread = (_mixed(seed) / _MASK * 2 - 1) * policy.jitter
     return max(0, round(wait * (1 + spread)))
 

@@ -1014,18 +1014,20 @@ class PatchQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Backoff(_message.Message):
-    __slots__ = ("kind", "base_ms", "factor", "cap_ms", "jitter")
+    __slots__ = ("kind", "base_ms", "factor", "cap_ms", "jitter", "steps_ms")
     KIND_FIELD_NUMBER: _ClassVar[int]
     BASE_MS_FIELD_NUMBER: _ClassVar[int]
     FACTOR_FIELD_NUMBER: _ClassVar[int]
     CAP_MS_FIELD_NUMBER: _ClassVar[int]
     JITTER_FIELD_NUMBER: _ClassVar[int]
+    STEPS_MS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     base_ms: int
     factor: float
     cap_ms: int
     jitter: float
-    def __init__(self, kind: _Optional[str] = ..., base_ms: _Optional[int] = ..., factor: _Optional[float] = ..., cap_ms: _Optional[int] = ..., jitter: _Optional[float] = ...) -> None: ...
+    steps_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[str] = ..., base_ms: _Optional[int] = ..., factor: _Optional[float] = ..., cap_ms: _Optional[int] = ..., jitter: _Optional[float] = ..., steps_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Retention(_message.Message):
     __slots__ = ("mode", "ms", "bytes")
