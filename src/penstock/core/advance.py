@@ -54,6 +54,8 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
             progress.armed = NEVER_MS
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue, partition_number, group)
+            if shard.queues[queue].config.window_ms:
+                windows.arm(shard, shard.queues[queue], now_ms)  # what is ready again may be the oldest
     while shard.deadlines and shard.deadlines[0][0] <= now_ms:
         _, lease_id = heappop(shard.deadlines)
         lease = shard.leases.get(lease_id)
