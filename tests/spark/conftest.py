@@ -10,6 +10,7 @@ import pytest
 
 from penstock.sync import Client
 from tests.acceptance.http_server import Server, running
+from tests.spark.quick import be_quick
 
 HERE = Path(__file__).parent
 
@@ -22,14 +23,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick() -> None:
+    be_quick()
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(quick: None) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
     from penstock.pipeline.java import NoJava
     from penstock.pipeline.session import spark_session
 
     try:
-        session = spark_session("tests", master="local[2]", background=False, spark_sql_shuffle_partitions="2")
+        session = spark_session("tests", master="local[2]", spark_sql_shuffle_partitions="2")
     except NoJava as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("OFF")

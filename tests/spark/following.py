@@ -34,12 +34,8 @@ class Following:
         self._log = lake.with_suffix(".log")
         command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--follow", "--every", "0.5", "--lake",
                    str(lake), "--url", url, "--master", "local[2]", *more]  # fmt: skip
-        # Most of what a JVM does in its first minute is compiling.
-        environment = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
-            )
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ from history import Terms
 from load import Scene, cast
 
 from tests.acceptance.http_server import Server
+from tests.spark.quick import be_quick
 
 QUEUES = {"orders": Terms(("billing", "audit"), max_retries=100), "jobs": Terms(("workers", "audit"), max_retries=3)}
 CONFIGS = {"orders": {"partitions": 3, "retention": {"mode": "keep"}}, "jobs": {}}
@@ -96,6 +97,7 @@ def main() -> int:
     from penstock.pipeline.audit import audit
     from penstock.pipeline.session import spark_session
 
+    be_quick()
     spark = spark_session("campaign", master="local[2]", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
 

@@ -17,16 +17,15 @@ from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.session import spark_session
+from tests.spark.quick import be_quick
 
 BATCH = 2_000
 
 
 def driver() -> Any:
-    """Quick to start, and with three more chances for a task: a worker that dies is no reason to stop."""
-    spark = spark_session(
-        "pipe", master="local[2,4]", spark_sql_shuffle_partitions="2",
-        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    )  # fmt: skip
+    """With three more chances for a task: a worker that dies is no reason to stop."""
+    be_quick()
+    spark = spark_session("pipe", master="local[2,4]", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
     return spark
 

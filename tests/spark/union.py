@@ -27,6 +27,7 @@ from penstock.pipeline.lake.tables import Lake
 from penstock.sync import Client
 from tests.acceptance.http_server import Server, running
 from tests.spark.following import Following, is_held
+from tests.spark.quick import be_quick
 
 KEEPS, LETS_GO = "keeps", "lets-go"
 PARTITIONS = 2
@@ -147,6 +148,7 @@ def main() -> int:
     options = parser.parse_args()
     from penstock.pipeline.session import spark_session
 
+    be_quick()
     spark = spark_session("union", master="local[2]", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
     faulty = count = late = 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.home import ensure_home
 from penstock.pipeline.java import ensure_java
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 NICENESS = 10
 """A tenth of the CPU beside one other busy process, all of it where nobody else is."""
+NICENESS_VARIABLE = "PENSTOCK_SPARK_NICE"
+"""In the environment: another one; 0 for sessions that do not stand back."""
 
 
 def prepare() -> None:
     """What must be in the environment before Spark starts. Settings that are there already stay. Raises NoJava."""
     ensure_java()
+    ensure_home()
     # Otherwise workers run whatever `python3` is on the PATH, and fail without saying why.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -60,11 +64,12 @@ def spark_session(
 
 def stand_back(session: SparkSession) -> None:
     """Lower the priority of this session's JVM, and of the workers it will start. There is no way back up."""
+    niceness = int(os.environ.get(NICENESS_VARIABLE) or NICENESS)
     jvm = getattr(session.sparkContext._gateway, "proc", None)
-    if jvm is None:
-        return  # somebody else has started it, such as spark-submit
+    if jvm is None or not niceness:
+        return  # without a process of ours somebody else has started it, such as spark-submit
     pid = jvm.pid
     # Priority belongs to a thread; what a thread starts has the same.
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)

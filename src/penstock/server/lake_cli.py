@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock import limits
-from penstock.server.spark_terminal import Master, Remote, pipeline_errors
+from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
 
 if TYPE_CHECKING:
@@ -54,14 +54,11 @@ def archive(
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.archive import Archive
         from penstock.pipeline.lake.tables import Lake
-        from penstock.pipeline.session import spark_session
 
         broker = _broker(url)
         reachable(broker)
         made = Lake.made(lake)
-        spark = spark_session("penstock archive", master=master, remote=remote)
-        if remote is None:
-            spark.sparkContext.setLogLevel("OFF")
+        spark = session("penstock archive", master, remote)
         work = Archive(
             spark, made, broker, queues=queue, events=events, rows_per_batch=batch_rows, hold_bytes=hold_bytes,
             adopt=adopt, report=_tell,

@@ -1,0 +1,62 @@
+"""The home whose Python workers need not compile PySpark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
+
+from penstock.pipeline.home import ensure_home
+
+INSTALLED = Path(importlib.util.find_spec("pyspark").origin).parent
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    yield
+    os.environ.pop("SPARK_HOME", None)
+
+
+def made() -> Path:
+    os.environ.pop("SPARK_HOME", None)
+    ensure_home()
+    return Path(os.environ["SPARK_HOME"])
+
+
+def test_workers_that_begin_in_it_import_what_is_installed():
+    zipped = [str(made() / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-src.zip")]
+    told = subprocess.run(
+        [sys.executable, "-c", "import pyspark; print(pyspark.__file__)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(zipped)}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert Path(told.strip()).parent == INSTALLED
+    assert (made() / "jars").samefile(INSTALLED / "jars") and (made() / "bin" / "spark-submit").exists()
+
+
+def test_one_that_was_moved_away_under_it_is_made_anew(tmp_path):
+    home = made()
+    (home / "jars").unlink()
+    (home / "jars").symlink_to(tmp_path / "gone")
+    assert made() == home and (home / "jars").samefile(INSTALLED / "jars")
+    assert [entry.name for entry in home.parent.iterdir()] == [home.name], "nothing else is left behind"
+
+
+def test_what_somebody_has_set_stays(monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    ensure_home()
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+def test_where_none_can_be_made_spark_finds_its_own(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    ensure_home()
+    assert "SPARK_HOME" not in os.environ
