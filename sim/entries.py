@@ -107,8 +107,9 @@ class LedgerQueue:
 
     @property
     def one_by_one(self) -> bool:
-        """True if what is ready may still have to wait for another message: of its key, or of its tenant."""
-        return self.config.ordered_keys or self.config.fair_share.max_in_flight is not None
+        """True if what is ready may still have to wait for another message: of its key, of its tenant, or any."""
+        config = self.config
+        return config.ordered_keys or config.exclusive or config.fair_share.max_in_flight is not None
 
     def age_of(self, message: Message) -> int:
         """How often the queue had grown when the message came."""

@@ -311,6 +311,8 @@ class Ledger:
         unfinished = partition.open[record.group]
         self.seats.leased(record, queue)
         self.buffers.leased(queue, record)
+        if queue.config.exclusive:
+            self._check_alone(queue, record)
         if record.consumer.startswith(SCOPE_CONSUMER):
             check_scope(self.queues.values(), self.buffers, self.seats, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
@@ -336,6 +338,15 @@ class Ledger:
                 fate.lease = 0
                 self._finish(fate, record.group, "acked")
             lease.held = {}
+
+    def _check_alone(self, queue: LedgerQueue, record: records.Leased) -> None:
+        """Nobody of the group has anything, and nothing waits that failed (I18); one lease takes from partitions."""
+        for partition in queue.partitions:
+            for fate in partition.open[record.group].values():
+                if fate.lease and self.leases[fate.lease].nonce != record.nonce:
+                    raise Violation("I18", f"{queue.path} is exclusive, and {fate.message} is in flight")
+                if not fate.lease and fate.attempt and fate.due > record.at:
+                    raise Violation("I18", f"{queue.path} is exclusive, and {fate.message} waits to be tried again")
 
     def _wrongly_leased(self, queue: LedgerQueue, partition: LedgerPartition, group: int, offset: int) -> Violation:
         if not partition.start <= offset < len(partition.messages):

@@ -30,6 +30,9 @@ FAULTS = (
 ORDERS = {"lanes": 0.2, "heaps": 0.2, "ordered_keys": 0.35, "fair_share": 0.2, "growth": 0.3}
 """Who is next: how likely each is. Drawn apart from the others, as most worlds do without."""
 
+EXCLUSIVE = 0.15
+"""How many worlds have queues whose groups work on one lease at a time: less happens in them."""
+
 RARE = {"deletes": 0.2, "purges": 0.3, "far": 0.2, "full_hard": 0.3}
 """These change so much that a half of all seeds would be too many."""
 
@@ -72,7 +75,12 @@ class Plan:
         self.fault_every_s = rng.choice((10, 20, 30, 60))
         orders = self.rng("orders")
         self._on |= {name: orders.random() < chance for name, chance in ORDERS.items()}
+        alone = self.rng("exclusive")
+        self._on["exclusive"] = alone.random() < EXCLUSIVE
         self.queues = [self._queue(rng, number, orders) for number in range(rng.choice((1, 1, 2, 3)))]
+        for queue in self.queues:
+            if self.has("exclusive") and alone.random() < 0.7:
+                queue.config["exclusive"] = True
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)

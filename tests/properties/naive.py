@@ -111,6 +111,11 @@ class NaiveQueue:
                 )
                 self.starts[number] = max(self.starts[number], floor)
 
+    def occupied(self, group: int, now: int) -> bool:
+        """Somebody of the group has something, or something failed and waits."""
+        lives = [message.lives[group] for message in self.messages() if message.lives[group].end is None]
+        return any(life.lease is not None or (life.attempt and life.due > now) for life in lives)
+
     def ready(self, group: int, partition: int, now: int) -> list[Message]:
         for ends in self.growths:
             # New partitions begin when the older ones have given out everything from before, once.
@@ -134,6 +139,8 @@ class Naive:
     def predict_lease(self, queue: int, group: int, wanted: int, turn: int, now: int) -> list[tuple[int, int, int]]:
         """(partition, offset, attempt) of what a lease must get, in its order."""
         found, predicted = self.queues[queue], []
+        if found.config.exclusive and found.occupied(group, now):
+            return []
         for step in range(len(found.logs)):
             number = (turn + step) % len(found.logs)
             for message in found.ready(group, number, now)[: wanted - len(predicted)]:

@@ -50,6 +50,7 @@ CONFIGS = [
         {"retention": {"mode": "keep"}, "partitions": 2, "ttl_ms": 5000},
         {"max_messages": 5},
         {"delivery": "at_most_once", "delay_ms": 50},
+        {"exclusive": True, "partitions": 2, "lease_ms": 1000},
     )
 ]
 GROUPS = ["default", "billing", "audit"]

@@ -354,6 +354,20 @@ async def test_a_window_that_is_closed(box):
 
 
 @with_broker
+async def test_an_exclusive_queue_is_occupied_until_its_group_is_done(box):
+    await configured(box, exclusive=True, backoff={"kind": "fixed", "base_ms": 500, "jitter": 0})
+    first, second = await ids(box, b"a", b"b")
+    (held,) = await box.lease("orders", max=1)
+    assert {"kind": "occupied", "in_flight": 1, "retry_at_ms": None} in await reasons(box, second)
+    await box.broker.nack([held.receipt])
+    due = box.clock.now_ms() + 500
+    assert {"kind": "occupied", "in_flight": 0, "retry_at_ms": due} in await reasons(box, second)
+    await box.advance(500)
+    assert [each["kind"] for each in await reasons(box, second)] == ["behind"]
+    assert await reasons(box, first) == []
+
+
+@with_broker
 async def test_partitions_that_are_assigned_and_change_hands(box):
     await configured(box, partitions=2)
     keys = [b"%d" % row for row in range(20)]

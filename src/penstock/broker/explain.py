@@ -231,6 +231,12 @@ def _window(reason: core.WindowClosed, now_ms: int) -> str:
     return f"the queue delivers once it is left alone: {_in(reason.opens_at_ms, now_ms)}, if nothing more comes"
 
 
+def _occupied(reason: core.Occupied, now_ms: int) -> str:
+    if reason.in_flight:
+        return f"the queue is exclusive, and {reason.in_flight} of its messages are in flight"
+    return f"the queue is exclusive, and what failed comes again {_in(reason.retry_at_ms, now_ms)}"
+
+
 def _handed_over(reason: core.HandedOver, now_ms: int) -> str:
     giver = f"member {reason.giver}" if reason.giver else "a member that has left"
     return (
@@ -271,6 +277,7 @@ _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.GroupNotBegun: lambda _reason, _now: "no consumer of this group has ever asked; its first lease begins it",
     core.OlderPartitions: _older,
     core.WindowClosed: _window,
+    core.Occupied: _occupied,
     core.HandedOver: _handed_over,
     core.Assigned: _assigned,
     core.KeyBlocked: _key,

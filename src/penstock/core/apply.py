@@ -175,9 +175,9 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
             ]
             for inside, after in RangeSet(redriven_here).gaps(first, stop):
                 progress.mark_done(inside, after)
-    partition.timeless.remove_below(partition.start)
-    # What somebody holds keeps its budget and its traits until it is finished.
+    # What somebody holds keeps its budget, its traits and its freedom from time until it is finished.
     wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
+    partition.timeless.remove_below(wanted)
     _drop_traits(partition, wanted)
     if partition.max_retries:
         forget(partition.max_retries, 0, wanted)

@@ -16,7 +16,7 @@ class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     factor: float = 2.0
     cap_ms: int = 60_000
     jitter: float = 0.1
-    steps_ms: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    steps_ms: tuple[int, ...] = ()
     """Only of `steps`: how long to wait after the first failure, the second, and so on; the last one from there on."""
 
 
@@ -52,6 +52,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ordered keys: a key whose message was given up stays blocked until its dead letter is redriven or deleted."""
     fair_share: FairShare = FairShare()
     queue_priority: int = 0
+    exclusive: bool = False
+    """One lease at a time in each group, see `exclusive.py`."""
     strict_leases: bool = False
     """Settling by message id takes the name of the lease's holder; otherwise it is enough that there is one lease."""
     lease_ms: int = 30_000
@@ -104,8 +106,9 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
     for name in ("backoff", "fair_share", "retention"):
         if isinstance(values.get(name), dict):
             merged[name] = {**msgspec.to_builtins(getattr(base, name)), **values[name]}
-            if merged[name].get("kind") != "steps" and "steps_ms" not in values[name]:
-                merged[name].pop("steps_ms", None)  # they go with the kind that they belonged to
+    backoff_asked = values.get("backoff")
+    if isinstance(backoff_asked, dict) and backoff_asked.get("kind", "steps") != "steps":
+        merged["backoff"]["steps_ms"] = backoff_asked.get("steps_ms", ())  # those there were go with their kind
     try:
         config = msgspec.convert(merged, QueueConfig)
     except msgspec.ValidationError as error:
@@ -120,7 +123,7 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
     if not 1 <= backoff.factor <= 100 or not 0 <= backoff.jitter <= 1:
         raise _refused("backoff", "needs a factor of 1 to 100 and a jitter of 0 to 1")
-    steps = backoff.steps_ms or ()
+    steps = backoff.steps_ms
     if (backoff.kind == "steps") != bool(steps):
         raise _refused("backoff", "kind 'steps' and steps_ms, a list of waits, go together")
     if len(steps) > limits.BACKOFF_STEPS_MAX or not all(0 <= step <= limits.DELAY_MS_MAX for step in steps):

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from penstock.core import windows
+from penstock.core import exclusive, windows
 from penstock.core.deadletters import DeadLetter
 from penstock.core.leasing import partitions_before
 from penstock.core.lifecycle import State
@@ -78,6 +78,14 @@ class WindowClosed(Reason, frozen=True, tag="window_closed"):
 
     opens_at_ms: int
     """If nothing more is published until then."""
+
+
+class Occupied(Reason, frozen=True, tag="occupied"):
+    """The queue is exclusive, and its group is not done with the last lease."""
+
+    in_flight: int
+    retry_at_ms: int | None
+    """When what failed comes again; None if nothing did."""
 
 
 class HandedOver(Reason, frozen=True, tag="handed_over"):
@@ -282,6 +290,9 @@ class Explainer:
             opens_ms = windows.opens_for(self._queue, self._group, self._now_ms)
             if opens_ms is not None:
                 reasons.append(WindowClosed(opens_ms))
+        if self._queue.config.exclusive and exclusive.is_occupied(self._queue, self._group, self._now_ms):
+            held = exclusive.in_flight(self._queue, self._group)
+            reasons.append(Occupied(held, exclusive.retry_due_ms(self._queue, self._group, self._now_ms)))
         if progress.desk is None:
             reasons += self._of_partition(number, progress)
             older = set(partitions_before(self._queue, self._group, number))

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
+from penstock.core.exclusive import is_occupied
 from penstock.core.line import partition_and_offset
 from penstock.core.members import unknown_member
 from penstock.core.rebalancing import new_group, seat_of
@@ -34,7 +35,7 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
     if queue.memberships or command.member:
         member, reach, made = seat_of(queue, group, command, now_ms)
     gate = windows.gate(queue, group, now_ms) if config.window_ms else windows.Gate.OPEN
-    if gate is windows.Gate.CLOSED:
+    if gate is windows.Gate.CLOSED or (config.exclusive and is_occupied(queue, group, now_ms)):
         return Decision([], [])
     if config.indexed:
         ordered = _lease_in_order(shard, queue, group, command, now_ms, fit)

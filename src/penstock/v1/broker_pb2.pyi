@@ -1065,7 +1065,7 @@ class DeadLetterAlarm(_message.Message):
     def __init__(self, count: _Optional[int] = ..., per_minute: _Optional[int] = ...) -> None: ...
 
 class QueueConfig(_message.Message):
-    __slots__ = ("partitions", "order", "lane_weights", "heap_mode", "top_k", "ordered_keys", "park_dead_keys", "fair_share", "queue_priority", "lease_ms", "max_retries", "backoff", "dead_letter", "dead_letter_ttl_ms", "dead_letter_max", "dead_letter_alarm", "delay_ms", "window_ms", "window_max_wait_ms", "ttl_ms", "max_messages", "max_payload_bytes", "delivery", "retention", "durability", "compression", "encryption", "strict_leases")
+    __slots__ = ("partitions", "order", "lane_weights", "heap_mode", "top_k", "ordered_keys", "park_dead_keys", "fair_share", "queue_priority", "lease_ms", "max_retries", "backoff", "dead_letter", "dead_letter_ttl_ms", "dead_letter_max", "dead_letter_alarm", "delay_ms", "window_ms", "window_max_wait_ms", "ttl_ms", "max_messages", "max_payload_bytes", "delivery", "retention", "durability", "compression", "encryption", "strict_leases", "exclusive")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     LANE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
@@ -1094,6 +1094,7 @@ class QueueConfig(_message.Message):
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     STRICT_LEASES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     partitions: int
     order: str
     lane_weights: _containers.RepeatedScalarFieldContainer[int]
@@ -1122,7 +1123,8 @@ class QueueConfig(_message.Message):
     compression: str
     encryption: bool
     strict_leases: bool
-    def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ...) -> None: ...
+    exclusive: bool
+    def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ..., exclusive: bool = ...) -> None: ...
 
 class QueueReply(_message.Message):
     __slots__ = ("queue", "config", "depth")

@@ -1,0 +1,115 @@
+"""Exclusive queues: one lease at a time in a group, and what failed comes before what is next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.ids import parse_queue
+from penstock.testing.inprocess import in_process, messages
+
+QUEUE = parse_queue("books/ledger/main")
+PATH = str(QUEUE)
+STEADY = {"kind": "fixed", "base_ms": 5_000, "jitter": 0}
+
+
+def run(story):
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+async def made(box, **config):
+    await box.broker.put_queue(QUEUE, {"exclusive": True, "lease_ms": 1_000, "backoff": STEADY, **config})
+    await box.publish(PATH, *(b"%d" % number for number in range(4)))
+
+
+def payloads(leased):
+    return [int(message.payload) for message in leased]
+
+
+def waiting(box, **options):
+    return asyncio.ensure_future(box.lease(PATH, wait_ms=60_000, **options))
+
+
+@pytest.mark.parametrize("order", [{}, {"order": "lanes"}, {"ordered_keys": True}])
+def test_the_next_gets_something_when_the_last_is_done(order):
+    async def story():
+        async with in_process() as box:
+            await made(box, **order)
+            first = await box.lease(PATH, max=2)
+            assert payloads(first) == [0, 1]
+            second = waiting(box, max=9)
+            assert payloads(await box.lease(PATH, group="audit", max=9)) == [0, 1, 2, 3], "groups are alone each"
+            await box.broker.ack([first[0].receipt])
+            assert not second.done() and await box.lease(PATH) == []
+            await box.broker.ack([first[1].receipt])
+            assert payloads(await second) == [2, 3]
+
+    run(story)
+
+
+def test_what_failed_comes_before_what_is_next_also_after_a_restart():
+    async def story():
+        async with in_process() as box:
+            await made(box)
+            (first,) = await box.lease(PATH, max=1)
+            await box.broker.nack([first.receipt], error="no")
+            await box.restart()
+            assert await box.lease(PATH) == []
+            next_one = waiting(box, max=1)
+            await box.advance(4_999)
+            assert not next_one.done()
+            await box.advance(1)
+            assert payloads(await next_one) == [0]
+
+    run(story)
+
+
+def test_a_worker_that_dies_holds_it_until_its_lease_runs_out():
+    async def story():
+        async with in_process() as box:
+            await made(box, backoff={"kind": "none"})
+            await box.lease(PATH, max=1)
+            next_one = waiting(box, max=1)
+            await box.advance(999)
+            assert not next_one.done()
+            await box.advance(1)
+            assert [(int(m.payload), m.attempt) for m in await next_one] == [(0, 2)]
+
+    run(story)
+
+
+def test_it_is_switched_at_any_time_and_says_so():
+    async def story():
+        async with in_process() as box:
+            await made(box, exclusive=False)
+            (first,) = await box.lease(PATH, max=1)
+            await box.broker.patch_queue(QUEUE, {"exclusive": True})
+            assert await box.lease(PATH) == []
+            told = await box.broker.explain(QUEUE, group="default")
+            assert "exclusive, and 1 of its messages are in flight" in str(told)
+            await box.broker.nack([first.receipt], error="no")
+            other = (await box.lease(PATH, group="audit", max=2))[1]
+            assert "what failed comes again in 5.0 s" in str(await box.broker.explain(QUEUE, id=other.id))
+            next_one = waiting(box, max=1)
+            await box.broker.patch_queue(QUEUE, {"exclusive": False})
+            assert payloads(await next_one) == [1]
+
+    run(story)
+
+
+def test_a_scope_goes_on_to_other_queues_and_comes_back():
+    async def story():
+        async with in_process() as box:
+            await made(box, queue_priority=9)
+            await box.publish("books/ledger/other", b"7")
+
+            async def lease():
+                return messages((await box.broker.lease_scope("books", max=1)).runs)
+
+            first = await lease()
+            assert payloads(first) == [0] and payloads(await lease()) == [7]
+            await box.broker.ack([first[0].receipt])
+            assert payloads(await lease()) == [1]
+
+    run(story)
