@@ -29,19 +29,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_LONG_FIRST = (
+    "tests/spark/",
+    "tests/acceptance/test_kill9",
+    "tests/properties/",
+    "tests/contract/",
+    "tests/acceptance/",
+    "tests/test_simulation",
+)
+"""What takes longest, longest first: at the end, when one worker has nothing left to do, neither has the other."""
+_ONE_BY_ONE = ("tests/properties/", "tests/contract/", "tests/test_simulation")
+
+
 class _Dealer(LoadScopeScheduling):
     """Who runs what, where several workers do: all of Spark's tests are for one, because a JVM is enough; those of a
-    file that starts servers for itself are for one; everything else goes to whoever is free."""
+    file are for one, because they may share a server; what takes long and shares nothing goes to whoever is free."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith("tests/spark/"):
             return "spark"
-        return nodeid.partition("::")[0] if nodeid.startswith("tests/acceptance/") else nodeid
+        return nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False  # as they were collected
     return _Dealer(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(_LONG_FIRST)}
+    items.sort(
+        key=lambda item: next((rank for name, rank in ranks.items() if item.nodeid.startswith(name)), len(ranks))
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -28,7 +28,7 @@ from penstock.sync import Client
 from tests.acceptance.http_server import Server
 from tests.spark.pipe import BATCH
 
-KINDS = ("driver", "worker", "broker")
+KINDS = ("worker", "broker", "driver")
 MOMENTS = ("staging", "commit", "any")
 """While tasks write; between what a commit decides and its end; whenever it may be."""
 BATCHES = 4

@@ -102,7 +102,7 @@ def test_killed_between_the_lake_and_its_own_notes_it_goes_on(spark, client, bro
     assert verify(Lake(lake), broker).sound
 
 
-def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
+def test_a_killed_archive_goes_on_where_it_was(spark, client, broker, server, tmp_path):
     queue = client.create_queue("killed", partitions=2, retention={"mode": "keep"})
     for first in range(0, 2_000, 1_000):
         queue.publish_many(list(range(first, first + 1_000)), keys=[str(n) for n in range(1_000)])
@@ -124,7 +124,7 @@ def test_a_killed_archive_goes_on_where_it_was(client, server, tmp_path):
         finally:
             signal_group(first)
     assert 400 <= len(stored(lake)) < 2_000
-    subprocess.run(command, cwd=ROOT, check=True, timeout=200, capture_output=True)
+    archive(spark, lake, broker, ["killed"])
     rows = stored(lake)
     assert len(rows) == len(set(rows)) == 2_000
     checked = subprocess.run(

@@ -11,6 +11,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.java import find_java
+from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from tests.spark.following import PATIENCE_S, Following, is_held
@@ -75,7 +76,7 @@ def test_what_comes_is_copied_and_sigterm_ends_it_in_order(client, server, tmp_p
     assert report.sound, report.faults
 
 
-def test_killed_in_the_middle_it_has_everything_once(client, server, tmp_path):
+def test_killed_in_the_middle_it_has_everything_once(spark, client, server, tmp_path):
     lake = tmp_path / "lake"
     busy = client.create_queue("busy")
     with Following(lake, server.url, "--queue", "busy", "--batch-rows", "20") as archive:
@@ -88,13 +89,12 @@ def test_killed_in_the_middle_it_has_everything_once(client, server, tmp_path):
     _ack_all(busy)
     count = 540
     assert 60 <= len(offsets(lake, "busy")) < 500
-    with Following(lake, server.url, "--queue", "busy") as archive:
-        archive.until(lambda: len(offsets(lake, "busy")) >= count)
-        archive.until(lambda: held(server, lake)["queues"] == {"default/default/busy": {"0": count}})
-        assert archive.stop() == 0, archive.said()
+    broker = Broker(server.url, None, 5.0)
+    Archive(spark, Lake(lake), broker, queues=["busy"]).once()
+    assert held(server, lake)["queues"] == {"default/default/busy": {"0": count}}
     assert offsets(lake, "busy") == first(count)
     assert server.ask("GET", "/v1/extent?queue=busy").json["partitions"][0]["start_offset"] == count
-    report = verify(Lake(lake), Broker(server.url, None, 5.0))
+    report = verify(Lake(lake), broker)
     assert report.sound, report.faults
 
 

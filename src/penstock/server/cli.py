@@ -50,7 +50,8 @@ def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
     if isinstance(default, tuple):
         default = ", ".join(default) or "none"
     # Not the option's own default: a flag that was not given must not win over the file and the environment.
-    return typer.Option(option, *more, help=f"{words}  \\[default: {default}]", metavar=metavar, show_default=False)
+    shown = f"  \\[default: {default}]" if default != "" else ""
+    return typer.Option(option, *more, help=f"{words}{shown}", metavar=metavar, show_default=False)
 
 
 @app.command()

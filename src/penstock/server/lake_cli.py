@@ -28,7 +28,7 @@ def archive(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", "-q", help="Only this one; may be given more than once.  [default: all that keep their log]"
+            "--queue", "-q", help="Only this one; may be given more than once.  \\[default: all that keep their log]"
         ),
     ] = None,
     events: Annotated[bool, typer.Option("--events/--no-events", help="What happened to messages, too.")] = True,
@@ -37,7 +37,7 @@ def archive(
     batch_rows: Annotated[int, typer.Option(min=1, help="At most so many rows in a batch.")] = 1_000_000,
     hold_bytes: Annotated[
         int | None,
-        typer.Option(min=1, help="Retention waits until the broker keeps more than this.  [default: 10 GiB]"),
+        typer.Option(min=1, help="Retention waits until the broker keeps more than this.  \\[default: 10 GiB]"),
     ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="The hold of this lake was removed or lost: set it again and go on.")

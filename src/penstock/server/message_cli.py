@@ -139,7 +139,7 @@ def consume(
         int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  [default: never]")
+        float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  \\[default: never]")
     ] = None,
     follow: Annotated[
         bool,

@@ -44,7 +44,7 @@ def redrive(
         str | None,
         typer.Option(help="The predicate may also speak of what became of a message in this group: fate, error, …"),
     ] = None,
-    target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  [default: the same]")] = None,
+    target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  \\[default: the same]")] = None,
     delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than this.")] = 0.0,
     priority: Annotated[int | None, typer.Option(help="Instead of the one they had.")] = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 1_000,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 _CELL_CHARS_MAX = 60
+_NO_TERMINAL_COLUMNS = 10_000
+_IDS = ("id", "redrive_id", "queue")
+_MOMENT = "at_ms"
+_YEAR_9999_MS = 253_370_764_800_000
 
 
 class Listing(NamedTuple):
@@ -22,7 +28,7 @@ class Listing(NamedTuple):
 
 def print_listing(answer: dict[str, Any], listing: Listing) -> None:
     """One line per entry, and where in the whole list this page is."""
-    console = Console(highlight=False)
+    console = _console()
     entries = [_flat(entry) for entry in answer[listing.entries]]
     if not entries:
         console.print(f"no {listing.entries}")
@@ -35,7 +41,7 @@ def print_listing(answer: dict[str, Any], listing: Listing) -> None:
 
 def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions: Sequence[str]) -> None:
     """A group of consumers: one line about it, its members if it has any, and its partitions."""
-    console = Console(highlight=False)
+    console = _console()
     kind = f"{group['kind']}, generation {group['generation']}" if group["members"] else group["kind"]
     console.print(Text.assemble((group["group"], "bold"), f"  {kind}, lag {group['lag']}, leased {group['leased']}"))
     for entries, columns in ((group["members"], of_members), (group["partitions"], of_partitions)):
@@ -46,7 +52,7 @@ def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions:
 
 def print_object(answer: dict[str, Any]) -> None:
     """One line per field; lists of objects follow as tables of their own."""
-    console = Console(highlight=False)
+    console = _console()
     fields = _flat(answer)
     lists = {name: value for name, value in fields.items() if _is_table(value)}
     lines = Table(box=None, pad_edge=False, show_header=False)
@@ -54,7 +60,7 @@ def print_object(answer: dict[str, Any]) -> None:
     lines.add_column(overflow="fold")
     for name, value in fields.items():
         if name not in lists:
-            lines.add_row(_text(name), _text(value))
+            lines.add_row(_text(_title(name)), _text(_said(name, value)))
     console.print(lines)
     for name, value in lists.items():
         entries = [_flat(entry) for entry in value]
@@ -64,12 +70,21 @@ def print_object(answer: dict[str, Any]) -> None:
         console.print(_table(entries, [column for column in columns if not _is_table(entries[0].get(column))]))
 
 
+def _console() -> Console:
+    """As wide as the terminal; without one as wide as it takes, because whoever reads it wants whole ids."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _NO_TERMINAL_COLUMNS)
+
+
 def _table(entries: list[dict[str, Any]], columns: list[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(_text(name.rpartition(".")[2]), overflow="ellipsis", no_wrap=True)
+        # Of an id a part is worth nothing: it is what other commands ask for.
+        ids = [len(str(entry.get(name))) for entry in entries] if name.rpartition(".")[2] in _IDS else []
+        table.add_column(
+            _text(_title(name).rpartition(".")[2]), overflow="ellipsis", no_wrap=True, min_width=max(ids, default=None)
+        )
     for entry in entries:
-        table.add_row(*(_text(entry.get(name), _CELL_CHARS_MAX) for name in columns))
+        table.add_row(*(_text(_said(name, entry.get(name)), _CELL_CHARS_MAX) for name in columns))
     return table
 
 
@@ -86,6 +101,18 @@ def _flat(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("_ms") if name.endswith(_MOMENT) else name
+
+
+def _said(name: str, value: Any) -> Any:
+    """Moments as people write them."""
+    if name.endswith(_MOMENT) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
+        moment = datetime.fromtimestamp(value / 1000, UTC)
+        return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    return value
 
 
 def _text(value: Any, chars_max: int | None = None) -> Text:

@@ -52,11 +52,11 @@ def add(
         list[float] | None,
         typer.Option(
             metavar="SECONDS",
-            help="Wait so long after a failure; give it once for each retry.  [default: 9 retries in 3 days]",
+            help="Wait so long after a failure; give it once for each retry.  \\[default: 9 retries in 3 days]",
         ),
     ] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="For one attempt.  [default: 15]")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests at the same time.  [default: 4]")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="For one attempt.  \\[default: 15]")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests at the same time.  \\[default: 4]")] = None,
     description: Annotated[str, typer.Option(help="For whoever reads the list.")] = "",
     paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False,
     output: OutputOption = Output.table,
@@ -107,7 +107,7 @@ def rotate(
     id: IdArgument,
     overlap: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="How long the earlier secret signs as well.  [default: a day]"),
+        typer.Option(metavar="SECONDS", help="How long the earlier secret signs as well.  \\[default: a day]"),
     ] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
