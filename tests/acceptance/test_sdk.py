@@ -557,6 +557,35 @@ def test_settings_can_be_changed_and_taken_back(carrier, name):
     with_client(carrier, test)
 
 
+@pytest.mark.parametrize("prefetch", [1, 20])
+def test_an_exclusive_queue_has_one_worker_at_a_time(carrier, name, prefetch):
+    async def test(client):
+        queue = await client.create_queue(name, exclusive=True, partitions=2)
+        await queue.publish_many(list(range(60)), keys=[str(number) for number in range(60)])
+        handled, at_work = [], set()
+
+        async def work(who):
+            async with queue.consume(prefetch=prefetch, consumer=who) as messages:
+                async for message in messages:
+                    async with message:
+                        assert not at_work - {who}, "somebody else is at it"
+                        at_work.add(who)
+                        await asyncio.sleep(0)
+                        at_work.discard(who)
+                        handled.append(message.value)
+                    if len(handled) == 60:
+                        return
+
+        workers = [asyncio.create_task(work(f"worker {number}")) for number in range(3)]
+        await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        assert sorted(handled) == list(range(60))
+
+    with_client(carrier, test)
+
+
 def test_messages_are_looked_at_closely(carrier, name):
     async def test(client):
         queue = client.queue(name)
