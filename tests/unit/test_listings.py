@@ -34,5 +34,5 @@ def test_a_narrow_terminal_cuts_anything_but_ids(capsys, monkeypatch):
 def test_moments_of_one_thing(capsys, value, shown):
     print_object({"opens_at_ms": value, "lease_ms": 30_000})
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split(maxsplit=1) == ["opens_at", shown]
+    assert first.strip().split(maxsplit=1) == ["opens_at", shown]
     assert second.split() == ["lease_ms", "30000"]

@@ -14,6 +14,9 @@ from rich.text import Text
 
 _CELL_CHARS_MAX = 60
 _NO_TERMINAL_COLUMNS = 10_000
+_COLUMN_MIN = 5
+_GAP = 2
+"""Between columns; the padding of a table without a box."""
 _IDS = ("id", "redrive_id", "queue")
 _MOMENT = "at_ms"
 _YEAR_9999_MS = 253_370_764_800_000
@@ -34,7 +37,7 @@ def print_listing(answer: dict[str, Any], listing: Listing) -> None:
         console.print(f"no {listing.entries}")
         return
     columns = [name for name in listing.columns if any(name in entry for entry in entries)]
-    console.print(_table(entries, columns))
+    console.print(_table(console, entries, columns))
     if answer["total"] > len(entries):
         console.print(f"page {answer['page']}: {len(entries)} of {answer['total']}", style="dim")
 
@@ -46,7 +49,7 @@ def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions:
     console.print(Text.assemble((group["group"], "bold"), f"  {kind}, lag {group['lag']}, leased {group['leased']}"))
     for entries, columns in ((group["members"], of_members), (group["partitions"], of_partitions)):
         if entries:
-            console.print(_table(entries, list(columns)))
+            console.print(_table(console, entries, list(columns)))
     console.print()
 
 
@@ -67,7 +70,7 @@ def print_object(answer: dict[str, Any]) -> None:
         columns = list(dict.fromkeys(column for entry in entries for column in entry))
         console.print()
         console.print(Text(name, style="bold"))
-        console.print(_table(entries, [column for column in columns if not _is_table(entries[0].get(column))]))
+        console.print(_table(console, entries, [column for column in columns if not _is_table(entries[0].get(column))]))
 
 
 def _console() -> Console:
@@ -75,17 +78,28 @@ def _console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else _NO_TERMINAL_COLUMNS)
 
 
-def _table(entries: list[dict[str, Any]], columns: list[str]) -> Table:
+def _table(console: Console, entries: list[dict[str, Any]], columns: list[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        # Of an id a part is worth nothing: it is what other commands ask for.
-        ids = [len(str(entry.get(name))) for entry in entries] if name.rpartition(".")[2] in _IDS else []
-        table.add_column(
-            _text(_title(name).rpartition(".")[2]), overflow="ellipsis", no_wrap=True, min_width=max(ids, default=None)
-        )
-    for entry in entries:
-        table.add_row(*(_text(_said(name, entry.get(name)), _CELL_CHARS_MAX) for name in columns))
+    titles = [_text(_title(name).rpartition(".")[2]) for name in columns]
+    rows = [[_text(_said(name, entry.get(name)), _CELL_CHARS_MAX) for name in columns] for entry in entries]
+    widths = [max(cell.cell_len for cell in cells) for cells in zip(titles, *rows, strict=True)]
+    for title, width in zip(titles, _narrowed(widths, columns, console.width), strict=True):
+        table.add_column(title, overflow="ellipsis", no_wrap=True, min_width=width, max_width=width)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _narrowed(widths: list[int], columns: list[str], room: int) -> list[int]:
+    """Cut the widest until all fit, but no ids: of an id a part is worth nothing, it is what other commands ask for."""
+    widths = list(widths)
+    cuttable = [at for at, name in enumerate(columns) if name.rpartition(".")[2] not in _IDS]
+    while sum(widths) + _GAP * (len(widths) - 1) > room and cuttable:
+        widest = max(cuttable, key=widths.__getitem__)
+        if widths[widest] <= _COLUMN_MIN:
+            break
+        widths[widest] -= 1
+    return widths
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
