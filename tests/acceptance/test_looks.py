@@ -176,7 +176,7 @@ def test_on_the_command_line(client, lease, penstock, name):
     assert "messages" in json.loads(penstock("explain", name, "--group", "billing", "-o", "json"))
     assert json.loads(penstock("explain", name, first.id, "-o", "json"))["messages"][0]["state"] == "leased"
     shown = penstock("history", name, first.id).splitlines()
-    assert shown[0].split()[:4] == ["at_ms", "kind", "group", "consumer"]
+    assert shown[0].split()[:4] == ["at", "kind", "group", "consumer"]
     assert [line.split()[1] for line in shown[1:]] == ["published", "leased"]
     assert json.loads(penstock("history", name, first.id, "-o", "json"))["complete"]
     assert penstock("history", name, UNKNOWN) == "no events\n"

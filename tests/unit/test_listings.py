@@ -19,7 +19,7 @@ def test_a_pipe_gets_whole_lines(capsys):
     print_listing(answer(), LISTING)
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["id", "error", "dead_at"]
-    assert line.split(maxsplit=2) == [ID, "e" * 60, "2025-10-09 08:53:20.123Z"]
+    assert line.split(maxsplit=2) == [ID, "e" * 60, "2025-10-09T08:53:20.123Z"]
 
 
 def test_a_narrow_terminal_cuts_anything_but_ids(capsys, monkeypatch):
@@ -30,7 +30,7 @@ def test_a_narrow_terminal_cuts_anything_but_ids(capsys, monkeypatch):
     assert line.startswith(ID) and "…" in line and len(line) <= 60
 
 
-@pytest.mark.parametrize(("value", "shown"), [(1_760_000_000_000, "2025-10-09 08:53:20.000Z"), (None, "-"), (0, "0")])
+@pytest.mark.parametrize(("value", "shown"), [(1_760_000_000_000, "2025-10-09T08:53:20.000Z"), (None, "-"), (0, "0")])
 def test_moments_of_one_thing(capsys, value, shown):
     print_object({"opens_at_ms": value, "lease_ms": 30_000})
     first, second = capsys.readouterr().out.splitlines()

@@ -125,7 +125,7 @@ def _said(name: str, value: Any) -> Any:
     """Moments as people write them."""
     if name.endswith(_MOMENT) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
         moment = datetime.fromtimestamp(value / 1000, UTC)
-        return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value
 
 
