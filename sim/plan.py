@@ -79,7 +79,7 @@ class Plan:
         self._on["exclusive"] = alone.random() < EXCLUSIVE
         self.queues = [self._queue(rng, number, orders) for number in range(rng.choice((1, 1, 2, 3)))]
         for queue in self.queues:
-            if self.has("exclusive") and alone.random() < 0.7:
+            if self.has("exclusive") and alone.random() < 0.7 and "delivery" not in queue.config:
                 queue.config["exclusive"] = True
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)

@@ -577,7 +577,9 @@ def test_an_exclusive_queue_has_one_worker_at_a_time(carrier, name, prefetch):
                         return
 
         workers = [asyncio.create_task(work(f"worker {number}")) for number in range(3)]
-        await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+        for worker in done:
+            worker.result()
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)

@@ -82,6 +82,7 @@ def test_the_defaults_are_those_of_the_contract():
         ({"backoff": {"jitter": 1.5}}, "backoff"),
         ({"backoff": {"jitter": float("nan")}}, "backoff"),
         ({"backoff": {"kind": "steps"}}, "backoff"),
+        ({"exclusive": True, "delivery": "at_most_once"}, "exclusive"),
         ({"backoff": {"steps_ms": [1]}}, "backoff"),
         ({"backoff": {"kind": "steps", "steps_ms": [1, -1]}}, "backoff"),
         ({"backoff": {"kind": "steps", "steps_ms": [1] * 101}}, "backoff"),

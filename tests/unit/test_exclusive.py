@@ -113,3 +113,48 @@ def test_a_scope_goes_on_to_other_queues_and_comes_back():
             assert payloads(await lease()) == [1]
 
     run(story)
+
+
+def test_members_wait_for_what_happens_in_any_partition():
+    async def story():
+        async with in_process() as box:
+            await box.broker.put_queue(QUEUE, {"exclusive": True, "partitions": 2, "lease_ms": 60_000})
+            seats = {}
+            for name in ("ada", "bob", "ada", "bob"):
+                if name not in seats:
+                    seats[name] = await box.broker.join_group(QUEUE, member=name)
+                else:
+                    seats[name] = await box.broker.heartbeat(QUEUE, member=name, generation=seats[name].generation)
+            owner = {partition: name for name, seat in seats.items() for partition in seat.assigned}
+            for key in (b"a", b"b", b"c", b"d", b"e"):
+                await box.publish(PATH, b"0", key=[key])
+
+            def lease(name, **options):
+                generation = seats[name].generation
+                return box.lease(PATH, max=100, member=name, generation=generation, **options)
+
+            first = await lease(owner[0])
+            other = asyncio.ensure_future(lease(owner[1], wait_ms=60_000))
+            await asyncio.sleep(0)
+            assert first and not other.done()
+            await box.broker.ack([message.receipt for message in first])
+            assert {message.partition for message in await asyncio.wait_for(other, 5)} == {1}
+
+    run(story)
+
+
+@pytest.mark.parametrize("config", [{}, {"exclusive": False, "ordered_keys": True}])
+def test_what_waits_behind_something_goes_on_when_that_expires(config):
+    async def story():
+        async with in_process() as box:
+            await box.broker.put_queue(QUEUE, {"exclusive": True, **config})
+            await box.publish(PATH, b"0", b"1", key=[b"k", b"k"], ttl_ms=[10_000, 0])
+            (first,) = await box.lease(PATH, max=1)
+            await box.broker.nack([first.receipt], delay_ms=3_600_000)
+            next_one = waiting(box, max=1)
+            await asyncio.sleep(0)
+            assert not next_one.done()
+            await box.advance(10_000)
+            assert payloads(await asyncio.wait_for(next_one, 5)) == [1]
+
+    run(story)

@@ -32,7 +32,8 @@ def test_a_narrow_terminal_cuts_anything_but_ids(capsys, monkeypatch):
 
 @pytest.mark.parametrize(("value", "shown"), [(1_760_000_000_000, "2025-10-09T08:53:20.000Z"), (None, "-"), (0, "0")])
 def test_moments_of_one_thing(capsys, value, shown):
-    print_object({"opens_at_ms": value, "lease_ms": 30_000})
-    first, second = capsys.readouterr().out.splitlines()
+    print_object({"opens_at_ms": value, "lease_ms": 30_000, "heartbeat_ms": 3_000})
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert third.split() == ["heartbeat_ms", "3000"]
     assert first.strip().split(maxsplit=1) == ["opens_at", shown]
     assert second.split() == ["lease_ms", "30000"]

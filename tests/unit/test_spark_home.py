@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
 from penstock.pipeline.home import ensure_home
+from penstock.pipeline.options import PipelineError
+from penstock.pipeline.session import prepare
 
 INSTALLED = Path(importlib.util.find_spec("pyspark").origin).parent
 
@@ -41,10 +43,15 @@ def test_workers_that_begin_in_it_import_what_is_installed():
     assert (made() / "jars").samefile(INSTALLED / "jars") and (made() / "bin" / "spark-submit").exists()
 
 
-def test_one_that_was_moved_away_under_it_is_made_anew(tmp_path):
+@pytest.mark.parametrize("found", ["a link to nowhere", "a copy", "nothing"])
+def test_one_that_is_not_as_it_should_be_is_made_anew(tmp_path, found):
     home = made()
     (home / "jars").unlink()
-    (home / "jars").symlink_to(tmp_path / "gone")
+    if found == "a link to nowhere":
+        (home / "jars").symlink_to(tmp_path / "gone")
+    elif found == "a copy":
+        (home / "jars").mkdir()
+        (home / "jars" / "spark.jar").touch()
     assert made() == home and (home / "jars").samefile(INSTALLED / "jars")
     assert [entry.name for entry in home.parent.iterdir()] == [home.name], "nothing else is left behind"
 
@@ -55,8 +62,23 @@ def test_what_somebody_has_set_stays(monkeypatch):
     assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_where_none_can_be_made_spark_finds_its_own(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cache", ["file", "x" * 300])
+def test_where_none_can_be_made_spark_finds_its_own(tmp_path, monkeypatch, cache):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
     ensure_home()
+    assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.parametrize("asked", ["low", "-5", "20", "1.5"])
+def test_a_priority_that_is_none_is_said_before_anything_starts(monkeypatch, asked):
+    monkeypatch.setenv("PENSTOCK_SPARK_NICE", asked)
+    with pytest.raises(PipelineError, match=r"PENSTOCK_SPARK_NICE is .* give 0"):
+        prepare()
+
+
+def test_another_python_keeps_what_it_finds_in_the_home_of_spark(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    monkeypatch.setattr("penstock.pipeline.session.ensure_java", lambda: None)
+    prepare()
     assert "SPARK_HOME" not in os.environ

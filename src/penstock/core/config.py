@@ -127,7 +127,7 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
     if (backoff.kind == "steps") != bool(steps):
         raise _refused("backoff", "kind 'steps' and steps_ms, a list of waits, go together")
     if len(steps) > limits.BACKOFF_STEPS_MAX or not all(0 <= step <= limits.DELAY_MS_MAX for step in steps):
-        raise _refused("backoff", f"steps_ms are at most {limits.BACKOFF_STEPS_MAX} waits, none of them negative")
+        raise _refused("backoff", f"steps_ms are 1 to {limits.BACKOFF_STEPS_MAX} waits of 0 to {limits.DELAY_MS_MAX}")
     if config.dead_letter_alarm is not None:
         bounds = (config.dead_letter_alarm.count, config.dead_letter_alarm.per_minute)
         if bounds == (None, None) or any(bound is not None and bound < 1 for bound in bounds):
@@ -140,6 +140,8 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
 
 
 def _check_order(config: QueueConfig) -> None:
+    if config.exclusive and config.delivery == "at_most_once":
+        raise _refused("exclusive", "what is delivered at most once is done when it is delivered: nobody could wait")
     if not all(1 <= weight <= limits.WEIGHT_MAX for weight in config.lane_weights):
         raise _refused("lane_weights", f"five weights from 1 to {limits.WEIGHT_MAX}, critical first")
     if config.park_dead_keys and not config.ordered_keys:

@@ -1,10 +1,13 @@
-"""Queues with `exclusive`: a group works on one lease at a time, and what failed comes again before anything else.
+"""Queues with `exclusive`: a group works on one lease at a time, and what failed is waited for.
 
 While messages of the group are leased, or one of them failed and waits for its next attempt, nobody is given more. So
-one worker processes at a time, whoever it is, and with leases of one message in strict order, over all partitions.
+one worker processes at a time, whoever it is; and first in, first out with leases of one message, each partition is
+processed strictly in order, because what failed comes again before what is behind it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from penstock.core.state import Queue
 
@@ -14,20 +17,20 @@ def in_flight(queue: Queue, group: int) -> int:
 
 
 def retry_due_ms(queue: Queue, group: int, now_ms: int) -> int | None:
-    """When the last of those that failed comes again; None if none of them waits.
+    """When the last of those that failed comes again; None if none of them waits."""
+    return max(_waiting(queue, group, now_ms), default=None)
 
-    There are no more of them than one lease had messages. What was redriven with a delay holds nobody up.
-    """
-    return max(
-        (
-            retry.due
-            for partition in queue.partitions
-            for offset, retry in partition.progress[group].retries.items()
-            if retry.attempt and retry.due > now_ms and offset not in partition.progress[group].leased
-        ),
-        default=None,
-    )
+
+def _waiting(queue: Queue, group: int, now_ms: int) -> Iterator[int]:
+    """Due times of what failed. There are no more than one lease had messages; what was redriven with a delay holds
+    nobody up, and is only passed over."""
+    for partition in queue.partitions:
+        progress = partition.progress[group]
+        for due, offset in progress.waiting:
+            retry = progress.retries.get(offset)
+            if retry is not None and retry.attempt and retry.due == due > now_ms and offset not in progress.leased:
+                yield due
 
 
 def is_occupied(queue: Queue, group: int, now_ms: int) -> bool:
-    return in_flight(queue, group) > 0 or retry_due_ms(queue, group, now_ms) is not None
+    return in_flight(queue, group) > 0 or any(_waiting(queue, group, now_ms))

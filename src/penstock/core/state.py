@@ -281,7 +281,7 @@ class Partition:
         self.dead = DeadLetters()
         self.timeless = RangeSet()
         """Redriven: somebody wants them handled, however old they are. Neither time to live nor retention ends them.
-        Without those that lie before `start`, which nothing ends but being finished."""
+        Before `start` only as far as somebody has not finished them."""
         self.window: Window | None = None
         # Soft.
         self.held_from: int | None = None

@@ -25,35 +25,41 @@ def ensure_home() -> None:
     installed = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     if installed is None or not (installed / "jars").is_dir():
         return  # the client alone, without a Spark
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "penstock" / f"spark-{zlib.crc32(os.fsencode(installed)):08x}"
     try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        home = cache / "penstock" / f"spark-{zlib.crc32(os.fsencode(installed)):08x}"
         if not _is_for(home, installed):
             _make(home, installed)
-    except OSError:
-        if not _is_for(home, installed):  # another process may have made it meanwhile
-            return
+    except (OSError, RuntimeError):  # nowhere to write; or nobody's home
+        return
     os.environ["SPARK_HOME"] = str(home)
 
 
 def _is_for(home: Path, installed: Path) -> bool:
-    return home.is_dir() and all(
-        (home / part).exists() and (home / part).readlink() == installed / part for part in _present(installed)
-    )
+    try:
+        return all((home / part).readlink() == installed / part for part in _present(installed))
+    except OSError:  # not there, or no link
+        return False
 
 
 def _make(home: Path, installed: Path) -> None:
-    """All of it or nothing."""
+    """All of it or nothing; and what another process has made meanwhile stays, as it may be in use."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(home, ignore_errors=True)  # of another version, or half deleted
     fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
     try:
         for part in _present(installed):
             (fresh / part).symlink_to(installed / part)
-        fresh.rename(home)
-    except OSError:
+        try:
+            fresh.rename(home)
+        except OSError:
+            if _is_for(home, installed):
+                return
+            # Of another version, or half deleted.
+            home.rename(fresh / "before")
+            fresh.rename(home)
+            shutil.rmtree(home / "before")
+    finally:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise
 
 
 def _present(installed: Path) -> list[str]:

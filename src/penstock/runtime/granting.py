@@ -118,8 +118,8 @@ class Granting:
         """The members, by group, whom a record in one partition may have brought something; None: anybody."""
         queue = self._loop.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
         number: int | None = getattr(record, "partition", None)
-        if number is None or not queue.memberships:
-            return None
+        if number is None or not queue.memberships or queue.config.exclusive:
+            return None  # in an exclusive queue everybody waits for what happens in any partition
         return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
 
     def recall(self, record: Record) -> None:

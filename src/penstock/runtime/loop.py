@@ -29,6 +29,7 @@ from penstock.core.commands import Command
 from penstock.core.decide import decide
 from penstock.core.rebalancing import has_changed, renew_sessions
 from penstock.core.records import (
+    Expired,
     Leased,
     Published,
     QueueDeleted,
@@ -302,8 +303,8 @@ class ShardLoop:
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
                 self.park(decision.records, None, None)
-                # A schedule may have fired.
-                woken.update(record.queue for record in decision.records if type(record) is Published)
+                # A schedule may have fired; or what others wait behind has come to its end.
+                woken.update(record.queue for record in decision.records if isinstance(record, Published | Expired))
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
                 for record in decision.records:

@@ -18,7 +18,6 @@ _COLUMN_MIN = 5
 _GAP = 2
 """Between columns; the padding of a table without a box."""
 _IDS = ("id", "redrive_id", "queue")
-_MOMENT = "at_ms"
 _YEAR_9999_MS = 253_370_764_800_000
 
 
@@ -117,13 +116,17 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
+def _is_moment(name: str) -> bool:
+    return name.rpartition(".")[2] == "at_ms" or name.endswith("_at_ms")
+
+
 def _title(name: str) -> str:
-    return name.removesuffix("_ms") if name.endswith(_MOMENT) else name
+    return name.removesuffix("_ms") if _is_moment(name) else name
 
 
 def _said(name: str, value: Any) -> Any:
     """Moments as people write them."""
-    if name.endswith(_MOMENT) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
+    if _is_moment(name) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
         moment = datetime.fromtimestamp(value / 1000, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value
