@@ -18,7 +18,7 @@ test: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 2
 
 check: $(DEV_READY)
 	$(BIN)/ruff format --check .

@@ -165,12 +165,12 @@ def consume(
     options: dict[str, Any] = {"group": group, "wait": wait, "prefetch": 1 if max_messages else 100}
     with (
         errors_in_one_line(),
-        until_told(),
+        until_told() as told,
         client_of(url, patient=follow) as client,
         _consumer(client, queue, scope, assigned, options, follow=follow) as messages,
     ):
         for printed, message in enumerate(messages, start=1):
-            with message:
+            with told.finishing(), message, told.interruptible():
                 print_message(message, output)
             if printed == max_messages:
                 break

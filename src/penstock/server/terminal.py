@@ -94,21 +94,54 @@ def progress(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
         yield lambda done: bar.update(task, completed=done)
 
 
+class Told:
+    """Whether somebody has asked us to end, with Ctrl-C or SIGTERM. It interrupts what is going on, unless that is to
+    be finished first."""
+
+    def __init__(self) -> None:
+        self._finishing = False
+        self._came = False
+
+    def hear(self, *_: Any) -> None:
+        self._came = True
+        if not self._finishing:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """This is done whole: what is half settled nobody could settle any more."""
+        self._finishing = True
+        try:
+            yield
+        finally:
+            self._finishing = False
+        if self._came:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within `finishing`, what may take for ever."""
+        self._finishing = False
+        try:
+            if self._came:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._finishing = True
+
+
 @contextlib.contextmanager
-def until_told() -> Iterator[None]:
-    """For what goes on until Ctrl-C: SIGTERM ends it the same way, in order."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
+def until_told() -> Iterator[Told]:
+    """For what goes on until Ctrl-C or SIGTERM, and then ends in order."""
+    told = Told()
     in_charge = threading.current_thread() is threading.main_thread()  # others are not told of signals
-    before = signal.signal(signal.SIGTERM, interrupt) if in_charge else None
+    before = {number: signal.signal(number, told.hear) for number in (signal.SIGINT, signal.SIGTERM) if in_charge}
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            yield
+            yield told
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
