@@ -257,7 +257,8 @@ def test_at_most_once(server):
 
 def test_a_message_lives_as_long_as_it_says(server):
     publish(server, "notifications", 1, ttl=1)
-    server.wait_until(lambda: ids_of(poll(server, since=FIRST)) == [])
+    lasting = publish(server, "notifications", 2)
+    server.wait_until(lambda: ids_of(poll(server, since=FIRST)) == lasting)
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
