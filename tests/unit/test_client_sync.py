@@ -132,6 +132,32 @@ def test_leaving_the_loop_gives_back_the_rest(fake):
         assert fake.broker.state == ["acked"] * 4 + ["ready"] * 6
 
 
+@pytest.mark.parametrize("batches", [False, True])
+def test_an_interrupted_loop_gives_back_also_what_it_had_not_begun(fake, batches):
+    """Ctrl-C between the message and its `with`: nobody will settle it, so others may have it at once."""
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(6))
+        with pytest.raises(KeyboardInterrupt), queue.consume_batches(max=3) if batches else queue.consume() as taken:
+            with next(taken):
+                pass
+            next(taken)
+            raise KeyboardInterrupt
+    done = 3 if batches else 1
+    assert fake.broker.state == ["acked"] * done + ["ready"] * (6 - done)
+
+
+def test_a_loop_that_fails_leaves_what_it_was_handling_leased(fake):
+    """It may be settled yet; and a message that kills every handler is to count its attempts."""
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(3))
+        with pytest.raises(ValueError, match="oops"), queue.consume() as messages:
+            next(messages)
+            raise ValueError("oops")
+    assert fake.broker.state == ["leased", "ready", "ready"]
+
+
 def test_the_helper_thread_ends_with_the_consumer(fake):
     before = set(threading.enumerate())
     with Client(fake.server.url) as client:

@@ -95,6 +95,8 @@ def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes
         assert shelf.log.ends[place] == len(known)
         offset = data.draw(st.integers(0, len(known) - 1))
         assert shelf.log.find(*place, known[offset][0]) == offset
+        assert shelf.log.one(*place, offset) == next(shelf.log.runs(*place, offset, offset + 1))
+        assert shelf.log.one(*place, len(known)) is None
         for moment in {time_ms for _, time_ms, _ in known} | {START_MS - 1, shelf.now_ms + 1}:
             expected = next((at for at, (_, time_ms, _) in enumerate(known) if time_ms >= moment), None)
             assert shelf.log.offset_at(*place, moment) == expected
@@ -102,6 +104,7 @@ def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes
     assert shelf.log.find(1, 0, 0) is None
     assert shelf.log.find(99, 0, shelf.next_id) is None
     assert list(shelf.log.runs(99, 0, 0, 10)) == []
+    assert shelf.log.one(99, 0, 0) is None
 
 
 @given(commits, st.integers(1, 3000), st.data())
@@ -153,7 +156,7 @@ def test_what_was_read_last_is_remembered_for_few_partitions_only(monkeypatch):
         shelf.commit([(place, [bytes(10_000)])])
     for place in places:
         assert len(shelf.read(place, 0, 1)) == 1
-    remembered = sum(len(record.batch.frame) for _, _, records in shelf.log._last_piece.values() for record in records)
+    remembered = sum(len(record.batch.frame) for *_, records in shelf.log._last_piece.values() for record in records)
     assert 0 < remembered <= 100_000
 
 

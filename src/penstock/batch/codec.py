@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
 from typing import Literal, TypeAlias
@@ -20,8 +21,13 @@ from penstock.errors import InvalidRequest
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _FORMATS: dict[int, Literal["q", "i", "B"]] = {8: "q", 4: "i", 1: "B"}
-_FIXED = range(layout.VAR_SHIFT)
-_VAR = range(layout.VAR_SHIFT, 32)
+
+
+@lru_cache(maxsize=256)
+def _columns_of(columns: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """What a frame with these columns has in front of its payloads: (column, width) of the fixed, and the variable."""
+    fixed = [(1 << bit, layout.fixed_width(bit)) for bit in range(layout.VAR_SHIFT) if columns >> bit & 1]
+    return fixed, [1 << bit for bit in range(layout.VAR_SHIFT, 32) if columns >> bit & 1]
 
 
 class BadBatch(InvalidRequest):
@@ -95,15 +101,13 @@ class Batch:
         positions: dict[int, int] = {}
         at = layout.HEADER.size
         if columns:
-            for bit in _FIXED:
-                if columns >> bit & 1:
-                    positions[1 << bit] = at
-                    at += layout.fixed_width(bit) * count
-            if columns >> layout.VAR_SHIFT:
-                for bit in _VAR:
-                    if columns >> bit & 1:
-                        positions[1 << bit] = at
-                        at = _var_end(view, at, count, size, known)
+            fixed, variable = _columns_of(columns)
+            for column, width in fixed:
+                positions[column] = at
+                at += width * count
+            for column in variable:
+                positions[column] = at
+                at = _var_end(view, at, count, size, known)
         payload = at
         if _var_end(view, payload, count, size, known) != size:
             raise BadBatch("the frame is longer than its columns")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.broker.types import DeliveredRun
 from penstock.core import commands
 from penstock.ids import receipt_prefix
+from penstock.runtime.log import StoredRun
 from penstock.runtime.loop import ShardLoop
 
 
@@ -37,7 +39,13 @@ def delivered(loop: ShardLoop, path: str, lease: commands.LeasedRun) -> list[Del
     deadline = None if lease.settled else lease.deadline
     runs = []
     found = 0
-    for record, first, stop in loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count):
+    stored: Iterable[StoredRun]
+    if lease.count == 1:
+        one = loop.log.one(lease.queue, lease.partition, lease.first)
+        stored = (one,) if one is not None else ()
+    else:
+        stored = loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count)
+    for record, first, stop in stored:
         row = first - record.offset
         runs.append(
             DeliveredRun(

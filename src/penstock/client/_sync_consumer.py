@@ -74,15 +74,17 @@ class Session:
                     continue  # its partition has moved on just now
                 run = self._ready[0]
                 row = run.next_row
+                # Somebody's Ctrl-C may come between any two lines: what leaves the buffer is known as handed out.
+                message = self._current = Message(run, row, self)
                 run.next_row += 1
                 self._ready_count -= 1
                 if run.next_row == run.batch.count:
                     self._ready.popleft()
                     self._keeper.remove(run)
             if row not in run.lost_rows:
-                message = Message(run, row, self)
                 self._hand_out(message)
                 return message
+            self._current = None
         return None
 
     def next_batch(self) -> MessageBatch | None:
@@ -366,14 +368,19 @@ class Session:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, interrupted: bool = False) -> None:
         """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
-        be settled later: calling this again sends that."""
+        be settled later: calling this again sends that. Unless the loop was interrupted: then what it had not begun,
+        with a `with`, goes back as well."""
         with self._lock:
             first, self._closed = not self._closed, True
         if first:
+            current = self._current
             self._move_on()
-            self._give_back(self._empty())
+            if interrupted and current is not None and not current.entered:
+                self._give_back([*self._empty(), current])
+            else:
+                self._give_back(self._empty())
         try:
             self._flush()
         except PenstockError as error:
@@ -391,8 +398,10 @@ class Session:
             self._stopped = True
             self._lock.notify()
 
-    def _give_back(self, runs: Sequence[LeasedRun]) -> None:
-        if spans := [span for run in runs for span in run.spans()]:
+    def _give_back(self, held: Sequence[LeasedRun | Message | MessageBatch]) -> None:
+        if spans := [
+            span for each in held for span in (each.spans() if isinstance(each, LeasedRun) else each.open_spans())
+        ]:
             try:
                 self._carrier.request(
                     calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
@@ -431,7 +440,7 @@ class _Iterator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._session.close(interrupted=error is not None and not isinstance(error, Exception))
 
     def __iter__(self) -> Self:
         return self

@@ -24,6 +24,14 @@ class OffsetBits:
         self.count = 0
 
     def add(self, first: int, stop: int) -> None:
+        if stop - first == 1:
+            page, bit = first >> _SHIFT, 1 << (first & _MASK)
+            before = self._pages.get(page, 0)
+            if not before & bit:
+                self._pages[page] = before | bit
+                self._low = min(self._low, page)
+                self.count += 1
+            return
         for page, mask in _masks(first, stop):
             before = self._pages.get(page, 0)
             after = before | mask
@@ -36,10 +44,12 @@ class OffsetBits:
             return
         for page, mask in _masks(first, stop):
             before = self._pages.get(page, 0)
+            if not before & mask:
+                continue
             after = before & ~mask
             if after:
                 self._pages[page] = after
-            elif before:
+            else:
                 del self._pages[page]
             self.count += after.bit_count() - before.bit_count()
 

@@ -14,7 +14,7 @@ may be stale; they are dropped when they come up.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 
 from penstock.core.ages import Ages
@@ -37,7 +37,7 @@ LOAD_AT_ONCE = 1 << 16
 class Dispatcher:
     """The ready messages of one group, by place (`line.py`)."""
 
-    __slots__ = ("_asleep", "_ended", "_group", "_queue", "_source", "ages", "gate", "shares")
+    __slots__ = ("_asleep", "_ended", "_group", "_queue", "_source", "_unsettled", "ages", "gate", "shares")
 
     def __init__(self, queue: Queue, group: int):
         self._queue = queue
@@ -48,6 +48,7 @@ class Dispatcher:
         """By partition: what is offered, whatever the order."""
         self._asleep: dict[int, set[int]] = {}
         """Tenants that were found at their cap -> the partitions in which that made a difference."""
+        self._unsettled = self._valid(None)
         self.gate = KeyGate() if config.ordered_keys else None
         self.shares: FairShare | None = None
         self._source: FairShare | Order
@@ -130,10 +131,10 @@ class Dispatcher:
         if self.gate is not None:
             self.gate.wait(self._key(place), place)
 
-    def leave(self, place: int) -> None:
-        """This message is done, or was moved to a later time: its key is free for the next one."""
-        if self.gate is not None:
-            following = self.gate.leave(self._key(place), place, self._valid(None))
+    def leave(self, gate: KeyGate, keyed: Iterable[tuple[int, int]]) -> None:
+        """These messages, each with its key, are done or were moved to a later time: others may have their keys."""
+        for key, place in keyed:
+            following = gate.leave(key, place, self._unsettled)
             if following is not None:
                 self._offer(following, fresh=False)
 
@@ -145,7 +146,7 @@ class Dispatcher:
             wanted = sum(partition.progress[self._group].undone(partition.end) for partition in self._queue.partitions)
             if len(self._source) > wanted + wanted // 4 + SWEEP_EVERY:
                 for _ in range(4):
-                    self._source.sweep(self._valid(None))
+                    self._source.sweep(self._unsettled)
 
     def park(self, key: int, place: int) -> None:
         """This message was given up, and its key waits with it."""
@@ -154,7 +155,7 @@ class Dispatcher:
 
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
-            following = self.gate.unpark(key, place, self._valid(None))
+            following = self.gate.unpark(key, place, self._unsettled)
             if following is not None:
                 self._offer(following, fresh=False)
 
@@ -288,14 +289,17 @@ class Dispatcher:
         Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
         holds a key.
         """
-        partitions, group, gate = self._queue.partitions, self._group, self.gate
+        queue, group = self._queue, self._group
+        gate = self.gate if now_ms is not None else None
 
         def valid(place: int) -> bool:
-            partition = partitions[place & PARTITION_MASK]
+            partition = queue.partitions[place & PARTITION_MASK]
             offset = place >> PARTITION_BITS & OFFSET_MASK
             if not partition.progress[group].may_deliver(partition, offset, now_ms):
                 return False
-            return gate is None or now_ms is None or gate.lets(self._key(place), place)
+            if gate is None or (column := partition.traits.key) is None:
+                return True
+            return gate.lets(column[offset], place)
 
         return valid
 
@@ -367,19 +371,29 @@ class Desk:
         return self._dispatcher.oldest(self._partition)
 
     def leave(self, first: int, stop: int) -> None:
-        self._dispatcher.not_offered(self._partition, first, stop)
-        if self._dispatcher.gate is not None:
-            for place in self.places(first, stop):
-                self._dispatcher.leave(place)
-        self._dispatcher.ended(stop - first)
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, first, stop)
+        if dispatcher.gate is not None:
+            dispatcher.leave(dispatcher.gate, self._keyed(first, stop))
+        dispatcher.ended(stop - first)
 
     def leased(self, first: int, stop: int) -> None:
-        self._dispatcher.not_offered(self._partition, first, stop)
-        if self._dispatcher.gate is None and self._dispatcher.shares is None:
-            return
-        for place in self.places(first, stop):
-            self._dispatcher.hold(place)
-            self._dispatcher.leased(place)
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, first, stop)
+        if dispatcher.gate is not None:
+            seize = dispatcher.gate.seize
+            for key, place in self._keyed(first, stop):
+                seize(key, place)
+        if dispatcher.shares is not None:
+            for place in self.places(first, stop):
+                dispatcher.leased(place)
+
+    def _keyed(self, first: int, stop: int) -> Iterable[tuple[int, int]]:
+        """(key, place) of each; none if no message of the partition has a key."""
+        column = self._queue.partitions[self._partition].traits.key
+        if column is None:
+            return ()
+        return zip(column.get_all(range(first, stop)), self.places(first, stop), strict=True)
 
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is

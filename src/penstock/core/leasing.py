@@ -121,7 +121,9 @@ def _lease_in_order(
     settled = queue.config.delivery == "at_most_once"
     lease_ms = command.lease_ms or queue.config.lease_ms
     leases: dict[int, records.Leased] = {}
-    granted: list[commands.LeasedRun] = []
+    runs: list[list[int]] = []
+    """(partition, first offset, count, attempt, lease): neighbours of one attempt go together."""
+    following = (-1, -1, -1)
     for place in queue.dispatchers[group].take(command.max, now_ms, room_after):
         number, offset = partition_and_offset(place)
         lease = leases.get(number)
@@ -132,17 +134,18 @@ def _lease_in_order(
             )  # fmt: skip
         retry = queue.partitions[number].progress[group].retries.get(offset)
         attempt = retry.attempt + 1 if retry is not None else 1
-        last = granted[-1] if granted else None
-        if last is not None and (last.partition, last.first + last.count, last.attempt) == (number, offset, attempt):
+        if (number, offset, attempt) == following:
             lease.runs[-2] += 1
-            granted[-1] = msgspec.structs.replace(last, count=last.count + 1)
-            continue
-        lease.runs.extend((offset, 1, attempt))
-        granted.append(
-            commands.LeasedRun(
-                queue.number, number, offset, 1, attempt, lease.lease, command.nonce, now_ms + lease_ms, settled
-            )
-        )
+            runs[-1][2] += 1
+        else:
+            lease.runs.extend((offset, 1, attempt))
+            runs.append([number, offset, 1, attempt, lease.lease])
+        following = number, offset + 1, attempt
+    deadline = now_ms + lease_ms
+    granted = [
+        commands.LeasedRun(queue.number, number, first, count, attempt, lease_id, command.nonce, deadline, settled)
+        for number, first, count, attempt, lease_id in runs
+    ]
     return Decision(list(leases.values()), granted)
 
 

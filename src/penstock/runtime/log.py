@@ -227,6 +227,10 @@ class HotRecords:
         for at in range(max(self.head, bisect_right(self.offsets, offset) - 1), len(self.records)):
             yield self.records[at]
 
+    def holding(self, offset: int) -> Published:
+        """The last one that begins here or before; there must be one."""
+        return self.records[bisect_right(self.offsets, offset) - 1]
+
     def first_offset(self) -> int:
         return self.offsets[self.head]
 
@@ -245,8 +249,8 @@ class MessageLog:
         self._hot: dict[tuple[int, int], HotRecords] = {}
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
-        self._last_piece: dict[tuple[int, int], tuple[int, int, list[Published]]] = {}
-        """Per partition, the one that was read longest ago first."""
+        self._last_piece: dict[tuple[int, int], tuple[int, int, int, list[Published]]] = {}
+        """Per partition, the one that was read longest ago first: (locator, skip, bytes, its records)."""
         self._last_room = limits.LAST_READ_BYTES_MAX
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -313,6 +317,20 @@ class MessageLog:
                 if cut is not None:
                     yield cut
 
+    def one(self, queue: int, partition: int, offset: int) -> StoredRun | None:
+        """This message, if it is stored: what `runs` does, where an order scatters what it gives."""
+        place = (queue, partition)
+        hot = self._hot.get(place)
+        if hot and offset >= hot.first_offset():
+            record = hot.holding(offset)
+            return _cut(record, offset, offset + 1)
+        index = self.indexes.get(place)
+        if index is not None and (piece := index.at(offset)) < len(index):
+            for record in self._piece(place, piece):
+                if record.offset <= offset < record.offset + record.batch.count:
+                    return StoredRun(record, offset, offset + 1)
+        return None
+
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
         """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
         index = self.indexes.get((queue, partition))
@@ -320,6 +338,11 @@ class MessageLog:
             return stop, 0
         used = 0
         piece = index.at(first)
+        if stop - first == 1:
+            # Where an order scatters what it gives, one message at a time is asked about.
+            if piece == len(index) or first < index.firsts[piece]:
+                return stop, 0
+            return stop, min(room, index.lengths[piece] // (index.ends[piece] - index.firsts[piece]) + 1)
         while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
             each = index.lengths[piece] // (index.ends[piece] - index.firsts[piece]) + 1
@@ -423,8 +446,8 @@ class MessageLog:
         """The records of one piece that belong to its partition; the last one read is remembered."""
         locator, skip, length, end = stored
         last = self._last_piece.get(place)
-        if last is not None and last[:2] == (locator, skip) and last[2] and last[2][-1].offset < end:
-            return last[2]
+        if last is not None and last[:2] == (locator, skip) and last[3] and last[3][-1].offset < end:
+            return last[3]
         if locator > 0:
             data = self._journal.read(locator, skip, length)
         else:
@@ -439,8 +462,8 @@ class MessageLog:
             where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
             raise Damaged(f"{where}: {error}") from None
         self._forget_piece(place)
-        self._last_piece[place] = (locator, skip, records)
-        self._last_room -= _size(records)
+        self._last_piece[place] = (locator, skip, length, records)
+        self._last_room -= length
         while self._last_room < 0 and len(self._last_piece) > 1:
             self._forget_piece(next(iter(self._last_piece)))
         return records
@@ -448,15 +471,11 @@ class MessageLog:
     def _forget_piece(self, place: tuple[int, int]) -> None:
         last = self._last_piece.pop(place, None)
         if last is not None:
-            self._last_room += _size(last[2])
+            self._last_room += last[2]
 
     def records(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
         """What is in a piece, wherever it is in the index by now."""
         return self._read(place, stored)
-
-
-def _size(records: list[Published]) -> int:
-    return sum(len(record.batch.frame) for record in records)
 
 
 def segment_name(number: int) -> str:

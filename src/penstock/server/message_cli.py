@@ -181,12 +181,14 @@ def _consumer(
     client: Client, queue: str | None, scope: str | None, assigned: bool, options: dict[str, Any], *, follow: bool
 ) -> Iterator[Consumer]:
     if scope is not None:
-        yield client.scope(scope).consume(**options)
+        with client.scope(scope).consume(**options) as messages:
+            yield messages
         return
     target = client.queue(queue or "")
     if follow:
         _wait_for_queue(target)
-    yield target.consume(**options, assigned=assigned)
+    with target.consume(**options, assigned=assigned) as messages:
+        yield messages
 
 
 def _wait_for_queue(queue: Queue) -> None:
