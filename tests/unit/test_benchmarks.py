@@ -17,7 +17,7 @@ from benchmarks.compare import compare
 from benchmarks.payload import number_of, payload
 from benchmarks.peers import PEERS
 from benchmarks.report import Report, Row, decode, encode, failure, figure, save
-from benchmarks.stats import Sample, Spread, percentile, ratio
+from benchmarks.stats import Sample, Spread, percentile, percentile_by_parts, ratio
 from benchmarks.targets import TARGETS, at_least, at_most
 from benchmarks.workloads import WORKLOADS, spark
 
@@ -52,6 +52,12 @@ def test_a_percentile_is_always_a_measured_value(percent, expected):
 
 def test_one_value_is_every_percentile():
     assert percentile([7.5], 50) == percentile([7.5], 99) == 7.5
+
+
+def test_a_bad_moment_is_seen_and_does_not_stand_for_the_whole():
+    quiet = [float(n % 10) for n in range(100)]
+    assert percentile_by_parts([*quiet[:60], *[50.0] * 20, *quiet[80:]], 99) == Spread(9.0, 9.0, 50.0)
+    assert percentile_by_parts([1.0, 2.0], 99) == Spread(1.5, 1.0, 2.0)
 
 
 @pytest.mark.parametrize("size", [40, 200])
