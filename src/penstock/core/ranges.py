@@ -31,11 +31,19 @@ class RangeSet:
             self.count += stop - start
             return
         low = bisect_left(stops, start)
-        high = bisect_right(starts, stop)
-        if low < high:
-            start = min(start, starts[low])
-            stop = max(stop, stops[high - 1])
-            self.count -= sum(stops[low:high]) - sum(starts[low:high])
+        if stop < starts[low]:
+            starts.insert(low, start)
+            stops.insert(low, stop)
+            self.count += stop - start
+            return
+        high = bisect_right(starts, stop, low)
+        start = min(start, starts[low])
+        stop = max(stop, stops[high - 1])
+        if high - low == 1:
+            self.count += stop - start - (stops[low] - starts[low])
+            starts[low], stops[low] = start, stop
+            return
+        self.count -= sum(stops[low:high]) - sum(starts[low:high])
         starts[low:high] = [start]
         stops[low:high] = [stop]
         self.count += stop - start
@@ -48,6 +56,10 @@ class RangeSet:
         if low >= high:
             return
         first, last = starts[low], stops[high - 1]
+        if high - low == 1 and first == start and last == stop:
+            del starts[low], stops[low]
+            self.count -= stop - start
+            return
         self.count -= sum(stops[low:high]) - sum(starts[low:high])
         left_start, left_stop = ([first], [start]) if first < start else ([], [])
         right_start, right_stop = ([stop], [last]) if last > stop else ([], [])

@@ -19,7 +19,7 @@ from zlib import crc32
 from penstock import limits
 from penstock.batch import Batch, layout
 from penstock.core.records import Published, QueueDeleted, QueuePurged
-from penstock.journal.codec import UnknownRecord, decode
+from penstock.journal.codec import UnknownRecord, decode_at
 from penstock.journal.port import Damaged, ShardJournal
 
 SCAN_PIECES = 200
@@ -452,12 +452,13 @@ class MessageLog:
             data = self._journal.read(locator, skip, length)
         else:
             data = self._journal.read_blob(segment_name(-locator), skip, length)
+        body, at = memoryview(data), 0
+        records: list[Published] = []
         try:
-            records = [
-                record
-                for _, record in decode(memoryview(data))
-                if isinstance(record, Published) and (record.queue, record.partition) == place
-            ]
+            while at < length:
+                record, at = decode_at(body, at)
+                if type(record) is Published and (record.queue, record.partition) == place:
+                    records.append(record)
         except UnknownRecord as error:
             where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
             raise Damaged(f"{where}: {error}") from None
