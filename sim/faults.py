@@ -96,8 +96,12 @@ class Faults:
             await asyncio.sleep(rng.expovariate(1 / self._plan.fault_every_s))
             if self._loop.time() >= until_s:
                 return
-            begin = rng.choice(self._kinds)
-            begin(rng)
+            self.strike()
+
+    def strike(self) -> None:
+        """Something goes wrong now."""
+        if self._kinds and not self._healed:
+            self._rng.choice(self._kinds)(self._rng)
 
     def heal(self) -> None:
         self._healed = True

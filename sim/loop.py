@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from asyncio import base_events
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         """A heap of our own: the number behind the time keeps the order of equals, and spares comparing handles."""
         self._numbers = count()
         self._dead: set[object] = set()
+        self._lull_until = 0.0
         self.outside = contextvars.Context()
         """For callbacks that no process owns: packets on the wire, the world's own timers."""
         self.set_exception_handler(lambda _loop, _context: None)
@@ -49,6 +50,20 @@ class VirtualLoop(base_events.BaseEventLoop):
             if handle._context.get(OWNER) is owner:
                 handle.cancel()
 
+    def lull(self, seconds: float) -> None:
+        """All clients fall asleep where they are, and go on after so long as if nothing had been: laptops that were
+        closed. The machine, its disk and the network stay awake."""
+        self._lull_until = self._now + seconds
+        self._timers = [
+            (when + seconds if self._may_sleep(handle) else when, number, handle)
+            for when, number, handle in self._timers
+        ]
+        heapify(self._timers)
+
+    def _may_sleep(self, handle: asyncio.Handle) -> bool:
+        context = handle._context  # type: ignore[attr-defined]
+        return context is not self.outside and context.get(OWNER) is None
+
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
@@ -60,6 +75,8 @@ class VirtualLoop(base_events.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = self._unless_dead(asyncio.TimerHandle(when, callback, args, self, context))
+        if self._now < self._lull_until and self._may_sleep(handle):
+            when += self._lull_until - self._now
         heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 

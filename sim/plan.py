@@ -33,6 +33,13 @@ ORDERS = {"lanes": 0.2, "heaps": 0.2, "ordered_keys": 0.35, "fair_share": 0.2, "
 EXCLUSIVE = 0.15
 """How many worlds have queues whose groups work on one lease at a time: less happens in them."""
 
+LULLS = 0.25
+"""How many worlds have hours in which every client sleeps: what is counted in hours and days happens only in them."""
+LULL_S = (600, 3_600, 7_200, 30_000, 100_000)
+"""The last one is longer than client ids are remembered."""
+LULL_S_MAX_WITH_SCHEDULES = 7_200
+"""Each minute of it may have its message."""
+
 RARE = {"deletes": 0.2, "purges": 0.3, "far": 0.2, "full_hard": 0.3}
 """These change so much that a half of all seeds would be too many."""
 
@@ -58,6 +65,7 @@ class Plan:
         self.seed = seed
         self.seconds = minutes * 60
         self.faulty_seconds = self.seconds * (1 - DRAIN_SHARE)
+        """Until the weather turns good."""
         self._on = {name: rng.random() < RARE.get(name, 0.5) for name in (*FEATURES, *FAULTS)}
         self.segment_bytes = rng.choice((2, 4, 8, 12, 24)) * 1024
         self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
@@ -77,6 +85,10 @@ class Plan:
         self._on |= {name: orders.random() < chance for name, chance in ORDERS.items()}
         alone = self.rng("exclusive")
         self._on["exclusive"] = alone.random() < EXCLUSIVE
+        self.lulls = self._lulls(self.rng("lulls"))
+        """(when it begins, how long it lasts) in seconds, one after the other."""
+        self.seconds += sum(length for _, length in self.lulls)
+        self.faulty_seconds += sum(length for _, length in self.lulls)
         self.queues = [self._queue(rng, number, orders) for number in range(rng.choice((1, 1, 2, 3)))]
         for queue in self.queues:
             if self.has("exclusive") and alone.random() < 0.7 and "delivery" not in queue.config:
@@ -109,6 +121,19 @@ class Plan:
     def rng(self, stream: str) -> Random:
         """Each part of the world has a stream of its own, so that a change in one leaves the others alone."""
         return Random(f"{self.seed}/{stream}")
+
+    def _lulls(self, rng: Random) -> list[tuple[float, float]]:
+        self._on["lulls"] = rng.random() < LULLS
+        lulls: list[tuple[float, float]] = []
+        if self._on["lulls"]:
+            slept_s = 0.0
+            for moment_s in sorted(rng.uniform(0, self.faulty_seconds) for _ in range(rng.choice((1, 1, 2)))):
+                length_s = rng.choice(LULL_S) * rng.uniform(0.5, 1.0)
+                if self.has("schedules"):
+                    length_s = min(length_s, LULL_S_MAX_WITH_SCHEDULES)
+                lulls.append((moment_s + slept_s, length_s))
+                slept_s += length_s
+        return lulls
 
     def _queue(self, rng: Random, number: int, orders: Random) -> QueuePlan:
         config: dict[str, Any] = {

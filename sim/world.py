@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sim.checkers import Checkers
 from sim.ending import Ending
 from sim.ledger import Ledger
-from sim.loop import Standstill, VirtualLoop
+from sim.loop import Standstill, VirtualLoop, later
 from sim.machine import Machine
 from sim.network import Network
 from sim.observed import History
@@ -62,6 +62,7 @@ class World:
         self.machine.network = self.network
         self.workload = Workload(self.loop, plan, self.network, self.ledger, sent)
         self._rng = plan.rng("world")
+        self._lulls = plan.rng("asleep")
 
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
@@ -103,6 +104,8 @@ class World:
         self.machine.start()
         await self.workload.start(until_s)
         faults = asyncio.ensure_future(self.machine.faults.run(until_s))
+        for at_s, length_s in self.plan.lulls:
+            later(self.loop, self.began_s + at_s - self.loop.time(), self._fall_asleep, length_s)
         while self.loop.time() < until_s:
             await asyncio.sleep(STATE_CHECK_EVERY_S * (0.5 + self._rng.random()))
             self._check_process()
@@ -115,6 +118,12 @@ class World:
             await Ending(self.loop, self.plan, self.machine, self.network, self.ledger, self.history).check()
         except Violation as violation:
             self.report(violation)
+
+    def _fall_asleep(self, length_s: float) -> None:
+        """Nobody asks for anything for hours. Faults sleep as well, but for one in the middle of the night."""
+        self.loop.lull(length_s)
+        if self._lulls.random() < 0.5:
+            later(self.loop, length_s * self._lulls.random(), self.machine.faults.strike)
 
     def _check_process(self) -> None:
         process = self.machine.process

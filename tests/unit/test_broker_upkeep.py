@@ -198,6 +198,25 @@ def test_a_kept_log_is_cut_by_size_and_leaves_what_is_in_hand(tmp_path, engine):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("engine", ["memory", "local"])
+def test_what_is_in_hand_does_not_count_against_what_is_kept(tmp_path, engine):
+    """It is below the beginning of the log, and stored in one piece with what follows."""
+
+    async def run() -> None:
+        async with in_process(engines(tmp_path)[engine], **ON_DEMAND) as box:
+            await box.broker.put_queue(ORDERS, {"retention": {"mode": "keep", "bytes": 700}})
+            await box.publish("orders", b"in hand" + bytes(200))
+            await box.lease("orders")
+            for number in range(2):
+                await box.publish("orders", b"%02d" % number + bytes(205))
+            for _ in range(4):
+                await box.host.upkeep.round()
+            reply = await box.broker.read(ORDERS, max=100)
+            assert [message.payload[:2] for message in messages(reply.runs)] == [b"00", b"01"]
+
+    asyncio.run(run())
+
+
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ class Looking:
             end = self._readers.stored_end(found, number)
             offset = min(max(self._readers.position(found, number, at, None), part.start), end)
             index = self._loop.log.indexes.get((found.number, number))
-            stored = 0 if index is None else sum(index.lengths[index.at(offset) :])
+            stored = 0 if index is None else sum(index.sizes[index.at(offset) :])
             extents.append(PartitionExtent(number, part.start, end, offset, stored))
         return ExtentReply(found.path, extents)
 

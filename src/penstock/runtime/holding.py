@@ -17,5 +17,5 @@ def spanned_bytes(loop: ShardLoop, hold: Hold) -> int:
         for position in range(len(queue.partitions) if queue is not None else 0):
             index = loop.log.indexes.get((number, position))
             if index is not None:
-                spanned += sum(index.lengths[index.at(offsets.get(position, 0)) :])
+                spanned += sum(index.sizes[index.at(offsets.get(position, 0)) :])
     return spanned

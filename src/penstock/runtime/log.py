@@ -46,7 +46,7 @@ class StoredPiece(NamedTuple):
 
 _COLUMNS = {
     "firsts": "q", "ends": "q", "locators": "q", "skips": "q", "lengths": "q", "ids_high": "Q", "ids_low": "Q",
-    "spans": "q",
+    "spans": "q", "sizes": "q",
 }  # fmt: skip
 _DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
 _SPAN_MAX = 2**63 - 1
@@ -56,7 +56,7 @@ _LOW = 2**64 - 1
 class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
-    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "skips", "spans")
+    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sizes", "skips", "spans")
 
     def __init__(self) -> None:
         self.firsts = array("q")
@@ -65,6 +65,9 @@ class PartitionIndex:
         """Of the journal if positive; otherwise minus the number of a sealed segment."""
         self.skips = array("q")
         self.lengths = array("q")
+        """From its first byte to its last; records of others may lie in between."""
+        self.sizes = array("q")
+        """Of its own records."""
         self.ids_high = array("Q")
         """The first message's id: ids grow within a partition. Of pieces from before ids were kept, only the time."""
         self.ids_low = array("Q")
@@ -88,6 +91,7 @@ class PartitionIndex:
         ):
             self.ends[-1] = end
             self.lengths[-1] = skip + length - self.skips[-1]
+            self.sizes[-1] += length
             self.spans[-1] = min(message_id + end - first - self.id_of(len(self.firsts) - 1), _SPAN_MAX)
             known = self.prints.get((locator, self.skips[-1]))
             if known is not None and prints is not None:
@@ -102,6 +106,7 @@ class PartitionIndex:
         self.locators.append(locator)
         self.skips.append(skip)
         self.lengths.append(length)
+        self.sizes.append(length)
         self.ids_high.append(message_id >> 64)
         self.ids_low.append(message_id & _LOW)
         self.spans.append(end - first)
@@ -128,6 +133,12 @@ class PartitionIndex:
         """The piece that holds this offset, or the first one behind it."""
         piece = bisect_right(self.firsts, offset) - 1
         return piece if piece >= 0 and offset < self.ends[piece] else piece + 1
+
+    def size_from(self, piece: int, offset: int) -> int:
+        """About so many bytes of this piece are of messages at `offset` and behind: of what is kept for somebody's
+        sake below the beginning of a log, nothing counts."""
+        first, end, size = self.firsts[piece], self.ends[piece], self.sizes[piece]
+        return size if offset <= first else size * max(0, end - offset) // (end - first)
 
     def stored(self, piece: int) -> StoredPiece:
         return StoredPiece(self.locators[piece], self.skips[piece], self.lengths[piece], self.ends[piece])
@@ -177,8 +188,12 @@ class PartitionIndex:
             index.ids_high = array("Q", [time_ms << 16 for time_ms in index.ids_high])
             index.ids_low = array("Q", bytes(8 * len(index)))
             index.spans = array("q", [_SPAN_MAX]) * len(index)
+            index.sizes = index.lengths[:]
             return index
-        for name, column in zip(_COLUMNS, columns, strict=True):
+        names = list(_COLUMNS)
+        if len(columns) == len(names) - 1:
+            columns = [*columns, columns[names.index("lengths")]]  # sizes were not told apart from lengths yet
+        for name, column in zip(names, columns, strict=True):
             getattr(index, name).frombytes(column)
         return index
 
@@ -342,10 +357,10 @@ class MessageLog:
             # Where an order scatters what it gives, one message at a time is asked about.
             if piece == len(index) or first < index.firsts[piece]:
                 return stop, 0
-            return stop, min(room, index.lengths[piece] // (index.ends[piece] - index.firsts[piece]) + 1)
+            return stop, min(room, index.sizes[piece] // (index.ends[piece] - index.firsts[piece]) + 1)
         while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
-            each = index.lengths[piece] // (index.ends[piece] - index.firsts[piece]) + 1
+            each = index.sizes[piece] // (index.ends[piece] - index.firsts[piece]) + 1
             if used + each * (end - begin) > room:
                 return max(first + 1, begin + (room - used) // each), room
             used += each * (end - begin)

@@ -210,9 +210,8 @@ class Upkeep:
             start = max(start, index.ends[-1] if young is None else young)
         if retention.bytes is not None:
             held, piece = 0, len(index)
-            while piece > 0 and held + index.lengths[piece - 1] <= retention.bytes:
+            while piece > 0 and (held := held + index.size_from(piece - 1, partition.start)) <= retention.bytes:
                 piece -= 1
-                held += index.lengths[piece]
             if piece > 0:
                 start = max(start, index.firsts[piece] if piece < len(index) else index.ends[-1])
         return min(start, partition.end)
