@@ -11,6 +11,7 @@ import random
 import pytest
 
 from penstock import limits
+from penstock.core.commands import PurgeQueue
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict
@@ -213,6 +214,37 @@ def test_what_is_in_hand_does_not_count_against_what_is_kept(tmp_path, engine):
                 await box.host.upkeep.round()
             reply = await box.broker.read(ORDERS, max=100)
             assert [message.payload[:2] for message in messages(reply.runs)] == [b"00", b"01"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("engine", ["memory", "local"])
+def test_a_snapshot_in_the_moment_of_a_purge_names_nothing_that_is_purged(tmp_path, engine):
+    """The two share a frame. What was purged is removed soon after, and a start that looks for it would be refused."""
+
+    async def run() -> None:
+        async with in_process(engines(tmp_path)[engine], **ON_DEMAND) as box:
+            for number in range(40):
+                await box.publish("orders", b"%02d" % number + bytes(300))
+            for _ in range(3):
+                await box.host.upkeep.round()
+            loop = box.host.loop
+            (queue,) = loop.shard.queues
+            assert any(locator < 0 for locator in loop.log.indexes[queue, 0].locators), "some of it is sealed"
+            upkeep = box.host.upkeep
+            snapshot = upkeep._snapshot
+            purging: list[asyncio.Future] = []
+
+            async def purge_and_snapshot(sealed):
+                purging.append(loop.submit(PurgeQueue(queue)))
+                await snapshot(sealed)
+
+            upkeep._snapshot = purge_and_snapshot
+            await upkeep.round()
+            await purging[0]
+            await box.restart(final_snapshot=False)
+            await box.publish("orders", b"next")
+            assert list((await everything_left(box)).values()) == [b"next"]
 
     asyncio.run(run())
 

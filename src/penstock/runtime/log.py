@@ -159,6 +159,15 @@ class PartitionIndex:
                 setattr(self, name, array(kind, map(values.__getitem__, order)))
             self.prints |= fresh.prints
 
+    def since(self, offset: int) -> PartitionIndex:
+        """A copy without the pieces before this offset."""
+        twin = PartitionIndex()
+        for name in _COLUMNS:
+            setattr(twin, name, getattr(self, name)[:])
+        twin.prints = self.prints.copy()
+        twin.drop_before(offset)
+        return twin
+
     def drop_before(self, offset: int) -> None:
         piece = self.at(offset)
         if piece:

@@ -47,7 +47,7 @@ from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
-from penstock.runtime.log import MessageLog
+from penstock.runtime.log import MessageLog, PartitionIndex
 from penstock.runtime.parking import Waiters
 from penstock.runtime.solitude import Solitude
 from penstock.runtime.watchers import Watchers
@@ -109,6 +109,8 @@ class ShardLoop:
         """Nothing new is taken in, and nobody waits; what is under way can still be finished."""
         self._shut = False
         """Nothing is taken at all."""
+        self._emptying: list[QueueDeleted | QueuePurged] = []
+        """Durable, but their queues' messages are still to be let go of: answers that are leaving may need them."""
         self._leaving: dict[Parked, None] = {}
         self._without_room = False
         self._writer = writer
@@ -470,6 +472,7 @@ class ShardLoop:
                         reader.set_result(None)
                 self.watchers.note(record)
             self.watchers.note_emptied(parked.emptied)
+            self._emptying += parked.emptied
             at += parked.size
             if parked.cut is not None:
                 parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
@@ -484,6 +487,17 @@ class ShardLoop:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
 
+    def pieces(self) -> Iterator[tuple[tuple[int, int], PartitionIndex]]:
+        """Where the messages of each partition lie, as of the last durable frame."""
+        purged = {
+            (each.queue, number): end
+            for each in self._emptying
+            if isinstance(each, QueuePurged)
+            for number, end in enumerate(each.ends)
+        }
+        for place, index in sorted(self.log.indexes.items()):
+            yield place, index.since(purged[place]) if place in purged else index
+
     def leaving(self) -> Iterator[commands.LeasedRun]:
         """Leased, but still to be handed over. Whatever becomes of them meanwhile, the answer needs their bytes."""
         for parked in self._leaving:
@@ -493,6 +507,7 @@ class ShardLoop:
         """The answers of this share have left, and those before it."""
         self._leaving.pop(parked, None)
         for emptied in parked.emptied:
+            self._emptying.remove(emptied)
             self.log.let_go(emptied)
 
     def give_back(self, reply: Any) -> None:

@@ -338,8 +338,8 @@ class Upkeep:
             values.update(
                 index=index,
                 chain=chain,
-                pieces=[(*place, pieces.dump()) for place, pieces in sorted(loop.log.indexes.items())],
-                keys=[(*place, pieces.dump_prints()) for place, pieces in sorted(loop.log.indexes.items())],
+                pieces=[(*place, pieces.dump()) for place, pieces in loop.pieces()],
+                keys=[(*place, pieces.dump_prints()) for place, pieces in loop.pieces()],
                 marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
                 sealed=sealed,
