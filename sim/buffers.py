@@ -53,7 +53,8 @@ class Buffers:
         if record.nonce == buffer.open_for and not record.flush:
             return  # the same lease. It flushes if what it found flushed was not enough for it
         buffer.open_for = record.nonce
-        if any(
+        # What is left of what may go may be held back by its key: then the rest is flushed all the same.
+        if not record.flush and any(
             message.offset < buffer.flushed.get((record.group, message.partition), 0)
             for message in waiting(queue, record.group, record.at)
         ):
