@@ -16,6 +16,7 @@ from penstock.broker.types import PublishPart
 from penstock.core.invariants import check as check_invariants
 from penstock.errors import Conflict, InvalidRequest, NotFound
 from penstock.ids import parse_queue, ulid_text
+from penstock.journal.port import OutOfSpace
 from penstock.testing.inprocess import messages
 
 ORDERS, FIXED = parse_queue("orders"), parse_queue("fixed")
@@ -44,6 +45,14 @@ async def ended(box, redrive_id: str, queue=ORDERS) -> dict:
             return redrive
         await asyncio.sleep(0)
     raise AssertionError(f"still under way: {redrive}")
+
+
+async def until(condition) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("waited too long")
 
 
 async def redrive(box, redrive_id: str = "r", **options) -> dict:
@@ -361,6 +370,31 @@ async def ended_soon(box, redrive_id: str) -> dict:
     async with asyncio.timeout(60):
         await asyncio.gather(*box.broker._redrives._tasks.values())
     return box.broker.redrives(ORDERS, redrive_id)["redrives"][0]
+
+
+@with_broker
+async def test_a_redrive_whose_end_finds_no_room_on_the_disk_goes_on(box):
+    """Who moves it hears of the end that was decided, and leaves, before the shard is read again without it."""
+    await give_up(box, 3)
+    loop = box.host.loop
+    append, reread = loop.journal.append, loop._reload
+    refused: list[int] = []
+
+    async def append_no_end(index, parts, **options):
+        if any(b"redrive_ended" in bytes(part) for part in parts) and not refused:
+            refused.append(index)
+            raise OutOfSpace("the disk is full")
+        return await append(index, parts, **options)
+
+    async def reread_when_nobody_is_left():
+        await until(lambda: not box.broker._redrives._tasks)
+        return await reread()
+
+    loop.journal.append, loop._reload = append_no_end, reread_when_nobody_is_left
+    await box.broker.redrive(ORDERS, redrive_id="r", filter="", dry_run=False, rate_per_s=FAST)
+    await until(lambda: refused and not loop.without_room)
+    await until(lambda: box.broker.redrives(ORDERS, "r")["redrives"][0]["status"] == "finished")
+    assert sorted(json.loads(m.payload)["n"] for m in await box.lease("orders", max=10)) == [0, 1, 2]
 
 
 @with_broker

@@ -46,9 +46,11 @@ class Redrives:
         self._loop = loop
         self._entropy = entropy
         self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        # An end that was decided but found no room on the disk was no end.
+        loop.on_reread = self.resume
 
     def resume(self) -> None:
-        """Go on with what was under way when the last process ended."""
+        """Go on with what is under way and nobody sees to: the last process did, or thought that it had ended."""
         for queue in self._loop.shard.queues.values():
             for redrive in queue.redrives.values():
                 if redrive.running:

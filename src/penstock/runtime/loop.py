@@ -143,6 +143,8 @@ class ShardLoop:
         """Told after every commit how many seconds it took to make it durable."""
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        self.on_reread: Callable[[], None] = lambda: None
+        """Told after the shard was read again out of the journal: what was decided last has not happened."""
         self.on_facts: Callable[[list[bytes]], None] | None = None
         """Told the records of every commit, as the bytes that they are, when they are durable."""
         self._committer = asyncio.ensure_future(self._commit_forever())
@@ -544,6 +546,7 @@ class ShardLoop:
         self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
         self.scopes = Scopes(self.shard, self.log.published_at)
+        self.on_reread()
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         self.arm_timer()
