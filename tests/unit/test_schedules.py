@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock import limits
-from penstock.errors import Conflict, InvalidRequest, NotFound, QueueNotFound
+from penstock.errors import Conflict, InvalidRequest, NotFound, QueueNotFound, TooLarge
 from penstock.ids import parse_queue
 from penstock.testing.inprocess import InProcess, in_process
 from penstock.wire.schedules import ScheduleRequest
@@ -66,6 +66,18 @@ def test_a_priority_that_the_queue_has_no_lane_for_is_refused():
             for right in (4, 0):
                 await box.broker.schedules.put("tens", asked(message={"payload": 1, "priority": right}))
             assert (await box.broker.schedules.put("tens", asked()))[0].message.priority == 0
+
+    run(story)
+
+
+def test_a_payload_that_the_queue_would_refuse_is_refused_before_it_is_due():
+    async def story():
+        async with in_process() as box:
+            await box.broker.put_queue(parse_queue("reports"), {"max_payload_bytes": 100})
+            with pytest.raises(TooLarge, match="100"):
+                await box.broker.schedules.put("tens", asked(message={"payload": "x" * 99}))
+            assert box.broker.schedules.list(prefix="", page=1, limit=10).total == 0
+            await box.broker.schedules.put("tens", asked(message={"payload": "x" * 98}))
 
     run(story)
 

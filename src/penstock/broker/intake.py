@@ -14,7 +14,7 @@ from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
 from penstock.core.decide import decide
 from penstock.core.lanes import LANES
-from penstock.errors import InvalidRequest, QueueFull, QueueNotFound
+from penstock.errors import InvalidRequest, QueueFull, QueueNotFound, TooLarge
 from penstock.ids import QueuePath
 from penstock.runtime.loop import ShardLoop
 
@@ -33,9 +33,15 @@ class Intake:
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
 
-    def check_priority(self, path: QueuePath, priority: int) -> None:
-        """The same for messages that are yet to be made."""
-        if self._config(path).order == "lanes" and not 0 <= priority < LANES:
+    def check_to_come(self, path: QueuePath, priority: int, size: int = 0) -> None:
+        """The same for messages that are yet to be made, with payloads of this size."""
+        config = self._config(path)
+        if size > config.max_payload_bytes:
+            raise TooLarge(
+                f"payload: {size} bytes are over the limit of {config.max_payload_bytes} of queue {path}",
+                details={"field": "payload", "max_payload_bytes": config.max_payload_bytes},
+            )
+        if config.order == "lanes" and not 0 <= priority < LANES:
             raise InvalidRequest(
                 f"priority: {priority} is not a lane of queue {path}, 0 (critical) to {LANES - 1}",
                 details={"field": "priority"},

@@ -29,17 +29,17 @@ from penstock.wire.schedules import (
 
 
 class Schedules:
-    """The schedules of one shard. `check_priority` refuses what a queue would not take; `make_queue` sees to it that a
-    queue exists, or refuses."""
+    """The schedules of one shard. `check` refuses what a queue would not take, by priority and size; `make_queue` sees
+    to it that a queue exists, or refuses."""
 
     def __init__(
         self,
         loop: ShardLoop,
-        check_priority: Callable[[QueuePath, int], None],
+        check: Callable[[QueuePath, int, int], None],
         make_queue: Callable[[QueuePath], object],
     ):
         self._loop = loop
-        self._check_priority = check_priority
+        self._check = check
         self._make_queue = make_queue
 
     async def put(self, name: str, asked: ScheduleRequest) -> tuple[ScheduleReply, bool]:
@@ -58,7 +58,7 @@ class Schedules:
         command = commands.SetSchedule(name, spec)
         # A rehearsal, which changes nothing: what is refused must not leave a queue behind.
         decide(self._loop.shard, command, self._loop.now_ms())
-        self._check_priority(QueuePath(spec.queue), spec.message.priority or 0)
+        self._check(QueuePath(spec.queue), spec.message.priority or 0, len(spec.message.payload))
         self._make_queue(QueuePath(spec.queue))
         await self._loop.submit(command)
         return self.get(name), created

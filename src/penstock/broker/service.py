@@ -91,7 +91,7 @@ class Broker:
         self._readers = Readers(host.loop)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
-        self.schedules = Schedules(host.loop, self._intake.check_priority, self._intake.made)
+        self.schedules = Schedules(host.loop, self._intake.check_to_come, self._intake.made)
         self.webhooks = Webhooks(host.loop, entropy, self._intake.made, vault)
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
@@ -488,7 +488,7 @@ class Broker:
                 details={"field": "priority"},
             )
         if elsewhere:
-            self._intake.check_priority(QueuePath(elsewhere), priority or 0)
+            self._intake.check_to_come(QueuePath(elsewhere), priority or 0)
         name = redrive_id or ulid_text(self._loop.now_ms() << 80 | self._entropy(80))
         if dry_run:
             count, sample = await self._dead_letters.count(found, which, REDRIVE_SAMPLE)

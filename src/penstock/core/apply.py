@@ -20,7 +20,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
-from penstock.core.dispatch import follow_settings, open_desk
+from penstock.core.desk import follow_settings, open_desk
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock import limits
-from penstock.core.dispatch import Dispatcher, open_desks
+from penstock.core.desk import open_desks
+from penstock.core.dispatch import Dispatcher
 from penstock.core.keys import KeyGate
 from penstock.core.line import partition_and_offset
 from penstock.core.members import Membership

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core import rebalancing
 from penstock.core.advance import advance_retries
-from penstock.core.dispatch import close_desks, open_desks
+from penstock.core.desk import close_desks, open_desks
 from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
 

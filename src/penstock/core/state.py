@@ -36,7 +36,8 @@ from penstock.core.records import ScheduleSpec, Transacted, WebhookSpec
 from penstock.core.traits import Traits
 
 if TYPE_CHECKING:
-    from penstock.core.dispatch import Desk, Dispatcher
+    from penstock.core.desk import Desk
+    from penstock.core.dispatch import Dispatcher
 
 NEVER_MS = 2**62
 
@@ -237,7 +238,7 @@ class Progress:
         self.ready = []
         self.armed = NEVER_MS
         if self.desk is not None:
-            return  # its dispatcher has been told everything, see `dispatch.open_desk`
+            return  # its dispatcher has been told everything, see `desk.open_desk`
         candidates = RangeSet([(self.floor, min(self.cursor, end))])
         for first, stop in self.skip:
             candidates.add(first, stop)

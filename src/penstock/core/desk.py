@@ -1,0 +1,158 @@
+"""Between a partition's progress and the dispatcher of its group: what happens to offsets is told as places.
+
+A `Progress` knows the offsets of one partition, a `Dispatcher` the places of all; a desk is one partition's way to it.
+Desks are opened from the hard state, after a restart or when a queue comes to have an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+
+from penstock.core.ages import Ages
+from penstock.core.config import QueueConfig
+from penstock.core.dispatch import LOAD_AT_ONCE, Dispatcher
+from penstock.core.line import PARTITION_BITS, place_of
+from penstock.core.ranges import RangeSet
+from penstock.core.state import Partition, Progress, Queue
+
+
+class Desk:
+    """One partition's way to the dispatcher of its group: what a `Progress` tells it."""
+
+    __slots__ = ("_dispatcher", "_partition", "_queue")
+
+    def __init__(self, queue: Queue, dispatcher: Dispatcher, partition: int):
+        self._queue = queue
+        self._dispatcher = dispatcher
+        self._partition = partition
+
+    def places(self, first: int, stop: int) -> list[int]:
+        if not self._queue.growths:
+            return list(range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS))
+        return [self.place(offset) for offset in range(first, stop)]
+
+    def place(self, offset: int) -> int:
+        return place_of(self._partition, offset, self._queue.age_of(self._partition, offset))
+
+    def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
+        if fresh:
+            self._dispatcher.ready_all(self.places(first, stop))
+            return
+        for place in self.places(first, stop):
+            self._dispatcher.ready(place)
+
+    def oldest(self) -> int | None:
+        """The lowest offset that would be given out now."""
+        return self._dispatcher.oldest(self._partition)
+
+    def leave(self, first: int, stop: int) -> None:
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, first, stop)
+        if dispatcher.gate is not None:
+            dispatcher.leave(dispatcher.gate, self._keyed(first, stop))
+        dispatcher.ended(stop - first)
+
+    def leased(self, first: int, stop: int) -> None:
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, first, stop)
+        if dispatcher.gate is not None:
+            seize = dispatcher.gate.seize
+            for key, place in self._keyed(first, stop):
+                seize(key, place)
+        if dispatcher.shares is not None:
+            for place in self.places(first, stop):
+                dispatcher.leased(place)
+
+    def _keyed(self, first: int, stop: int) -> Iterable[tuple[int, int]]:
+        """(key, place) of each; none if no message of the partition has a key."""
+        column = self._queue.partitions[self._partition].traits.key
+        if column is None:
+            return ()
+        return zip(column.get_all(range(first, stop)), self.places(first, stop), strict=True)
+
+    def waiting(self, offset: int) -> None:
+        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
+        to be tried again."""
+        place = self.place(offset)
+        self._dispatcher.hold(place)
+        self._dispatcher.wait(place)
+
+    def delayed(self, offset: int) -> None:
+        """A message that was tried before, and holds its key if it did, cannot be given out for a while."""
+        self._dispatcher.not_offered(self._partition, offset, offset + 1)
+        if self._dispatcher.gate is not None:
+            self._dispatcher.wait(self.place(offset))
+
+    def park(self, key: int, offset: int) -> None:
+        self._dispatcher.park(key, self.place(offset))
+
+    def unpark(self, key: int, offset: int) -> None:
+        self._dispatcher.unpark(key, self.place(offset))
+
+    def let_go(self, first: int, stop: int) -> None:
+        if self._dispatcher.shares is not None:
+            for place in self.places(first, stop):
+                self._dispatcher.let_go(place)
+
+
+def open_desks(queue: Queue) -> None:
+    """The dispatchers of a queue from its hard state; none where a cursor is enough."""
+    close_desks(queue)
+    if queue.config.indexed:
+        for group in queue.group_names:
+            open_desk(queue, group)
+
+
+def close_desks(queue: Queue) -> None:
+    """Nobody keeps in order what is ready, until the desks are opened again."""
+    queue.dispatchers = {}
+    for partition in queue.partitions:
+        for progress in partition.progress.values():
+            progress.desk = None
+
+
+def follow_settings(queue: Queue, before: QueueConfig) -> None:
+    """The queue has other settings, and more partitions perhaps, in the same order: the dispatchers stay."""
+    for group, dispatcher in queue.dispatchers.items():
+        dispatcher.follow(before)
+        dispatcher.ages += [Ages() for _ in queue.partitions[len(dispatcher.ages) :]]
+        for number, partition in enumerate(queue.partitions):
+            progress = partition.progress[group]
+            if progress.desk is None:
+                progress.desk = Desk(queue, dispatcher, number)
+
+
+def open_desk(queue: Queue, group: int) -> None:
+    """The dispatcher of one group. What waits for its next attempt is told to it when that is due."""
+    dispatcher = queue.dispatchers[group] = Dispatcher(queue, group)
+    free: list[Iterator[int]] = []
+    for number, partition in enumerate(queue.partitions):
+        progress = partition.progress[group]
+        desk = progress.desk = Desk(queue, dispatcher, number)
+        held = progress.leased.copy()
+        for first, stop in progress.leased:
+            desk.leased(first, stop)
+        for offset, retry in sorted(progress.retries.items()):
+            held.add(offset, offset + 1)
+            # What was redriven is like new, unless its key has waited for it.
+            if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
+                desk.waiting(offset)
+        if queue.config.park_dead_keys:
+            for (owner, offset), letter in partition.dead.items():
+                if owner == group and letter.key:
+                    desk.park(letter.key, offset)
+        free.append(_free_places(partition, progress, held, desk))
+    if dispatcher.load(free):
+        return
+    for place in merge(*free):
+        dispatcher.ready(place, fresh=True)
+
+
+def _free_places(partition: Partition, progress: Progress, held: RangeSet, desk: Desk) -> Iterator[int]:
+    """Neither done nor in somebody's hands, nor to be later: ascending."""
+    for first, stop in progress.done.gaps(progress.floor, partition.end):
+        for inside, after in held.gaps(first, stop):
+            for free, busy in partition.scheduled.gaps(inside, after):
+                for begin in range(free, busy, LOAD_AT_ONCE):
+                    yield from desk.places(begin, min(busy, begin + LOAD_AT_ONCE))
