@@ -37,6 +37,7 @@ from penstock.errors import (
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
 from penstock.wire.readers import OffsetsReply
+from sim.archivist import NAME as ARCHIVIST
 from sim.entries import Message
 from sim.ledger import Ledger
 from sim.network import Call
@@ -106,7 +107,8 @@ class Checkers:
             or (isinstance(error, NotFound) and call.method.startswith("schedules."))
             or (isinstance(error, InvalidRequest) and call.method == "keep_offsets")
             or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
-            or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue"))
+            or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue", "holds.set"))
+            or (isinstance(error, InvalidRequest) and call.method in ("holds.set", "read") and has("archives"))
             # A queue that a publish has made before its configuration came: then it stays first in, first out.
             or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
@@ -365,7 +367,8 @@ class Checkers:
             self._check_content(run)
         queue = self._ledger.paths.get(call.arguments[0])
         number = call.options["partition"]
-        if queue is None or not queue.partitions[number].messages:
+        # Partitions that were added a moment ago are not durable yet, and have nothing.
+        if queue is None or number >= len(queue.partitions) or not queue.partitions[number].messages:
             return
         partition = queue.partitions[number]
         place = (queue.number, number)
@@ -378,8 +381,14 @@ class Checkers:
             first = min(seen, default=reply.next_offset)
         else:
             first = max(reply.start_offset, 0 if asked == "earliest" else int(asked))
-        # A read may hide what has been cancelled or has expired a moment ago, before that is durable.
-        gone = self.live_state().queues[queue.number].partitions[number].gone
+        # A read may hide what has been cancelled, has expired or was purged a moment ago, before that is durable.
+        live = self.live_state().queues[queue.number].partitions[number]
+        gone = live.gone
+        if call.about == ARCHIVIST:
+            purged = live.start if self._plan.has("purges") else 0
+            for message in partition.messages[max(int(asked), purged) : reply.next_offset]:
+                if message.promised and not message.ended and message.offset not in seen and message.offset not in gone:
+                    raise Violation("I19", f"{message} is held, and was not there for the archive")
         for message in partition.messages[max(first, partition.start) : reply.next_offset]:
             if message.offset not in seen and is_wanted(message) and message.offset not in gone:
                 raise Violation("I1", f"a read from {first} to {reply.next_offset} passed over {message}")

@@ -32,8 +32,22 @@ class Fate:
 
 class Message:
     __slots__ = (
-        "at", "budget", "due", "ended", "expires", "fates", "free_since", "id", "offset", "partition", "plain", "queue",
-        "redriven", "sent", "size",
+        "at",
+        "budget",
+        "due",
+        "ended",
+        "expires",
+        "fates",
+        "free_since",
+        "id",
+        "offset",
+        "partition",
+        "plain",
+        "promised",
+        "queue",
+        "redriven",
+        "sent",
+        "size",
     )  # fmt: skip
 
     def __init__(self, queue: LedgerQueue, partition: int, offset: int, number: int, at: int, sent: Sent, size: int):
@@ -55,6 +69,8 @@ class Message:
         self.ended = ""
         self.redriven = False
         """Somebody wanted it handled, whatever its age: nothing but being finished ends it."""
+        self.promised = False
+        """An archive holds it, and had begun to before everybody was finished with it."""
         self.free_since = 0
         """When the last lease of it ended."""
 
@@ -70,12 +86,14 @@ class Message:
 
 
 class LedgerPartition:
-    __slots__ = ("dead", "messages", "open", "order", "start")
+    __slots__ = ("dead", "held_from", "messages", "open", "order", "start")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         """By offset."""
         self.start = 0
+        self.held_from: int | None = None
+        """An archive wants everything from here on."""
         self.open: dict[int, dict[int, Fate]] = {}
         """Per group: what is not finished, by offset, ascending."""
         self.order: dict[int, int] = {}
@@ -87,6 +105,8 @@ class LedgerPartition:
         """Where the log begins now."""
         if config.retention.mode == "until_acked" and self.open:
             floors = [next(iter(unfinished), len(self.messages)) for unfinished in self.open.values()]
+            if self.held_from is not None:
+                floors.append(self.held_from)
             self.start = max(self.start, min(floors))
         return self.start
 

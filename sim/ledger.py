@@ -24,6 +24,7 @@ from penstock.ids import ulid_text
 from sim.buffers import Buffers, check_scope
 from sim.calendars import Calendars
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
+from sim.holds import Holds
 from sim.orders import Orders
 from sim.seats import Seats
 from sim.sent import Sent, token_of
@@ -58,6 +59,7 @@ class Ledger:
         """Ids of letters that were copied."""
         self.calendars = Calendars()
         self.buffers = Buffers()
+        self.holds = Holds()
         self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
         """(queue, reader) -> every position it ever left and when, the latest last; empty: forgotten."""
         self._sent = sent
@@ -92,6 +94,8 @@ class Ledger:
             records.ScheduleRemoved: self.calendars.removed,
             records.ScheduleFired: self.calendars.has_fired,
             records.ScheduleRefused: lambda _: None,
+            records.HoldSet: lambda record: self.holds.set(record, self.queues.values()),
+            records.HoldEnded: lambda record: self.holds.ended(record, self.queues.values()),
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
@@ -152,10 +156,12 @@ class Ledger:
         if queue.grow():
             # From now on its keys may lie elsewhere.
             queue.keys.clear()
+        self.holds.follow(queue)
 
     def _queue_deleted(self, record: records.QueueDeleted) -> None:
         queue = self.queues.pop(record.queue)
         del self.paths[queue.path]
+        self.holds.deleted(queue)
         self._end_all(queue, "deleted")
 
     def _queue_purged(self, record: records.QueuePurged) -> None:
@@ -209,6 +215,8 @@ class Ledger:
             raise Violation(
                 "I8", f"{young[0]} was trimmed at the age of {record.at - young[0].at} ms under {retention}"
             )
+        if partition.held_from is not None and record.start > partition.held_from:
+            raise Violation("I19", f"{queue.path}/{record.partition} was trimmed to {record.start}, and is held")
         # What is in somebody's hands, or was redriven, stays until it is finished; also when the next trim comes.
         for group, unfinished in partition.open.items():
             for fate in list(unfinished.values()):
@@ -289,6 +297,7 @@ class Ledger:
         partition = message.queue.partitions[message.partition]
         self.by_id[message.id] = message
         partition.messages.append(message)
+        message.promised = partition.held_from is not None
         for group, unfinished in partition.open.items():
             message.fates[group] = unfinished[message.offset] = Fate(message)
 

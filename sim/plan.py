@@ -33,6 +33,9 @@ ORDERS = {"lanes": 0.2, "heaps": 0.2, "ordered_keys": 0.35, "fair_share": 0.2, "
 EXCLUSIVE = 0.15
 """How many worlds have queues whose groups work on one lease at a time: less happens in them."""
 
+ARCHIVES = 0.2
+"""How many worlds have somebody who copies the queues, and for whom retention waits."""
+
 LULLS = 0.25
 """How many worlds have hours in which every client sleeps: what is counted in hours and days happens only in them."""
 LULL_S = (600, 3_600, 7_200, 30_000, 100_000)
@@ -85,6 +88,7 @@ class Plan:
         self._on |= {name: orders.random() < chance for name, chance in ORDERS.items()}
         alone = self.rng("exclusive")
         self._on["exclusive"] = alone.random() < EXCLUSIVE
+        self._on["archives"] = self.rng("archives").random() < ARCHIVES
         self.lulls = self._lulls(self.rng("lulls"))
         """(when it begins, how long it lasts) in seconds, one after the other."""
         self.seconds += sum(length for _, length in self.lulls)

@@ -129,8 +129,8 @@ class Process:
         self._on_failure(self)
 
     def _on_trouble(self, trouble: str) -> None:
-        """What the broker survives, but should not have to: all but a full disk is a bug."""
-        if "disk full" not in trouble:
+        """What the broker survives, but should not have to: all but a full disk, and a hold on too much, is a bug."""
+        if "disk full" not in trouble and not trouble.startswith("hold "):
             self._report(Violation("I11", trouble))
 
     # -- requests -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from penstock.batch.codec import build
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart, PublishReply
 from penstock.errors import Conflict, FencedProducer, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_offsets, parse_receipt_prefix, ulid_text
+from sim.archivist import Archivist
 from sim.attending import Attendant
 from sim.drain import Drain
 from sim.ledger import SCOPE_CONSUMER, Ledger
@@ -62,6 +63,8 @@ class Workload:
             for group in plan.groups:
                 scope = plan.rng(f"scope-{group}").choice(("sim", "sim/default"))
                 self.spawn(self.consume(scope, group, f"{SCOPE_CONSUMER}{group}", until_s, "lease_scope"))
+        if plan.has("archives"):
+            self.spawn(Archivist(self).live())
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:
