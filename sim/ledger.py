@@ -574,6 +574,10 @@ class Ledger:
         """Redrives that have not ended."""
         return [name for queue in self.queues.values() for name, redrive in queue.redrives.items() if not redrive.ended]
 
+    def redriven(self) -> int:
+        """What redrives have moved so far."""
+        return sum(redrive.moved for queue in self.queues.values() for redrive in queue.redrives.values())
+
     def unfinished(self) -> list[Fate]:
         return [
             fate

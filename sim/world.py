@@ -134,7 +134,7 @@ class World:
     async def _drain(self) -> None:
         """I12: with good weather and diligent consumers everything comes to rest."""
         healed_s = waiting_s = self.loop.time()
-        left = 0
+        left = redriven = 0
         while True:
             # Whoever still waits after a minute waits for something far away.
             await asyncio.sleep(1.0 if self.loop.time() < healed_s + 60 else 20.0)
@@ -148,7 +148,10 @@ class World:
             # One of a key at a time, or so many of a tenant: that takes as long as it takes, but it goes on.
             if len(unfinished) < left and any(fate.message.queue.one_by_one for fate in unfinished):
                 waiting_s = now_s
-            left = len(unfinished)
+            # So many a second, as they were asked for: the same.
+            if under_way and self.ledger.redriven() > redriven:
+                waiting_s = now_s
+            left, redriven = len(unfinished), self.ledger.redriven()
             if now_s > waiting_s + DRAIN_S or now_s > healed_s + FAR_S:
                 what = f"{len(unfinished)} unfinished, first {unfinished[0].message}" if unfinished else "no broker"
                 if under_way:

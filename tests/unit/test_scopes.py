@@ -147,6 +147,21 @@ def test_priorities_that_change_count_from_then_on():
     run(story)
 
 
+def test_a_priority_that_rises_while_nothing_is_ready_counts_for_what_comes():
+    async def story():
+        async with in_process() as box:
+            await ready_boxes(box)
+            assert await lease(box) == []
+            await box.publish("email/news/low", b"taken by somebody else")
+            await box.lease("email/news/low")
+            await box.broker.put_queue(parse_queue("email/news/low"), {"queue_priority": 7})
+            await box.publish("email/bills/mid", b"mid")
+            await box.publish("email/news/low", b"low no more")
+            assert await lease(box, max=10) == ["low no more", "mid"]
+
+    run(story)
+
+
 def test_queues_that_are_deleted_or_emptied_and_a_restart():
     async def story():
         async with in_process() as box:

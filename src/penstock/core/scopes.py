@@ -103,6 +103,9 @@ class Scopes:
         if type(record) is records.QueueConfigured:
             for scope in scopes_over(record.path):
                 self._members.setdefault(scope, {})[number] = None
+            # What is known of it goes by its old priority. If nothing is ready now, what comes next is to be seen anew.
+            for opened in self._opened_over(number):
+                opened.turns.pop(number, None)
         self.stir(number, published=type(record) is records.Published)
 
     def stir(self, number: int, *, published: bool = False) -> None:
