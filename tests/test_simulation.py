@@ -43,6 +43,8 @@ FINDERS = {
     "double_lease": 1,
     "early_delivery": 26,
     "exclusive_retry_frees_it": 21,
+    "holds_do_not_keep_the_finished": 17,
+    "holds_do_not_stop_a_trim": 35,
     "key_loses_its_partition": 5,
     "late_group_sees_the_finished": 25,
     "members_assignment_forgets": 19,
@@ -69,7 +71,7 @@ FINDERS = {
     "schedule_passes_over_a_full_queue": 8,
     "scope_goes_by_age_alone": 8,
     "scope_takes_time_for_early": 20,
-    "transact_acks_first": 3,
+    "transact_acks_first": 0,
     "transact_forgotten": 9,
     "window_of_one_partition": 5,
 }

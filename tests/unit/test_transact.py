@@ -90,17 +90,22 @@ async def test_the_same_again_is_answered_as_the_first_time(box):
 
 
 @with_broker
-async def test_it_is_known_by_the_name_of_a_queue_that_was_made_anew(box):
+async def test_it_is_known_by_the_name_of_a_queue_that_was_deleted_and_made_anew(box):
     receipts = await taken(box, 1)
     request = (receipts, [part(OUT, b"1")])
     first = await box.broker.transact(*request)
     with pytest.raises(Conflict) as asked:
         await box.broker.delete_queue(OUT)
     await box.broker.delete_queue(OUT, confirm=asked.value.details["confirm"])
-    await box.publish("out", b"another")
-    again = await box.broker.transact(*request)
-    assert [(run.id, run.duplicate) for run in again.runs] == [(run.id, True) for run in first.runs]
-    assert box.broker.get_queue(OUT)["depth"] == 1
+    for depth in (None, 1):
+        again = await box.broker.transact(*request)
+        assert [(run.id, run.duplicate) for run in again.runs] == [(run.id, True) for run in first.runs]
+        if depth is None:
+            with pytest.raises(QueueNotFound):
+                box.broker.get_queue(OUT)
+            await box.publish("out", b"another")
+        else:
+            assert box.broker.get_queue(OUT)["depth"] == depth
 
 
 @with_broker

@@ -53,6 +53,7 @@ from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
+from penstock.core.transacting import key_of
 from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
@@ -225,15 +226,17 @@ class Broker:
 
         The same request again, within the hour, is answered as the first time and does nothing.
         """
-        self._intake.check(parts)
-        claims = Claims(ack)
+        claims, shard = Claims(ack), self._loop.shard
+        key = key_of(claims.claims, [(part.queue, part.batch) for part in parts])
         numbered: list[commands.Part] = []
-        if all_held(self._loop.shard, claims.claims) or all(part.queue in self._loop.shard.paths for part in parts):
-            self._intake.rehearse(parts)
-            numbered = [commands.Part(self._intake.number(part.queue), part.batch) for part in parts]
-        # Otherwise it will be refused, whatever it publishes, and must not leave a new queue behind.
+        if key not in shard.transactions:
+            self._intake.check(parts)
+            if all_held(shard, claims.claims) or all(part.queue in shard.paths for part in parts):
+                self._intake.rehearse(parts)
+                numbered = [commands.Part(self._intake.number(part.queue), part.batch) for part in parts]
+        # Otherwise it was done before, or will be refused: whatever it publishes, it must not leave a new queue behind.
         done: commands.Transacted = await self._loop.submit(
-            commands.Transact(claims.claims, numbered, self._entropy(80))
+            commands.Transact(claims.claims, numbered, self._entropy(80), key)
         )
         results = claims.results(done.outcomes)
         if done.runs is None:

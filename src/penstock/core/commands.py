@@ -203,6 +203,8 @@ class Transact(NamedTuple):
     claims: list[Claim]
     parts: list[Part]
     entropy: int
+    key: bytes = b""
+    """What it is known by (`transacting.key_of`), where the parts do not say it: a queue of theirs may be gone."""
 
 
 class Transacted(NamedTuple):

@@ -6,8 +6,10 @@ the same request again is answered from that: its receipts are stale by then, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
+from penstock.batch import Batch
 from penstock.core import commands, records
 from penstock.core.commands import Ack, Publish, PublishedRun
 from penstock.core.decision import Decision
@@ -19,7 +21,8 @@ from penstock.core.state import Shard
 
 def transact(shard: Shard, command: commands.Transact, now_ms: int) -> Decision:
     """A reply without runs means: some receipts are stale, nothing happened."""
-    key = _key(shard, command)
+    named = ((shard.queues[part.queue].path, part.batch) for part in command.parts)
+    key = command.key or key_of(command.claims, named)
     known = shard.transactions.get(key)
     if known is not None:
         outcomes = [[commands.Outcome(claim.first, claim.stop, "acked")] for claim in command.claims]
@@ -35,15 +38,14 @@ def transact(shard: Shard, command: commands.Transact, now_ms: int) -> Decision:
     return Decision(made, commands.Transacted(acked.reply, runs))
 
 
-def _key(shard: Shard, command: commands.Transact) -> bytes:
-    """Of what was asked: by the queues' names, as a queue may have been deleted and made anew since."""
+def key_of(claims: Iterable[commands.Claim], parts: Iterable[tuple[str, Batch]]) -> bytes:
+    """Of what was asked: by the queues' names, as a queue may have been deleted or made anew since."""
     digest = blake2b(digest_size=16)
-    for claim in command.claims:
+    for claim in claims:
         digest.update(b"%d.%d.%d.%d;" % claim)
-    for part in command.parts:
-        path = shard.queues[part.queue].path.encode()
-        digest.update(b"%b:%d;" % (path, len(part.batch.frame)))
-        digest.update(part.batch.frame)
+    for path, batch in parts:
+        digest.update(b"%b:%d;" % (path.encode(), len(batch.frame)))
+        digest.update(batch.frame)
     return digest.digest()
 
 
