@@ -111,6 +111,7 @@ class Checkers:
             or (isinstance(error, InvalidRequest) and call.method in ("holds.set", "read") and has("archives"))
             # A queue that a publish has made before its configuration came: then it stays first in, first out.
             or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
+            or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and has("archives"))
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
             or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.

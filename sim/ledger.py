@@ -149,6 +149,8 @@ class Ledger:
                 for message in partition.messages[start:]:
                     if message.finished() and not message.ended:
                         # It was let go before the queue began to keep things.
+                        if message.promised:
+                            raise Violation("I19", f"{message} is held, and is let go by a change of retention")
                         message.ended = "let go"
         self.buffers.configured(queue, record)
         self.orders.begin_again(queue.number)

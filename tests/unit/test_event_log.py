@@ -215,6 +215,25 @@ def test_retention_waits_for_a_hold(tmp_path):
     run(story())
 
 
+def test_a_held_queue_does_not_begin_to_keep_before_what_is_finished_was_copied():
+    """It would let go of that: what everybody has finished is not to come back for readers that begin later."""
+
+    async def story():
+        async with in_process() as box:
+            await box.publish("jobs", b"0", b"1", b"2")
+            await box.broker.holds.set("lake", HoldRequest(queues={"jobs": {"0": 0}}), {"jobs": JOBS})
+            first, *_ = await box.lease("jobs", max=3)
+            await box.broker.ack([first.receipt])
+            with pytest.raises(Conflict, match="not copied") as refused:
+                await box.broker.patch_queue(JOBS, {"retention": {"mode": "keep"}})
+            assert refused.value.details == {"field": "retention"}
+            assert [run.offset for run in (await box.broker.read(JOBS, max=9)).runs] == [0]
+            await box.broker.holds.set("lake", HoldRequest(queues={"jobs": {"0": 1}}), {"jobs": JOBS})
+            await box.broker.patch_queue(JOBS, {"retention": {"mode": "keep"}})
+
+    run(story())
+
+
 def test_bad_holds_change_nothing():
     async def story():
         async with in_process() as box:

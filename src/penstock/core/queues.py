@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from penstock import limits
 from penstock.core import commands, records
-from penstock.core.config import check_change
+from penstock.core.config import QueueConfig, check_change
 from penstock.core.decision import Decision, queue_of
 from penstock.core.rebalancing import grown
 from penstock.core.records import Record
-from penstock.core.state import Shard
+from penstock.core.state import Queue, Shard
 from penstock.errors import Conflict
 
 
@@ -19,6 +19,7 @@ def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> De
         if existing.config == command.config:
             return Decision([], number)
         check_change(existing.config, command.config, empty=existing.empty, dead_letters=existing.dead_letters())
+        _check_holds(existing, command.config)
         if command.config.indexed and any(membership.members for membership in existing.memberships.values()):
             raise Conflict(
                 f"queue {command.path} has groups with members, whose partitions cannot be ordered as one; let them "
@@ -32,6 +33,21 @@ def configure(shard: Shard, command: commands.ConfigureQueue, now_ms: int) -> De
     if number in shard.queues and command.config.partitions > len(shard.queues[number].partitions):
         made += grown(shard.queues[number], command.config.partitions, now_ms)
     return Decision(made, number)
+
+
+def _check_holds(queue: Queue, config: QueueConfig) -> None:
+    """A queue that begins to keep its messages lets go of what everybody had finished: not of what is held."""
+    if (queue.config.retention.mode, config.retention.mode) != ("until_acked", "keep"):
+        return
+    for partition in queue.partitions:
+        if partition.held_from is not None:
+            first = max(partition.start, partition.held_from)
+            if any(stop > start for start, stop in partition.finished(first, partition.end)):
+                raise Conflict(
+                    f"queue {queue.path} is held by an archive that has not copied yet what everybody has finished, and "
+                    "that would be let go; wait for the archive, or remove its hold",
+                    details={"field": "retention"},
+                )
 
 
 def delete(shard: Shard, command: commands.DeleteQueue, now_ms: int) -> Decision:
