@@ -58,7 +58,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def percentile_by_parts(values: Sequence[float], percent: float, parts: int = 5) -> Spread:
     """The percentile of each part of a run, in the order of time: their median, and the best and worst part.
 
-    A neighbour's second on a shared machine then shows as the highest part, and is not taken for the broker's own.
+    Beside that of the whole run, which is what counts, it tells a neighbour's bad second from a habit of the broker's.
     """
     size = -(-len(values) // parts)
     return Spread.of([percentile(values[at : at + size], percent) for at in range(0, len(values), size)])

@@ -385,9 +385,9 @@ class Checkers:
         # A read may hide what has been cancelled, has expired or was purged a moment ago, before that is durable.
         live = self.live_state().queues[queue.number].partitions[number]
         gone = live.gone
-        if call.about == ARCHIVIST:
+        if call.about == ARCHIVIST and live.held_from is not None:
             purged = live.start if self._plan.has("purges") else 0
-            for message in partition.messages[max(int(asked), purged) : reply.next_offset]:
+            for message in partition.messages[max(int(asked), live.held_from, purged) : reply.next_offset]:
                 if message.promised and not message.ended and message.offset not in seen and message.offset not in gone:
                     raise Violation("I19", f"{message} is held, and was not there for the archive")
         for message in partition.messages[max(first, partition.start) : reply.next_offset]:

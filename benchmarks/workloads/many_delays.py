@@ -78,8 +78,8 @@ async def delays_1m(run: Run) -> list[Row]:
             for which, value in {
                 "min": min(lateness),
                 "p50": percentile(lateness, 50),
-                "p99": percentile_by_parts(lateness, 99),
-                "p99 of the whole run": percentile(lateness, 99),
+                "p99": percentile(lateness, 99),
+                "p99 by parts": percentile_by_parts(lateness, 99),
                 "max": max(lateness),
             }.items()
         ),

@@ -159,8 +159,8 @@ async def ws_latency(run: Run) -> list[Row]:
             for role, each in waits.items()
             for which, value in {
                 "p50": percentile(each, 50),
-                "p99": percentile_by_parts(each, 99),
-                "p99 of the whole run": percentile(each, 99),
+                "p99": percentile(each, 99),
+                "p99 by parts": percentile_by_parts(each, 99),
                 "max": max(each),
             }.items()
         ),

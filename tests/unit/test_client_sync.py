@@ -147,6 +147,21 @@ def test_an_interrupted_loop_gives_back_also_what_it_had_not_begun(fake, batches
     assert fake.broker.state == ["acked"] * done + ["ready"] * (6 - done)
 
 
+def test_a_generator_around_a_loop_may_be_left_and_its_message_settled_after(fake):
+    """Leaving is no interruption."""
+
+    def orders(queue):
+        with queue.consume() as messages:
+            yield from messages
+
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(3))
+        message = next(orders(queue))  # and the generator is gone
+        message.ack()
+    assert fake.broker.state == ["acked", "ready", "ready"]
+
+
 def test_a_loop_that_fails_leaves_what_it_was_handling_leased(fake):
     """It may be settled yet; and a message that kills every handler is to count its attempts."""
     with Client(fake.server.url) as client:

@@ -67,6 +67,7 @@ class Redrives:
         await self._loop.submit(commands.EndRedrive(queue.number, redrive_id, "stopped"))
 
     async def close(self) -> None:
+        self._loop.on_reread = lambda: None
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -440,7 +440,7 @@ class _Iterator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._session.close(interrupted=error is not None and not isinstance(error, Exception))
+        self._session.close(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
 
     def __iter__(self) -> Self:
         return self

@@ -67,7 +67,7 @@ class Desk:
     def _keyed(self, first: int, stop: int) -> Iterable[tuple[int, int]]:
         """(key, place) of each; none if no message of the partition has a key."""
         column = self._queue.partitions[self._partition].traits.key
-        if column is None:
+        if column is None or first >= stop:
             return ()
         return zip(column.get_all(range(first, stop)), self.places(first, stop), strict=True)
 

@@ -41,11 +41,11 @@ def _check_holds(queue: Queue, config: QueueConfig) -> None:
         return
     for partition in queue.partitions:
         if partition.held_from is not None:
-            first = max(partition.start, partition.held_from)
-            if any(stop > start for start, stop in partition.finished(first, partition.end)):
+            held = partition.finished(max(partition.start, partition.held_from), partition.end)
+            if any(any(partition.gone.gaps(first, stop)) for first, stop in held):
                 raise Conflict(
-                    f"queue {queue.path} is held by an archive that has not copied yet what everybody has finished, and "
-                    "that would be let go; wait for the archive, or remove its hold",
+                    f"queue {queue.path} is held by an archive that has not copied yet what everybody has finished; "
+                    "that would be let go, so wait for the archive, or remove its hold",
                     details={"field": "retention"},
                 )
 
