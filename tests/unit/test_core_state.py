@@ -59,6 +59,23 @@ class Machine:
         self.submit(commands.Ack([commands.Claim(r.lease, r.nonce, r.first, r.first + r.count) for r in runs]))
 
 
+def test_what_was_redriven_below_the_beginning_of_the_log_does_not_end_by_time():
+    """Nor is it held back for a moment, as what is past its time is: nobody would end it."""
+    machine = Machine()
+    machine.publish(2, ttl_ms=[5_000, 0])
+    (run,) = machine.lease(2)
+    machine.submit(commands.Reject([commands.Claim(run.lease, run.nonce, 0, 1)], "no"))
+    machine.submit(commands.Ack([commands.Claim(run.lease, run.nonce, 1, 2)]))
+    assert machine.partition.start == 2
+    ((_, offset), letter), *_ = machine.partition.dead.items()
+    machine.submit(commands.StartRedrive(1, "r", filter="", target="", delay_ms=0, rate_per_s=1))
+    machine.submit(commands.RedriveLetters(1, "r", [commands.Letter(0, 0, offset, letter.dead_at)]))
+    machine.now += 60_000
+    advance(machine.shard, machine.now)
+    assert not machine.shard.needs_tick()
+    assert [(run.first, run.count) for run in machine.decided(commands.Lease(1, "default", 10, 8))] == [(0, 1)]
+
+
 @pytest.mark.parametrize(
     ("key", "by_partitions"),
     [

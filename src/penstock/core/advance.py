@@ -82,7 +82,12 @@ def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:
             if partition.moved.get(offset, due) == due:
                 partition.moved.pop(offset, None)
                 _promote(partition, offset, offset + 1)
-    over = [(first, first + count) for _, first, count in partition.expiries.take_due(now_ms, read)]
+    # What is still wanted below the beginning of the log was redriven, or somebody has it: time does not end it.
+    over = [
+        (max(first, partition.start), first + count)
+        for _, first, count in partition.expiries.take_due(now_ms, read)
+        if first + count > partition.start
+    ]
     if over:
         # In order: a set of ranges grows at its end for nothing.
         partition.overdue = RangeSet(sorted([*partition.overdue, *over]))
