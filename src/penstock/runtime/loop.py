@@ -30,7 +30,6 @@ from penstock.core.decide import decide
 from penstock.core.rebalancing import has_changed, renew_sessions
 from penstock.core.records import (
     Expired,
-    Leased,
     Published,
     QueueDeleted,
     QueuePurged,
@@ -41,7 +40,7 @@ from penstock.core.scopes import Scopes, scopes_over
 from penstock.core.state import NEVER_MS, Queue, Shard
 from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
-from penstock.journal.codec import PREFIX, encode
+from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.runtime.counters import Counters
@@ -49,11 +48,10 @@ from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog, PartitionIndex
 from penstock.runtime.parking import Waiters
+from penstock.runtime.share import Cut, Parked
 from penstock.runtime.solitude import Solitude
 from penstock.runtime.watchers import Watchers
 
-ATTACHED_INLINE_BYTES = 4096
-"""Smaller batches are copied next to their record: one buffer is cheaper to write than two."""
 PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
 """What makes the log grow, and waits while there is no room for that."""
 HOP_S = 0.1
@@ -63,27 +61,6 @@ FULL_PAUSE_S = 1.0
 
 
 _ANY_PUBLISH = commands.Publish([], 0)
-
-Cut = Callable[[int, bytes, int], None]
-"""Told the index, the chain and the locator of the frame that a cut was made behind (locator 0: of an earlier run)."""
-
-
-class Parked:
-    """One command's share of a commit: its bytes, what to index once they are durable, and who waits for it."""
-
-    __slots__ = ("cut", "emptied", "future", "leaving", "parts", "published", "reply", "size")
-
-    def __init__(self, reply: Any, future: asyncio.Future[Any] | None):
-        self.reply = reply
-        self.future = future
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.cut: Cut | None = None
-        self.published: list[tuple[Published, int, int]] = []
-        """(record, position within this share, length)"""
-        self.emptied: list[QueueDeleted | QueuePurged] = []
-        self.leaving: list[commands.LeasedRun] = []
-        """Messages that are handed over with the reply."""
 
 
 class ShardLoop:
@@ -362,23 +339,9 @@ class ShardLoop:
             apply(self.shard, record)
             if self.scopes:
                 self.scopes.note(record)
-            head, attached = encode(record)
-            at = parked.size
-            parked.size += len(head)
-            if attached is not None:
-                parked.size += len(attached)
-                if len(attached) <= ATTACHED_INLINE_BYTES:
-                    parked.parts.append(head + attached)
-                else:
-                    parked.parts += (head, attached)
-                parked.published.append((record, at, parked.size - at))  # type: ignore[arg-type]
-            else:
-                parked.parts.append(head)
-                if isinstance(record, QueueDeleted | QueuePurged):
-                    parked.emptied.append(record)
-                elif isinstance(record, Leased):
-                    parked.leaving = reply
-                    self._leaving[parked] = None
+            parked.add(record)
+        if parked.leaving:
+            self._leaving[parked] = None
         if not made and not self._pile and not self._committing:
             if future is not None:
                 future.set_result(reply)
