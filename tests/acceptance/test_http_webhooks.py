@@ -282,6 +282,12 @@ def test_the_whole_life_of_a_webhook_from_the_command_line(server):
         id = made["id"]
         assert id in penstock_cli(server, "list") and made["secret"] not in penstock_cli(server, "show", id)
         assert json.loads(penstock_cli(server, "test", id, "-o", "json"))["outcome"] == "delivered"
+        words = ("--timeout", "4", "--description", "for ada", "--endpoint", f"{receiver.url}/new")
+        changed = json.loads(penstock_cli(server, "change", id, *words, "-o", "json"))
+        assert (changed["retry_delays_ms"], changed["timeout_ms"], changed["description"], changed["url"]) == (
+            [500, 2000], 4000, "for ada", f"{receiver.url}/new",
+        )  # fmt: skip
+        penstock_cli(server, "change", id, ok=False)  # nothing to change
         assert json.loads(penstock_cli(server, "pause", id, "-o", "json"))["state"] == "paused"
         assert "active" in penstock_cli(server, "resume", id)
         assert json.loads(penstock_cli(server, "rotate", id, "--overlap", "60", "-o", "json"))["secrets"] == 2

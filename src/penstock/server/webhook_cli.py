@@ -19,6 +19,12 @@ ATTEMPTS = Listing(
 )
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As add and list show it.")]
 UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Like https://example.com/hooks.")]
+FORMATS = "plain|cloudevents-structured|cloudevents-binary"
+FORMAT_HELP = "What is sent: the payload as it is, or a CloudEvent."
+DELAY_HELP = "Wait so long after a failure; give it once for each retry."
+TIMEOUT_HELP = "For one attempt."
+CONCURRENCY_HELP = "Requests at the same time."
+DESCRIPTION_HELP = "For whoever reads the list."
 
 webhooks = typer.Typer(name="webhooks", help="Send the messages of a group to a URL.", no_args_is_help=True)
 
@@ -41,23 +47,14 @@ def add(
     queue: QueueArgument,
     endpoint: UrlArgument,
     group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="plain|cloudevents-structured|cloudevents-binary",
-            help="What is sent: the payload as it is, or a CloudEvent.",
-        ),
-    ] = "plain",
+    format: Annotated[str, typer.Option(metavar=FORMATS, help=FORMAT_HELP)] = "plain",
     retry_delay: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Wait so long after a failure; give it once for each retry.  \\[default: 9 retries in 3 days]",
-        ),
+        typer.Option(metavar="SECONDS", help=f"{DELAY_HELP}  \\[default: 9 retries in 3 days]"),
     ] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="For one attempt.  \\[default: 15]")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests at the same time.  \\[default: 4]")] = None,
-    description: Annotated[str, typer.Option(help="For whoever reads the list.")] = "",
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help=f"{TIMEOUT_HELP}  \\[default: 15]")] = None,
+    concurrency: Annotated[int | None, typer.Option(help=f"{CONCURRENCY_HELP}  \\[default: 4]")] = None,
+    description: Annotated[str, typer.Option(help=DESCRIPTION_HELP)] = "",
     paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
@@ -66,13 +63,25 @@ def add(
     body: dict[str, Any] = {
         "queue": queue, "url": endpoint, "group": group, "format": format, "description": description, "paused": paused,
     }  # fmt: skip
-    if retry_delay is not None:
-        body["retry_delays_ms"] = [round(seconds * 1000) for seconds in retry_delay]
-    if timeout is not None:
-        body["timeout_ms"] = round(timeout * 1000)
-    if concurrency is not None:
-        body["concurrency"] = concurrency
-    _call("POST", "/v1/webhooks", output, url, body)
+    _call("POST", "/v1/webhooks", output, url, body | _terms(retry_delay, timeout, concurrency))
+
+
+@webhooks.command()
+def change(
+    id: IdArgument,
+    endpoint: Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="Send to this one instead.")] = None,
+    format: Annotated[str | None, typer.Option(metavar=FORMATS, help=FORMAT_HELP)] = None,
+    retry_delay: Annotated[list[float] | None, typer.Option(metavar="SECONDS", help=DELAY_HELP)] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
+    concurrency: Annotated[int | None, typer.Option(help=CONCURRENCY_HELP)] = None,
+    description: Annotated[str | None, typer.Option(help=DESCRIPTION_HELP)] = None,
+    output: OutputOption = Output.table,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Change a webhook: what is not named stays as it is, and so do its secret, its queue and its group."""
+    asked = {"url": endpoint, "format": format, "description": description}
+    body = {name: value for name, value in asked.items() if value is not None}
+    _call("PATCH", f"/v1/webhooks/{id}", output, url, body | _terms(retry_delay, timeout, concurrency))
 
 
 @webhooks.command("show")
@@ -138,6 +147,18 @@ def attempts(
         if output is Output.table:
             answer = {**answer, "total": len(answer["attempts"])}
         show(answer, output, ATTEMPTS)
+
+
+def _terms(retry_delay: list[float] | None, timeout: float | None, concurrency: int | None) -> dict[str, Any]:
+    """Of those that were named, as the API has them."""
+    terms: dict[str, Any] = {}
+    if retry_delay:
+        terms["retry_delays_ms"] = [round(seconds * 1000) for seconds in retry_delay]
+    if timeout is not None:
+        terms["timeout_ms"] = round(timeout * 1000)
+    if concurrency is not None:
+        terms["concurrency"] = concurrency
+    return terms
 
 
 def _call(method: str, path: str, output: Output, url: str, body: object = None) -> None:
