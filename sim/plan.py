@@ -39,7 +39,7 @@ ARCHIVES = 0.2
 LULLS = 0.25
 """How many worlds have hours in which every client sleeps: what is counted in hours and days happens only in them."""
 LULL_S = (600, 3_600, 7_200, 30_000, 100_000)
-"""The last one is longer than client ids are remembered."""
+"""At most, and at least half of it: the last may be longer than client ids are remembered."""
 LULL_S_MAX_WITH_SCHEDULES = 7_200
 """Each minute of it may have its message."""
 

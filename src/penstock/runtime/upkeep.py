@@ -335,11 +335,12 @@ class Upkeep:
         def complete(index: int, chain: bytes, locator: int) -> None:
             if locator:
                 self._marks.append(Mark(index, locator))
+            indexes = list(loop.pieces())
             values.update(
                 index=index,
                 chain=chain,
-                pieces=[(*place, pieces.dump()) for place, pieces in loop.pieces()],
-                keys=[(*place, pieces.dump_prints()) for place, pieces in loop.pieces()],
+                pieces=[(*place, pieces.dump()) for place, pieces in indexes],
+                keys=[(*place, pieces.dump_prints()) for place, pieces in indexes],
                 marks=[(mark.index, mark.locator) for mark in self._marks],
                 next_segment=self._next_segment + 1,
                 sealed=sealed,
