@@ -271,6 +271,8 @@ WEBSOCKET_OUTPUT_BYTES_MAX = 1 * MIB
 """What may be unsent by our own doing: the pause comes well before, and one page more fits."""
 WEBSOCKET_ANSWERS_BYTES_MAX = 16 * MIB
 """What may be unsent because it was asked for. A client that asks on and on and reads nothing is cut off at once."""
+WEBSOCKET_TOGETHER_BYTES = 32 * KIB
+"""Frames of one turn of the event loop that wait for each other; more than this leaves at once."""
 WEBSOCKET_KERNEL_BYTES = 128 * KIB
 """Unsent bytes that the kernel takes off our hands before it says wait."""
 WEBSOCKET_SLOW_MS = 20_000

@@ -347,3 +347,39 @@ def test_a_server_that_stops_says_so():
         assert await socket.closed() == 1012
 
     talk(story)
+
+
+def test_what_is_written_in_one_turn_leaves_together_and_in_order():
+    class Counted:
+        def __init__(self, transport):
+            self.transport, self.writes = transport, 0
+
+        def write(self, data):
+            self.writes += 1
+            self.transport.write(data)
+
+        def __getattr__(self, name):
+            return getattr(self.transport, name)
+
+    async def story(edge, socket, state):
+        await socket.handshake()
+        await socket.json()
+        (connection,) = state.connections
+        counted = connection._transport = Counted(connection._transport)
+        asked = b"".join(
+            Frame(Opcode.TEXT, json.dumps({"id": number, "type": "ping"}).encode()).serialize(mask=True)
+            for number in range(5)
+        )
+        connection.data_received(asked)
+        assert counted.writes == 1
+        connection.write(Frame(Opcode.TEXT, b'{"last":1}').serialize(mask=False))
+        connection.beat()
+        assert counted.writes == 1, "until the end of the turn"
+        connection.shutdown()  # the close frame stands behind both
+        assert counted.writes == 3
+        assert [(await socket.json())["id"] for _ in range(5)] == list(range(5))
+        assert await socket.json() == {"last": 1}
+        assert (await socket.receive())[0] == Opcode.PING
+        assert (await socket.receive())[0] == Opcode.CLOSE
+
+    talk(story)

@@ -84,6 +84,8 @@ def published_runs(runs: Sequence[PublishedRun], durable: bool) -> bytes:
 
 
 def _published_objects(run: PublishedRun) -> bytes:
+    if run.count == 1:
+        return f"{{{published_item(run, 0)}".encode()
     shared, tails = ulid_tails(run.id, run.count)
     weave = Weave(f'{{"id":"{shared}')
     weave.column(tails)
@@ -198,6 +200,8 @@ def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
 
 def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     """The messages of runs that are alike, with commas between."""
+    if len(runs) == 1 and runs[0].batch.count == 1:
+        return _message(runs[0], leased=leased)
     run, batches = runs[0], [run.batch for run in runs]
     batch = batches[0]
     tails = [ulid_tails(each.id, each.batch.count) for each in runs]
@@ -222,7 +226,7 @@ def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     if batch.has(layout.KEY):
         weave.text(',"key":')
         keys = chain.from_iterable([each.strings(layout.KEY) for each in batches])
-        weave.column([_encoder.encode(key.decode()) if key else b"null" for key in keys])
+        weave.column([_text_or_null(key) for key in keys])
     else:
         weave.text(',"key":null')
     if batch.has(layout.PRIORITY):
@@ -239,12 +243,53 @@ def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     if batch.has(layout.TENANT):
         weave.text(',"tenant":')
         tenants = chain.from_iterable([each.strings(layout.TENANT) for each in batches])
-        weave.column([_encoder.encode(name.decode()) if name else b"null" for name in tenants])
+        weave.column([_text_or_null(name) for name in tenants])
     weave.text(f',"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}')
     if leased:
         weave.text(f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}')
     weave.text("}")
     return weave.objects()
+
+
+def _message(run: DeliveredRun, *, leased: bool) -> bytes:
+    """The only message of a run, as `_messages` would write it: laying out columns of one costs four times as much."""
+    batch = run.batch
+    columns = batch.columns
+    if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
+        payload = b'"payload":' + batch.payload(0)
+    else:
+        payload = _payload_fields(batch)[0]
+    key = headers = None
+    priority = 0
+    tenant = receipt = deadline = b""
+    if columns:
+        if columns & layout.KEY:
+            key = batch.string(layout.KEY, 0)
+        if columns & layout.PRIORITY:
+            priority = batch.integers(layout.PRIORITY)[0]
+        if columns & layout.HEADERS:
+            headers = batch.string(layout.HEADERS, 0)
+        if columns & layout.TENANT:
+            tenant = b',"tenant":%b' % _text_or_null(batch.string(layout.TENANT, 0))
+    if leased:
+        if run.receipt is None:
+            receipt = b'"receipt":null,'
+        else:
+            receipt = b'"receipt":"%b%d",' % (run.receipt.encode(), run.offset)
+        deadline = b',"deadline_at_ms":null'
+        if run.deadline_at_ms is not None:
+            deadline = b',"deadline_at_ms":%d' % run.deadline_at_ms
+    return (
+        b'{"id":"%b",%b"queue":"%b","partition":%d,"offset":%d,%b,"key":%b,"priority":%d,"headers":%b%b,"attempt":%d,'
+        b'"published_at_ms":%d%b}'
+    ) % (
+        ulid_text(run.id).encode(), receipt, run.queue.encode(), run.partition, run.offset, payload,
+        _text_or_null(key), priority, headers or b"{}", tenant, run.attempt, run.published_at_ms, deadline,
+    )  # fmt: skip
+
+
+def _text_or_null(text: bytes | None) -> bytes:
+    return _encoder.encode(text.decode()) if text else b"null"
 
 
 def _joined(lists: list[list[bytes]]) -> list[bytes]:

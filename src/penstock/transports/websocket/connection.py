@@ -1,8 +1,9 @@
 """The socket of one WebSocket: bytes to messages and back, pings, and bounds on what lies around unread.
 
-The framing of RFC 6455 is that of `websockets`, without its I/O. What is written goes straight to the transport, and
-what the transport could not send is counted: above a mark nothing more is delivered or read; a client that leaves it
-there for too long is evicted. There is no task, no queue and no timer per connection. ADR 0017 has the measurements.
+The framing of RFC 6455 is that of `websockets`, without its I/O. What is written within one turn of the event loop
+leaves together, because every call of the kernel costs as much as a small message. What the transport could not send is
+counted: above a mark nothing more is delivered or read; a client that leaves it there for too long is evicted. There is
+no task, no queue and no timer per connection. ADR 0017 has the measurements.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state", "_session",
-        "_slow_timer", "_sockets", "_transport",
+        "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,9 @@ class Connection(asyncio.Protocol):
         """Of a message in fragments."""
         self._inbox: deque[bytes] | None = None
         """Messages that wait until fewer requests are under way."""
+        self._unwritten: list[bytes] = []
+        """Frames that leave at the end of this turn."""
+        self._unwritten_bytes = 0
         self._heard = True
         self._slow_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
@@ -101,6 +105,8 @@ class Connection(asyncio.Protocol):
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 self._take(event)
         self._flush()
+        if self._unwritten:
+            self.write_now()  # the answers to what was asked just now, if they were ready on the spot
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT and frame.opcode is not self._opcode:
@@ -145,9 +151,21 @@ class Connection(asyncio.Protocol):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def write(self, sealed: bytes) -> None:
-        if self._framing.state is not State.OPEN or self._transport.is_closing():
+        if self._framing.state is not State.OPEN:
             return
-        self._transport.write(sealed)
+        if not self._unwritten:
+            self._sockets.write_soon(self)
+        self._unwritten.append(sealed)
+        self._unwritten_bytes += len(sealed)
+        if self._unwritten_bytes > limits.WEBSOCKET_TOGETHER_BYTES:
+            self.write_now()
+
+    def write_now(self) -> None:
+        """What was written in this turn, in one call."""
+        unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
+        if not unwritten or self._transport.is_closing():
+            return
+        self._transport.write(unwritten[0] if len(unwritten) == 1 else b"".join(unwritten))
         if self._transport.get_write_buffer_size() > limits.WEBSOCKET_ANSWERS_BYTES_MAX:
             self._evict()
 
@@ -155,6 +173,7 @@ class Connection(asyncio.Protocol):
         """Send what the protocol itself has to say: pongs, and its side of the close."""
         for data in self._framing.data_to_send():
             if data:
+                self.write_now()
                 self._transport.write(data)
             else:
                 self._end()
@@ -180,7 +199,7 @@ class Connection(asyncio.Protocol):
             self._end()
         else:
             self._heard = False
-            self._transport.write(_PING)
+            self.write(_PING)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -203,6 +222,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         """Send what is left and close the socket."""
         self._session.ended()
+        self.write_now()
         if not self._transport.is_closing():
             self._transport.close()
         self._cut_off_later()

@@ -61,6 +61,7 @@ class WebSockets:
         self._count = 0
         self._beat = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._unwritten: list[Connection] = []
         self._returns: set[asyncio.Task[None]] = set()
         self._subscriptions: Counter[str] = Counter()
         self._messages: Counter[str] = Counter()
@@ -133,6 +134,19 @@ class WebSockets:
         for group in self._groups:
             for connection in list(group):
                 connection.shutdown()
+
+    # -- what connections share ---------------------------------------------------------------------------------------
+
+    def write_soon(self, connection: Connection) -> None:
+        """It has something to write at the end of this turn of the event loop."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten.append(connection)
+
+    def _write(self) -> None:
+        connections, self._unwritten = self._unwritten, []
+        for connection in connections:
+            connection.write_now()
 
     # -- what sessions share ------------------------------------------------------------------------------------------
 

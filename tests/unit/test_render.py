@@ -1,0 +1,58 @@
+"""The JSON of delivered messages: however they are written, one by one or by the run, it is the same text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.batch import Batch, build, layout
+from penstock.broker.types import DeliveredRun
+from penstock.transports.http.render import leased_messages, read_messages
+
+TEXTS = st.text(max_size=8).map(str.encode)
+COLUMNS = {
+    layout.KEY: TEXTS,
+    layout.PRIORITY: st.integers(-(2**63), 2**63 - 1),
+    layout.HEADERS: st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2).map(
+        lambda headers: json.dumps(headers).encode() if headers else b""
+    ),
+    layout.TENANT: TEXTS,
+}
+
+
+@st.composite
+def batches(draw) -> Batch:
+    count = draw(st.integers(2, 4))
+    rows = st.lists(st.integers(0, 1), min_size=count, max_size=count)
+    kinds = draw(rows)
+    payloads = [b'{"n":%d}' % row if kind == layout.KIND_JSON else b"\xff%d" % row for row, kind in enumerate(kinds)]
+    columns = {
+        column: draw(st.lists(values, min_size=count, max_size=count))
+        for column, values in COLUMNS.items()
+        if draw(st.booleans())
+    }
+    return Batch.open(build(payloads, kinds=kinds, columns=columns, checked=draw(st.booleans())))
+
+
+@given(batch=batches(), receipt=st.sampled_from([None, "r1.0.7.00ff."]), deadline=st.sampled_from([None, 99]))
+def test_one_by_one_and_by_the_run_are_the_same_text(batch, receipt, deadline):
+    def runs(width: int) -> list[DeliveredRun]:
+        return [
+            DeliveredRun(
+                "default/default/q", 3, 40 + row, width, (9 << 80) + row, 1_700_000_000_000,
+                batch.run(row, row + width), 2, receipt, deadline,
+            )
+            for row in range(0, batch.count, width)
+        ]  # fmt: skip
+
+    for render in (leased_messages, read_messages):
+        one_by_one = b",".join(render([run])[1:-1] for run in runs(1))
+        assert b"[%b]" % one_by_one == render(runs(batch.count)) == render(runs(1))
+
+
+@pytest.mark.parametrize("render", [leased_messages, read_messages])
+def test_nothing_is_an_empty_list(render):
+    assert render([]) == b"[]"
