@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
+from penstock.core import ranges
 from penstock.engines.local.journal import Fsync
 
 FEATURES = (
@@ -77,6 +78,8 @@ class Plan:
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
         self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
         """Delays far in the future that stay in memory, at most."""
+        self.crumbs = self.rng("crumbs").choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
+        """Ranges from which on a set of offsets is kept as bits: worlds are too small for the real number."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.

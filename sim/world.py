@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from penstock.core import ranges
 from sim.checkers import Checkers
 from sim.ending import Ending
 from sim.ledger import Ledger
@@ -66,6 +67,7 @@ class World:
 
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
+        crumbs, ranges.CRUMBS = ranges.CRUMBS, self.plan.crumbs
         try:
             main = self.loop.create_task(self._main())
             main.add_done_callback(lambda _: self.loop.stop())
@@ -77,6 +79,7 @@ class World:
                 raise error
         finally:
             asyncio.set_event_loop(None)
+            ranges.CRUMBS = crumbs
             self._abandon()
         return Result(
             self.plan.seed, min(self.loop.time() - self.began_s, self.plan.seconds),

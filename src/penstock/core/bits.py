@@ -12,15 +12,18 @@ from collections.abc import Iterable, Iterator
 _SHIFT = 10
 _SIZE = 1 << _SHIFT
 _MASK = _SIZE - 1
+_FULL = (1 << _SIZE) - 1
 
 
 class OffsetBits:
-    __slots__ = ("_low", "_pages", "count")
+    __slots__ = ("_high", "_low", "_pages", "count")
 
     def __init__(self) -> None:
         self._pages: dict[int, int] = {}
         self._low = 0
         """If there is a page with this number, none is below it."""
+        self._high = 0
+        """No page is above this one."""
         self.count = 0
 
     def add(self, first: int, stop: int) -> None:
@@ -28,16 +31,20 @@ class OffsetBits:
             page, bit = first >> _SHIFT, 1 << (first & _MASK)
             before = self._pages.get(page, 0)
             if not before & bit:
-                self._pages[page] = before | bit
-                self._low = min(self._low, page)
+                self._put(page, before | bit)
                 self.count += 1
             return
         for page, mask in _masks(first, stop):
             before = self._pages.get(page, 0)
             after = before | mask
-            self._low = min(self._low, page)
-            self._pages[page] = after
+            self._put(page, after)
             self.count += after.bit_count() - before.bit_count()
+
+    def _put(self, page: int, bits: int) -> None:
+        # All full pages are one and the same number.
+        self._pages[page] = bits if bits != _FULL else _FULL
+        self._low = min(self._low, page)
+        self._high = max(self._high, page)
 
     def remove(self, first: int, stop: int) -> None:
         if not self._pages:
@@ -75,45 +82,97 @@ class OffsetBits:
                 yield base + low.bit_length() - 1
                 bits ^= low
 
-    def gaps(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The stretches of `[first, stop)` without members, ascending. Pages without a gap cost nothing."""
-        begin = first
-        for page, mask in _masks(first, stop):
-            bits = self._pages.get(page, 0) & mask
-            page_first = max(first, page << _SHIFT)
-            if bits == mask:
-                members: Iterator[tuple[int, int]] = iter([(page_first, page_first + mask.bit_count())])
-            else:
-                members = ((offset, offset + 1) for offset in self.within(page_first, min(stop, (page + 1) << _SHIFT)))
-            for member, after in members if bits else ():
-                if begin < member:
-                    yield begin, member
-                begin = after
-        if begin < stop:
-            yield begin, stop
-
-    def count_in(self, first: int, stop: int) -> int:
-        """How many members lie in `[first, stop)`; costs a step per page that has any."""
-        low, high = first >> _SHIFT, stop >> _SHIFT
-        whole = sum([bits.bit_count() for page, bits in self._pages.items() if low <= page < high])
-        before = self._pages.get(low, 0) & ((1 << (first & _MASK)) - 1)
-        after = self._pages.get(high, 0) & ((1 << (stop & _MASK)) - 1)
-        return whole - before.bit_count() + after.bit_count()
+    @property
+    def end(self) -> int:
+        """No member is at or above this offset."""
+        return (self._high + 1) << _SHIFT
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The stretches of `[first, stop)` that are members, ascending."""
-        begin = first
-        for gap_first, gap_stop in self.gaps(first, stop):
-            if begin < gap_first:
-                yield begin, gap_first
-            begin = gap_stop
-        if begin < stop:
-            yield begin, stop
+        """The stretches of `[first, stop)` that are members, ascending. A full page costs as much as one member."""
+        return self._stretches(_masks(first, min(stop, self.end)))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """All stretches of members, ascending."""
+        return self._stretches((page, _FULL) for page in sorted(self._pages))
+
+    def _stretches(self, windows: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        pages = self._pages
+        begin = end = -1
+        for page, mask in windows:
+            bits = pages.get(page, 0) & mask
+            at = page << _SHIFT
+            while bits:
+                zeros = (bits & -bits).bit_length() - 1
+                bits >>= zeros
+                at += zeros
+                ones = (~bits & bits + 1).bit_length() - 1
+                if at != end:
+                    if begin < end:
+                        yield begin, end
+                    begin = at
+                at += ones
+                end = at
+                bits >>= ones
+        if begin < end:
+            yield begin, end
+
+    def stretch_count(self) -> int:
+        """How many stretches there are, without a walk along them: a member begins one if none is right before it."""
+        pages = self._pages
+        begun = sum([(bits & ~(bits << 1)).bit_count() for bits in pages.values()])
+        return begun - sum([bits & pages.get(page - 1, 0) >> _MASK & 1 for page, bits in pages.items()])
+
+    def gaps(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The stretches of `[first, stop)` without members, ascending."""
+        for begin, end in self.stretches(first, stop):
+            if first < begin:
+                yield first, begin
+            first = end
+        if first < stop:
+            yield first, stop
+
+    def past(self, offset: int) -> int:
+        """The first offset at or after this one that is not a member."""
+        page, row = offset >> _SHIFT, offset & _MASK
+        while True:
+            bits = self._pages.get(page, 0) >> row
+            ones = (~bits & bits + 1).bit_length() - 1
+            if row + ones < _SIZE:
+                return (page << _SHIFT) + row + ones
+            page, row = page + 1, 0
+
+    def remove_below(self, bound: int) -> None:
+        page = bound >> _SHIFT
+        if page > self._low:
+            pages = self._pages
+            few = page - self._low < len(pages)
+            for each in range(self._low, page) if few else [each for each in pages if each < page]:
+                self.count -= pages.pop(each, 0).bit_count()
+            self._low = page
+        self.remove(page << _SHIFT, bound)
+
+    def count_in(self, first: int, stop: int) -> int:
+        """How many members lie in `[first, stop)`; costs a step per page there, or per page that has any."""
+        pages = self._pages
+        low, high = first >> _SHIFT, stop >> _SHIFT
+        if high - low < len(pages):
+            whole = sum([pages[page].bit_count() for page in range(low, high) if page in pages])
+        else:
+            whole = sum([bits.bit_count() for page, bits in pages.items() if low <= page < high])
+        before = pages.get(low, 0) & ((1 << (first & _MASK)) - 1)
+        after = pages.get(high, 0) & ((1 << (stop & _MASK)) - 1)
+        return whole - before.bit_count() + after.bit_count()
 
     def copy(self) -> OffsetBits:
         twin = OffsetBits()
         twin._pages, twin.count = self._pages.copy(), self.count
+        twin._low, twin._high = self._low, self._high
         return twin
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetBits) and self._pages == other._pages
+
+    __hash__ = None  # type: ignore[assignment]
 
     def dump(self) -> tuple[bytes, bytes]:
         """Page numbers as int64, and the bits of each page: little-endian both."""
@@ -130,7 +189,7 @@ class OffsetBits:
             raise ValueError(f"{len(keys)} pages of bits take {size * len(keys)} bytes, not {len(pages)}")
         for at, page in enumerate(keys):
             value = int.from_bytes(pages[at * size : (at + 1) * size], "little")
-            bits._pages[page] = value
+            bits._put(page, value)
             bits.count += value.bit_count()
         return bits
 

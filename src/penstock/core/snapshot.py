@@ -320,7 +320,7 @@ def _rows(values: list[Any]) -> Rows:
 
 def _flat(ranges: RangeSet) -> Rows:
     twin = ranges.copy()
-    return Rows(2 * len(twin.starts), chain.from_iterable(twin))
+    return Rows(2 * twin.ranges, chain.from_iterable(twin))
 
 
 def _items(table: dict[Any, Any], form: int, make: Callable[[Any, Any], tuple[Any, ...]] = lambda *item: item) -> Rows:

@@ -185,9 +185,9 @@ class Progress:
         # Asked about every message that is dispatched: most lie beyond all that is done or leased, and most of the
         # other sets are empty. Both are seen without a search.
         done, leased = self.done.stops, self.leased.stops
-        if offset < self.floor or (done and offset < done[-1] and offset in self.done):
+        if offset < self.floor or ((offset < done[-1] if done else self.done.count) and offset in self.done):
             return False
-        if leased and offset < leased[-1] and offset in self.leased:
+        if (offset < leased[-1] if leased else self.leased.count) and offset in self.leased:
             return False
         if partition.scheduled.count and offset in partition.scheduled:
             return False
