@@ -371,6 +371,8 @@ class Checkers:
         # Partitions that were added a moment ago are not durable yet, and have nothing.
         if queue is None or number >= len(queue.partitions) or not queue.partitions[number].messages:
             return
+        if queue.number not in self.live_state().queues:
+            return  # deleted a moment ago, which is not durable yet either; a new one may have its name
         partition = queue.partitions[number]
         place = (queue.number, number)
         if reply.end_offset < self._ends.get(place, 0):

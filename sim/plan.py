@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.core import ranges
 from penstock.engines.local.journal import Fsync
+from penstock.runtime import upkeep
 
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
@@ -78,8 +79,11 @@ class Plan:
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
         self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
         """Delays far in the future that stay in memory, at most."""
-        self.crumbs = self.rng("crumbs").choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
+        small = self.rng("small")
+        self.crumbs = small.choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
         """Ranges from which on a set of offsets is kept as bits: worlds are too small for the real number."""
+        self.portion = small.choice((1, 2, 5, upkeep.CHANGE_PIECES))
+        """Pieces of the log that upkeep handles in one go; the same goes for them."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.

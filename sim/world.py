@@ -6,11 +6,14 @@ import asyncio
 import gc
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 from penstock.core import ranges
+from penstock.runtime import upkeep
 from sim.checkers import Checkers
 from sim.ending import Ending
 from sim.ledger import Ledger
@@ -67,7 +70,7 @@ class World:
 
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
-        crumbs, ranges.CRUMBS = ranges.CRUMBS, self.plan.crumbs
+        restore = self._scale_down()
         try:
             main = self.loop.create_task(self._main())
             main.add_done_callback(lambda _: self.loop.stop())
@@ -79,7 +82,7 @@ class World:
                 raise error
         finally:
             asyncio.set_event_loop(None)
-            ranges.CRUMBS = crumbs
+            restore()
             self._abandon()
         return Result(
             self.plan.seed, min(self.loop.time() - self.began_s, self.plan.seconds),
@@ -87,6 +90,23 @@ class World:
             self.history.frames, self.checkers.deliveries, len(self.workload.sent),
             self.history.digest_at(self.ledger.now_ms) if self.violation is None else "",
         )  # fmt: skip
+
+    def _scale_down(self) -> Callable[[], None]:
+        """Numbers that are made for millions, as small as this world; returns how to undo it."""
+        sizes = {
+            (ranges, "CRUMBS"): self.plan.crumbs,
+            (upkeep, "WEIGH_PIECES"): self.plan.portion,
+            (upkeep, "CHANGE_PIECES"): self.plan.portion,
+            (upkeep, "SEGMENT_PIECES_MAX"): 4 * self.plan.portion,
+        }
+        before = {place: getattr(*place) for place in sizes}
+
+        def put(values: dict[tuple[ModuleType, str], int]) -> None:
+            for (module, name), value in values.items():
+                setattr(module, name, value)
+
+        put(sizes)
+        return partial(put, before)
 
     def _abandon(self) -> None:
         """The run is over. Whoever still waits for something does not get it, and is not to complain."""

@@ -237,7 +237,8 @@ def test_a_dead_letter_keeps_what_its_place_in_the_order_depends_on():
     partition = machine.queue.partitions[0]
     assert (partition.start, partition.end) == (300, 300)
     machine.publish(1, priority=[7])
-    partition.traits.keep(partition.live(keeps=False))
+    assert partition.traits.stretches(512) == [(0, 512)]
+    partition.traits.keep(0, 512, partition.live(keeps=False))
     assert [partition.traits.priority[offset] for offset in (0, 300)] == [1, 7]
     assert len(partition.traits.priority.dump()) == 2
 

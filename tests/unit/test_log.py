@@ -17,7 +17,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.journal.codec import encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged
-from penstock.runtime.log import MessageLog, PartitionIndex, StoredRun, cut_record
+from penstock.runtime.log import MessageLog, PartitionIndex, StoredPiece, StoredRun, cut_record
 
 START_MS = 1_760_000_000_000
 
@@ -257,8 +257,8 @@ def test_an_index_of_an_earlier_version_is_as_good(history, second, data):
         assert shelf.log.find(*place, known[offset][0]) == offset
 
 
-@given(st.lists(st.tuples(st.sampled_from(["gone", "moved"]), st.integers(0, 11)), max_size=6))
-def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes):
+@given(st.lists(st.tuples(st.sampled_from(["gone", "moved"]), st.integers(0, 11)), max_size=6), st.integers(0, 12))
+def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes, below):
     index = PartitionIndex()
     for number in range(12):
         index.add(10 * number, 10 * number + 10, 1000 + number, 0, 5000, number << 80)
@@ -266,9 +266,11 @@ def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes):
     moved = sorted({number for what, number in changes if what == "moved"})
     for number in moved:
         fresh.add(10 * number, 10 * number + 10, -5, 8000 * number, 5000, number << 80)
-    gone = {(1000 + number, 0) for _, number in changes}
-    index.replace(gone, fresh)
-    left = [number for number in range(12) if number in moved or (1000 + number, 0) not in gone]
+    gone = sorted({number for _, number in changes})
+    purged = index.at(10 * below)
+    index.drop_before(10 * below)  # meanwhile: what is not there any more is no matter
+    index.replace([StoredPiece(1000 + number, 0, 5000, 10 * number + 10) for number in gone], fresh)
+    left = [number for number in range(12) if number in moved or (number not in gone and number >= purged)]
     assert list(index.firsts) == [10 * number for number in left]
     assert list(index.locators) == [-5 if number in moved else 1000 + number for number in left]
     assert [index.time_of(piece) for piece in range(len(index))] == left

@@ -30,7 +30,8 @@ def test_a_column_is_a_list_with_holes(puts, bound):
     assert list(column.get_all(range(0, end, 3))) == [model.get(offset, 0) for offset in range(0, end, 3)]
     column.drop_below(bound)
     assert all(column[offset] == model.get(offset, 0) for offset in range(bound, end))
-    column.keep(RangeSet([(end - 1, end)]))
+    for first in range(0, end, 512):
+        column.keep(first, first + 512, RangeSet([(end - 1, end)]))
     assert column[end - 1] == model[end - 1]
     assert len(column.dump()) == 1
 

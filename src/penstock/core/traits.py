@@ -9,7 +9,7 @@ tenants would share one share; neither loses, repeats or reorders anything.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from penstock.batch import Batch, layout
@@ -72,10 +72,14 @@ class Column:
                 self._pages.pop(page, None)
             self._low = bound
 
-    def keep(self, wanted: RangeSet) -> None:
-        """Drop the pages in which nothing is wanted."""
-        for page in [page for page in self._pages if not wanted.overlaps(page << _SHIFT, (page + 1) << _SHIFT)]:
-            del self._pages[page]
+    def pages(self) -> Iterable[int]:
+        return self._pages
+
+    def keep(self, first: int, stop: int, wanted: RangeSet) -> None:
+        """Drop the pages of `[first, stop)`, whole pages, in which nothing is wanted."""
+        for page in range(first >> _SHIFT, stop >> _SHIFT):
+            if page in self._pages and not wanted.overlaps(page << _SHIFT, (page + 1) << _SHIFT):
+                del self._pages[page]
 
     def dump(self) -> list[tuple[int, bytes]]:
         return [(page, cells.tobytes()) for page, cells in sorted(self._pages.items())]
@@ -112,9 +116,15 @@ class Traits:
         for _, column in self.columns():
             column.drop_below(offset)
 
-    def keep(self, wanted: RangeSet) -> None:
+    def stretches(self, size: int) -> list[tuple[int, int]]:
+        """Where there are any: stretches of so many offsets, a multiple of a page's."""
+        pages = {page << _SHIFT for _, column in self.columns() for page in column.pages()}
+        return [(begin * size, (begin + 1) * size) for begin in sorted({first // size for first in pages})]
+
+    def keep(self, first: int, stop: int, wanted: RangeSet) -> None:
+        """Drop what is not wanted of such a stretch, as far as whole pages can be dropped."""
         for _, column in self.columns():
-            column.keep(wanted)
+            column.keep(first, stop, wanted)
 
     def columns(self) -> Iterator[tuple[str, Column]]:
         for name in self.__slots__:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
-from itertools import compress
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -143,27 +142,59 @@ class PartitionIndex:
     def stored(self, piece: int) -> StoredPiece:
         return StoredPiece(self.locators[piece], self.skips[piece], self.lengths[piece], self.ends[piece])
 
-    def replace(self, gone: set[tuple[int, int]], fresh: PartitionIndex | None = None) -> None:
-        """Without the pieces at these (locator, skip), and with the fresh ones in their place."""
-        if gone:
-            wanted = [place not in gone for place in zip(self.locators, self.skips, strict=True)]
-            for name, kind in _COLUMNS.items():
-                setattr(self, name, array(kind, compress(getattr(self, name), wanted)))
-            for place in gone:
-                self.prints.pop(place, None)
-        if fresh is not None and fresh.firsts:
-            firsts = self.firsts + fresh.firsts
-            order = sorted(range(len(firsts)), key=firsts.__getitem__)
-            for name, kind in _COLUMNS.items():
-                values = getattr(self, name) + getattr(fresh, name)
-                setattr(self, name, array(kind, map(values.__getitem__, order)))
+    def replace(self, gone: Sequence[StoredPiece], fresh: PartitionIndex | None = None) -> None:
+        """Without these pieces, which are in order, and with the fresh ones in their place.
+
+        Costs what is gone and what is fresh, and one copy of the rest. Those that are not here any more are no matter.
+        """
+        parts = self._woven(self._without(gone), fresh or PartitionIndex())
+        for name, kind in _COLUMNS.items():
+            values = array(kind)
+            for source, begin, stop in parts:
+                values += getattr(source, name)[begin:stop]
+            setattr(self, name, values)
+        for piece in gone:
+            self.prints.pop((piece.locator, piece.skip), None)
+        if fresh is not None:
             self.prints |= fresh.prints
 
-    def since(self, offset: int) -> PartitionIndex:
-        """A copy without the pieces before this offset."""
+    def _without(self, gone: Sequence[StoredPiece]) -> list[tuple[int, int]]:
+        """The stretches of pieces between these."""
+        kept: list[tuple[int, int]] = []
+        begin = 0
+        for piece in gone:
+            at = bisect_left(self.ends, piece.end, begin)
+            if at < len(self) and (self.locators[at], self.skips[at]) == (piece.locator, piece.skip):
+                if begin < at:
+                    kept.append((begin, at))
+                begin = at + 1
+        return [*kept, (begin, len(self))]
+
+    def _woven(self, kept: list[tuple[int, int]], fresh: PartitionIndex) -> list[tuple[PartitionIndex, int, int]]:
+        """Stretches of ours and of the fresh ones, by their first offsets."""
+        parts: list[tuple[PartitionIndex, int, int]] = []
+        at = 0
+        for begin, stop in kept:
+            while begin < stop:
+                before = bisect_left(fresh.firsts, self.firsts[begin], at)
+                if at < before:
+                    parts.append((fresh, at, before))
+                    at = before
+                until = stop if at == len(fresh) else bisect_left(self.firsts, fresh.firsts[at], begin, stop)
+                parts.append((self, begin, until))
+                begin = until
+        return [*parts, (fresh, at, len(fresh))]
+
+    def places(self) -> PartitionIndex:
+        """A copy for whoever looks at it piece by piece while it changes. Prints are not in it."""
         twin = PartitionIndex()
         for name in _COLUMNS:
             setattr(twin, name, getattr(self, name)[:])
+        return twin
+
+    def since(self, offset: int) -> PartitionIndex:
+        """A copy without the pieces before this offset."""
+        twin = self.places()
         twin.prints = self.prints.copy()
         twin.drop_before(offset)
         return twin

@@ -45,7 +45,13 @@ RETENTION_EVERY_S = 30.0
 SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
 WEIGH_PIECES = 256
-"""Pieces of the log looked at in one go."""
+"""Pieces of the log weighed in one go."""
+CHANGE_PIECES = 2_000
+"""Pieces of the log picked out, or taken out of its index, in one go."""
+SEGMENT_PIECES_MAX = 8_000
+"""Pieces whose messages go into one segment: they lie side by side, which makes them cheap to take out."""
+TRAIT_OFFSETS = 1 << 12
+"""Offsets whose traits are looked at in one go."""
 COMPACT_BELOW = 0.5
 """A segment with a smaller share of wanted messages than this is rewritten."""
 
@@ -236,12 +242,13 @@ class Upkeep:
 
         While this one pauses the index may change: a purge takes pieces away, and the numbers of the others shift.
         """
-        pieces = [(index.stored(piece), index.firsts[piece]) for piece in range(len(index))]
-        for at in range(0, len(pieces), WEIGH_PIECES):
-            part = pieces[at : at + WEIGH_PIECES]
-            live = self._live(queue, number, partition, part[0][1], part[-1][0].end)
-            for stored, first in part:
-                yield stored, stored.end - first, sum(stop - start for start, stop in live.within(first, stored.end))
+        pieces = index.places()
+        for begin in range(0, len(pieces), WEIGH_PIECES):
+            stop = min(begin + WEIGH_PIECES, len(pieces))
+            live = self._live(queue, number, partition, pieces.firsts[begin], pieces.ends[stop - 1])
+            for piece in range(begin, stop):
+                first, end = pieces.firsts[piece], pieces.ends[piece]
+                yield pieces.stored(piece), end - first, live.count_in(first, end)
             await self._pace.breathe()
 
     # -- sealing and compaction ---------------------------------------------------------------------------------------
@@ -253,13 +260,16 @@ class Upkeep:
             if index is None or not len(index):
                 continue
             sparse = await self._sparse_segments(queue, number, partition, index)
-            moving = [
-                index.stored(piece)
-                for piece in range(len(index))
-                if 0 < index.locators[piece] <= bound.locator or -index.locators[piece] in sparse
-            ]
-            if moving:
-                await self._move(queue, number, partition, index, moving)
+            moving: list[StoredPiece] = []
+            pieces = index.places()
+            for begin in range(0, len(pieces), CHANGE_PIECES):
+                moving += [
+                    pieces.stored(piece)
+                    for piece, locator in enumerate(pieces.locators[begin : begin + CHANGE_PIECES], begin)
+                    if 0 < locator <= bound.locator or -locator in sparse
+                ]
+                await self._pace.breathe()
+            await self._move(queue, number, partition, index, moving)
 
     async def _sparse_segments(
         self, queue: Queue, number: int, partition: Partition, index: PartitionIndex
@@ -275,11 +285,11 @@ class Upkeep:
     async def _move(
         self, queue: Queue, number: int, partition: Partition, index: PartitionIndex, pieces: list[StoredPiece]
     ) -> None:
+        """A segment at a time: as soon as one is on the disk its messages are found there."""
         place = (queue.number, number)
-        fresh = PartitionIndex()
+        moved: list[StoredPiece] = []
         batch: list[tuple[StoredRun, bytes, bytes, bytes | None]] = []
         size = 0
-        gone = {(piece.locator, piece.skip) for piece in pieces}
         for piece in pieces:
             for record in self._loop.log.records(place, piece):
                 live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
@@ -289,35 +299,38 @@ class Upkeep:
                     prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
                     batch.append((run, head, attached or b"", prints))
                     size += len(head) + len(attached or b"")
-                    if size >= SEGMENT_BYTES_MAX:
-                        await self._write_segment(queue, number, batch, fresh)
-                        batch, size = [], 0
+            moved.append(piece)
+            if size >= SEGMENT_BYTES_MAX or len(moved) >= SEGMENT_PIECES_MAX or piece is pieces[-1]:
+                fresh = await self._write_segment(queue, number, batch) if batch else None
+                if self._loop.log.indexes.get(place) is not index:
+                    return  # deleted, or the shard was read again: nobody will ask for it here
+                index.replace(moved, fresh)
+                moved, batch, size = [], [], 0
             await self._pace.breathe()
-        if batch:
-            await self._write_segment(queue, number, batch, fresh)
-        current = self._loop.log.indexes.get(place)
-        if current is index:
-            index.replace(gone, fresh)
 
     async def _write_segment(
         self,
         queue: Queue,
         number: int,
         batch: list[tuple[StoredRun, bytes, bytes, bytes | None]],
-        fresh: PartitionIndex,
-    ) -> None:
+    ) -> PartitionIndex:
+        """Where the messages are now."""
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
         prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
         parts = [prefix, *(part for _, head, attached, _ in batch for part in (head, attached))]
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
         self._pace.begin()
+        fresh = PartitionIndex()
         at = BLOB_HEADER.size + len(prefix)
-        for run, head, attached, prints in batch:
+        for added, (run, head, attached, prints) in enumerate(batch, 1):
             length = len(head) + len(attached)
             first_id = run.record.id + run.first - run.record.offset
             fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
             at += length
+            if not added % CHANGE_PIECES:
+                await self._pace.breathe()
+        return fresh
 
     def _take_number(self) -> int:
         """For the name of the next blob."""
@@ -363,14 +376,18 @@ class Upkeep:
         for queue, number, partition in self._partitions():
             index = self._loop.log.indexes.get((queue.number, number))
             if index is not None and len(index):
-                unwanted = {
-                    (piece.locator, piece.skip)
+                unwanted = [
+                    piece
                     async for piece, _, living in self._weigh(queue, number, partition, index)
                     if not living and piece.end <= partition.end
-                }
-                index.replace(unwanted)
+                ]
+                for begin in range(0, len(unwanted), CHANGE_PIECES):
+                    index.replace(unwanted[begin : begin + CHANGE_PIECES])
+                    await self._pace.breathe()
             if queue.config.indexed:
-                partition.traits.keep(partition.live(keeps=queue.config.retention.mode == "keep"))
+                for first, stop in partition.traits.stretches(TRAIT_OFFSETS):
+                    partition.traits.keep(first, stop, self._live(queue, number, partition, first, stop))
+                    await self._pace.breathe()
 
     async def _remove_leftovers(self) -> None:
         """Blobs that the newest snapshot does not need: older snapshots, segments and agenda entries nobody names."""
@@ -378,12 +395,8 @@ class Upkeep:
         snapshots = await journal.list_blobs("snapshot-")
         for name, _ in snapshots[:-1]:
             await journal.delete_blob(name)
-        named = {
-            segment_name(-locator)
-            for index in self._loop.log.indexes.values()
-            for locator in index.locators
-            if locator < 0
-        }
+        locators = set().union(*(index.locators for index in self._loop.log.indexes.values()))
+        named = {segment_name(-locator) for locator in locators if locator < 0}
         for name, _ in await journal.list_blobs("segment-"):
             if name not in named and int(name.removeprefix("segment-")) < self._next_segment:
                 await journal.delete_blob(name)
