@@ -417,6 +417,8 @@ def is_wanted(message: Message) -> bool:
 
 def _untouched(message: Message) -> bool:
     """Nothing has ended for it yet, and retention has not passed it."""
+    if message.redriven and len(message.queue.groups) > 1:
+        return False  # a group that began while it was dead is done with it from the beginning
     retained = message.offset >= message.queue.partitions[message.partition].start
     return retained and not message.ended and not any(fate.final for fate in message.fates.values())
 

@@ -55,6 +55,35 @@ def test_a_message_that_is_named_twice_is_one_message():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("order", ["fifo", "heap"])
+def test_a_group_that_begins_behind_a_delayed_message_has_no_say_in_it(order):
+    async def run() -> None:
+        async with in_process(MemoryEngine) as box:
+
+            async def given(**options: str) -> list[bytes]:
+                reply = await box.broker.lease(LATER, max=9, **options)
+                return [payload for run in reply.runs for payload in run.batch.payloads()]
+
+            await box.broker.put_queue(LATER, {"order": order})
+            assert await given() == []
+            reply = await box.publish("later", b"1", b"2", b"3", delay_ms=[HOUR_MS] * 3)
+            ids = [ulid_text(reply.runs[0].id + row) for row in range(3)]
+            assert await box.broker.begin_group(LATER, "audit", offset="latest")
+            assert (await box.broker.cancel(LATER, ids=ids[:1]))[0] == 1
+            assert (await box.broker.reschedule(LATER, ids=ids[1:2], delay_ms=1_000))[0] == 1
+            await box.advance(2_000)
+            assert await given() == [b"2"]
+            await box.advance(HOUR_MS)
+            assert await given() == [b"3"]
+            assert await given(group="audit") == []
+            await box.publish("later", b"4")
+            assert [run.batch.payloads() for run in (await box.broker.lease(LATER, group="audit", max=9)).runs] == [
+                [b"4"]
+            ]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_delayed_messages_are_found_by_key_where_they_lie(rounds):
     """Not by looking through everything: of a hundred batches those are read that hold the key."""
