@@ -41,6 +41,11 @@ def test_lists_of_any_length(count):
     assert whole == msgspec.msgpack.encode(list(range(count)))
 
 
+def test_a_list_of_blobs_is_cut_between_them():
+    pages = {"priority": [(number, bytes(2048)) for number in range(200)]}
+    assert max(map(len, encoded(pages))) < PART_BYTES + 2 * 2048
+
+
 def crowded() -> Machine:
     """Delays, keys of dedup, retries and acks out of order: some thousands of each."""
     machine = Machine(backoff={"kind": "fixed", "base_ms": 1000})

@@ -88,6 +88,8 @@ def _write(values: Iterable[Any], out: bytearray) -> Iterator[None]:
             yield from _write(value, out)
         else:
             out += _encode(value)
+            if len(out) >= PART_BYTES:
+                yield
 
 
 def _made(value: Any) -> Any:
