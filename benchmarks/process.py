@@ -13,6 +13,8 @@ from pathlib import Path
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
+IDLE_SECONDS, IDLE_CPU = 0.5, 0.1
+"""Less than this share of a core, for so long."""
 _POLL_SECONDS = 0.005
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -92,6 +94,18 @@ class ServerProcess:
     def cpu_seconds(self) -> float:
         """User and system time of all threads and all children, living or waited for. Resolution: 10 ms."""
         return sum(_cpu_seconds(pid) for pid in _tree(self.pid))
+
+    def wait_until_idle(self) -> None:
+        """Until it has done what it does by itself after a heavy load."""
+        before = self.cpu_seconds() - 1
+
+        def is_idle() -> bool:
+            nonlocal before
+            earlier, before = before, self.cpu_seconds()
+            time.sleep(IDLE_SECONDS)
+            return before - earlier < IDLE_CPU * IDLE_SECONDS
+
+        self._wait_until(is_idle, "rest")
 
     def rss_bytes(self) -> int:
         """Resident memory of the process itself."""

@@ -8,7 +8,8 @@ from penstock.batch import Buffer
 from penstock.engines.local.files import FULL, Files
 from penstock.journal.port import OutOfSpace
 
-HANDLES_MAX = 64
+HANDLES_MAX = 256
+"""Blobs that stay open. A heap takes its messages from everywhere: a gigabyte of them is in as many segments."""
 
 
 class BlobFiles:
