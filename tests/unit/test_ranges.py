@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core import ranges as module
-from penstock.core.ranges import CRUMB_SPAN_MAX, CRUMBS, RangeSet, pairs, total
+from penstock.core.ranges import CRUMB_SPAN_MAX, CRUMBS, CrumblingSet, RangeSet, pairs, total
 
 SPACE = 64
 bounds = st.integers(0, SPACE)
@@ -27,7 +27,7 @@ def crumbs(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def built(operations) -> tuple[RangeSet, set[int]]:
-    subject, model = RangeSet(), set()
+    subject, model = CrumblingSet(), set()
     for operation, (first, stop) in operations:
         if operation == "add":
             subject.add(first, stop)
@@ -55,8 +55,8 @@ def test_it_is_a_set_of_integers_in_its_one_canonical_form(operations):
     assert all(start < stop for start, stop in subject)
     assert all(stop < start for (_, stop), (start, _) in pairwise(subject)), "ranges touch"
     assert subject.ranges == len(list(subject))
-    assert subject == RangeSet([(offset, offset + 1) for offset in sorted(model, reverse=True)])
-    assert RangeSet.from_flat(subject.flat()) == subject
+    assert subject == CrumblingSet([(offset, offset + 1) for offset in sorted(model, reverse=True)])
+    assert CrumblingSet.from_flat(subject.flat()) == subject
     assert members(pairs(subject.flat())) == model
     assert total(subject.flat()) == len(model)
 
@@ -100,14 +100,14 @@ def test_the_lowest_gaps_are_closed_first(operations, most):
 
 
 def test_a_million_acks_in_a_row_are_one_range():
-    subject = RangeSet()
+    subject = CrumblingSet()
     for offset in range(0, 1_000_000, 1000):
         subject.add(offset, offset + 1000)
     assert subject.flat() == [0, 1_000_000]
 
 
 def test_what_crumbles_takes_bits_and_becomes_ranges_again():
-    subject, order = RangeSet(), list(range(0, 20_000, 2))
+    subject, order = CrumblingSet(), list(range(0, 20_000, 2))
     Random(1).shuffle(order)
     for offset in order:
         subject.add(offset, offset + 1)
@@ -121,7 +121,17 @@ def test_what_crumbles_takes_bits_and_becomes_ranges_again():
 
 
 def test_what_lies_far_apart_stays_ranges(crumbs):
-    subject = RangeSet()
+    subject = CrumblingSet()
     for number in range(crumbs + 10):
         subject.add(10 * CRUMB_SPAN_MAX * number, 10 * CRUMB_SPAN_MAX * number + 1)
     assert len(subject.starts) == crumbs + 10
+
+
+def test_numbers_that_somebody_else_chose_stay_ranges(crumbs):
+    """A producer's numbers, say: bits would take room for all that lies between them."""
+    subject = RangeSet()
+    for number in range(0, 2 * (crumbs + 10), 2):
+        subject.add(number, number + 1)
+    subject.add(2**52, 2**52 + 1)
+    subject.close_gaps(1)
+    assert subject.flat() == [0, 2**52 + 1]

@@ -4,7 +4,7 @@ Ranges are half open, `[start, stop)`, sorted, and never touch each other. Addin
 O(1); anywhere else a bisection and one memory move.
 
 What is taken in no order at all crumbles: halfway through a heap of two million there would be half a million ranges,
-and a move of megabytes for each message. A set of thousands of ranges is therefore kept as bits, until few are left.
+and a move of megabytes for each message. A `CrumblingSet` of thousands of ranges is kept as bits, until few are left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import islice
+from typing import Self
 
 from penstock.core.bits import OffsetBits
 
@@ -23,6 +24,8 @@ CRUMB_SPAN_MAX = 1_024
 
 class RangeSet:
     __slots__ = ("_bits", "count", "starts", "stops")
+
+    crumbles = False
 
     def __init__(self, ranges: list[tuple[int, int]] | None = None):
         self.starts: list[int] = []
@@ -71,6 +74,8 @@ class RangeSet:
 
     def remove(self, start: int, stop: int) -> None:
         """Take `[start, stop)` out; what is not there is no matter."""
+        if start >= stop:
+            return
         starts, stops = self.starts, self.stops
         if self._bits is not None:
             self._bits.remove(start, stop)
@@ -105,7 +110,7 @@ class RangeSet:
 
     def _crumble(self) -> None:
         """From ranges to bits, unless they lie so far apart that it would not pay."""
-        if self.stops[-1] - self.starts[0] <= CRUMB_SPAN_MAX * len(self.starts):
+        if self.crumbles and self.stops[-1] - self.starts[0] <= CRUMB_SPAN_MAX * len(self.starts):
             bits = OffsetBits()
             for start, stop in self:
                 bits.add(start, stop)
@@ -209,14 +214,22 @@ class RangeSet:
         return [bound for pair in self for bound in pair]
 
     @classmethod
-    def from_flat(cls, flat: list[int]) -> RangeSet:
+    def from_flat(cls, flat: list[int]) -> Self:
         return cls(list(pairs(flat)))
 
-    def copy(self) -> RangeSet:
-        twin = RangeSet()
+    def copy(self) -> Self:
+        twin = type(self)()
         twin.starts, twin.stops, twin.count = self.starts.copy(), self.stops.copy(), self.count
         twin._bits = None if self._bits is None else self._bits.copy()
         return twin
+
+
+class CrumblingSet(RangeSet):
+    """For offsets that come in no order. Not for numbers that somebody else chose: bits take room by their distance."""
+
+    __slots__ = ()
+
+    crumbles = True
 
 
 def pairs(flat: list[int]) -> Iterator[tuple[int, int]]:

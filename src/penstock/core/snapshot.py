@@ -25,7 +25,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
 from penstock.core.members import Membership
-from penstock.core.ranges import RangeSet
+from penstock.core.ranges import CrumblingSet, RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.records import Transacted, TransactedRun
 from penstock.core.slices import Later, Rows, encoded_whole, plain
@@ -343,7 +343,7 @@ def _load_progress(values: list[Any]) -> Progress:
     floor, cursor, done, skip, retries = values
     progress = Progress(floor)
     progress.cursor = cursor
-    progress.done = RangeSet.from_flat(done)
+    progress.done = CrumblingSet.from_flat(done)
     progress.skip = RangeSet.from_flat(skip)
     progress.retries = {offset: msgspec.convert(retry, Retry) for offset, retry in retries}
     return progress

@@ -31,7 +31,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.members import Membership
-from penstock.core.ranges import RangeSet
+from penstock.core.ranges import CrumblingSet, RangeSet
 from penstock.core.records import ScheduleSpec, Transacted, WebhookSpec
 from penstock.core.traits import Traits
 
@@ -129,7 +129,7 @@ class Progress:
         # Hard.
         self.floor = start
         self.cursor = start
-        self.done = RangeSet()
+        self.done = CrumblingSet()
         self.leased = RangeSet()
         self.skip = RangeSet()
         """At or above the cursor, but not the cursor's business: published with a delay."""

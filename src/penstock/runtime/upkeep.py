@@ -58,6 +58,10 @@ COMPACT_BELOW = 0.5
 """A segment with a smaller share of wanted messages than this is rewritten."""
 
 
+class _ReadAgain(Exception):
+    """The shard was read again out of the journal, in the middle of a round that was about another one."""
+
+
 class Upkeep:
     """The housekeeper of one shard."""
 
@@ -78,6 +82,8 @@ class Upkeep:
         on_round: Callable[[], None],
     ):
         self._loop = loop
+        self._log = loop.log
+        """That this round is about."""
         self._marks = marks
         self._next_segment = next_segment
         self._named_agendas = agenda_blobs
@@ -126,17 +132,31 @@ class Upkeep:
 
     async def round(self) -> None:
         """All five steps. Safe to call at any time; one at a time."""
+        # What was decided before the disk was full may not have happened: who went on by it would throw away what is
+        # wanted. The next round begins with what is true.
+        with contextlib.suppress(_ReadAgain):
+            await self._round()
+
+    async def _breathe(self) -> None:
+        await self._pace.breathe()
+        self._check_log()
+
+    def _check_log(self) -> None:
+        if self._loop.log is not self._log:
+            raise _ReadAgain
+
+    async def _round(self) -> None:
         self._pace.begin()
         await self._retain()
-        log = self._loop.log
+        self._log = self._loop.log
         bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
         if bound is not None:
             await self._seal(bound)
         await self._drop_unwanted()
         await self._far.tidy(self._loop.shard)
+        self._check_log()
         await self._snapshot(self._sealed if bound is None else bound.index)
-        if self._loop.log is not log:
-            return  # the shard was read again: its messages are where they were, the snapshot may say otherwise
+        self._check_log()  # its messages are where they were, the snapshot may say otherwise
         if bound is not None:
             self._sealed = bound.index
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
@@ -251,7 +271,7 @@ class Upkeep:
             for piece in range(begin, stop):
                 first, end = pieces.firsts[piece], pieces.ends[piece]
                 yield pieces.stored(piece), end - first, live.count_in(first, end)
-            await self._pace.breathe()
+            await self._breathe()
 
     # -- sealing and compaction ---------------------------------------------------------------------------------------
 
@@ -270,7 +290,7 @@ class Upkeep:
                     for piece, locator in enumerate(pieces.locators[begin : begin + CHANGE_PIECES], begin)
                     if 0 < locator <= bound.locator or -locator in sparse
                 ]
-                await self._pace.breathe()
+                await self._breathe()
             await self._move(queue, number, partition, index, moving)
 
     async def _sparse_segments(
@@ -308,7 +328,7 @@ class Upkeep:
                     return  # deleted, or the shard was read again: nobody will ask for it here
                 index.replace(moved, fresh)
                 moved, batch, size = [], [], 0
-            await self._pace.breathe()
+            await self._breathe()
 
     async def _write_segment(
         self,
@@ -325,6 +345,7 @@ class Upkeep:
             # A checksum of many small parts costs a call each.
             parts.append(b"".join([head + attached for _, head, attached, _ in batch[begin : begin + RUNS_TOGETHER]]))
         await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
+        self._check_log()
         self._pace.begin()
         fresh = PartitionIndex()
         at = BLOB_HEADER.size + len(prefix)
@@ -334,7 +355,7 @@ class Upkeep:
             fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
             at += length
             if not added % CHANGE_PIECES:
-                await self._pace.breathe()
+                await self._breathe()
         return fresh
 
     def _take_number(self) -> int:
@@ -388,11 +409,11 @@ class Upkeep:
                 ]
                 for begin in range(0, len(unwanted), CHANGE_PIECES):
                     index.replace(unwanted[begin : begin + CHANGE_PIECES])
-                    await self._pace.breathe()
+                    await self._breathe()
             if queue.config.indexed:
                 for first, stop in partition.traits.stretches(TRAIT_OFFSETS):
                     partition.traits.keep(first, stop, self._live(queue, number, partition, first, stop))
-                    await self._pace.breathe()
+                    await self._breathe()
 
     async def _remove_leftovers(self) -> None:
         """Blobs that the newest snapshot does not need: older snapshots, segments and agenda entries nobody names."""
