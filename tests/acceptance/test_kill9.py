@@ -71,6 +71,10 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
         for queue, terms in QUEUES.items():
             config = {**CONFIGS[queue], "max_retries": terms.max_retries, "backoff": BACKOFF}
             assert mortal.server.ask("PUT", f"/v1/queues/{queue}", config).status == 201
+            for group in terms.groups:
+                # A group is there from its first lease on, and what all others have finished before is not for it.
+                ask = {"queue": queue, "group": group, "wait_ms": 0}
+                assert mortal.server.ask("POST", "/v1/lease", ask).json["messages"] == []
         for client in clients:
             client.start()
         for number in range(1, kills + 1):
