@@ -97,13 +97,11 @@ class ServerProcess:
 
     def wait_until_idle(self) -> None:
         """Until it has done what it does by itself after a heavy load."""
-        before = self.cpu_seconds() - 1
 
         def is_idle() -> bool:
-            nonlocal before
-            earlier, before = before, self.cpu_seconds()
+            before = self.cpu_seconds()
             time.sleep(IDLE_SECONDS)
-            return before - earlier < IDLE_CPU * IDLE_SECONDS
+            return self.cpu_seconds() - before < IDLE_CPU * IDLE_SECONDS
 
         self._wait_until(is_idle, "rest")
 

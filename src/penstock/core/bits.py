@@ -124,12 +124,7 @@ class OffsetBits:
 
     def gaps(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """The stretches of `[first, stop)` without members, ascending."""
-        for begin, end in self.stretches(first, stop):
-            if first < begin:
-                yield first, begin
-            first = end
-        if first < stop:
-            yield first, stop
+        return between(self.stretches(first, stop), first, stop)
 
     def past(self, offset: int) -> int:
         """The first offset at or after this one that is not a member."""
@@ -169,11 +164,6 @@ class OffsetBits:
         twin._low, twin._high = self._low, self._high
         return twin
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetBits) and self._pages == other._pages
-
-    __hash__ = None  # type: ignore[assignment]
-
     def dump(self) -> tuple[bytes, bytes]:
         """Page numbers as int64, and the bits of each page: little-endian both."""
         numbers = array("q", self._pages)
@@ -195,6 +185,16 @@ class OffsetBits:
 
     def covers(self, first: int, stop: int) -> bool:
         return all(self._pages.get(page, 0) & mask == mask for page, mask in _masks(first, stop))
+
+
+def between(stretches: Iterable[tuple[int, int]], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """What of `[first, stop)` these stretches of it, ascending, leave out."""
+    for begin, end in stretches:
+        if first < begin:
+            yield first, begin
+        first = end
+    if first < stop:
+        yield first, stop
 
 
 def _masks(first: int, stop: int) -> Iterable[tuple[int, int]]:

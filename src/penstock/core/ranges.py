@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Self
 
-from penstock.core.bits import OffsetBits
+from penstock.core.bits import OffsetBits, between
 
 CRUMBS = 4_096
 """Ranges from which on a set is kept as bits."""
@@ -186,12 +186,7 @@ class RangeSet:
 
     def gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of `[start, stop)` that are not in the set."""
-        for inside, after in self.within(start, stop):
-            if start < inside:
-                yield start, inside
-            start = after
-        if start < stop:
-            yield start, stop
+        return between(self.within(start, stop), start, stop)
 
     def overlaps(self, start: int, stop: int) -> bool:
         if self._bits is not None:
