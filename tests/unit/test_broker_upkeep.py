@@ -14,9 +14,9 @@ from penstock import limits
 from penstock.core.commands import PurgeQueue
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
-from penstock.errors import Conflict
+from penstock.errors import Conflict, DiskFull
 from penstock.ids import parse_queue
-from penstock.journal.port import Damaged
+from penstock.journal.port import Damaged, OutOfSpace
 from penstock.testing.inprocess import in_process, messages
 
 ORDERS = parse_queue("orders")
@@ -145,6 +145,46 @@ def test_a_group_that_begins_after_compaction_gets_what_is_left(tmp_path, engine
             got = await box.lease("orders", group="latest", max=100)
             assert [message.offset for message in got] == [0, 17, 39]
             assert [m.offset for m in messages((await box.broker.read(ORDERS, max=100)).runs)] == [0, 17, 39]
+
+    asyncio.run(run())
+
+
+def test_an_ack_that_found_no_room_while_a_round_was_at_work_costs_no_message():
+    """Memory was ahead of the journal when the round began: it may throw away nothing by what never happened."""
+
+    async def run() -> None:
+        async with in_process(**ON_DEMAND) as box:
+            await box.publish("first", b"whatever the round looks at before")
+            await box.broker.put_queue(ORDERS, {"backoff": {"kind": "none"}})
+            await box.publish("orders", b"acked, but not on the disk")
+            (leased,) = await box.lease("orders")
+            upkeep, journal = box.host.upkeep, box.host.loop.journal
+            append, breathe = journal.append, upkeep._pace.breathe
+
+            async def append_nothing(index, parts, **options):
+                journal.append = append
+                raise OutOfSpace("the disk is full")
+
+            async def breathe_while_the_disk_is_full():
+                upkeep._pace.breathe = breathe
+                journal.append = append_nothing
+                log = box.host.loop.log
+                with pytest.raises(DiskFull):
+                    await box.broker.ack([leased.receipt])
+                async with asyncio.timeout(10):
+                    while box.host.loop.log is log or box.host.loop.without_room:
+                        await asyncio.sleep(0.01)
+                await breathe()
+
+            upkeep._pace.breathe = breathe_while_the_disk_is_full
+            await upkeep.round()
+            assert journal.append is not append_nothing and upkeep._pace.breathe is breathe, "nothing went wrong"
+            await upkeep.round()  # the next one begins with what is true
+            for _ in range(2):
+                await box.advance(31_000)
+                (again,) = await box.lease("orders")
+                assert (again.payload, again.offset) == (leased.payload, leased.offset)
+                await box.restart()
 
     asyncio.run(run())
 
