@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 from google.rpc import status_pb2
+from patience import until
 
 from penstock.clock import SystemClock
 from penstock.testing.inprocess import InProcess, in_process
@@ -39,9 +40,7 @@ class Served:
         return await self.stub.Publish(pb.PublishRequest(queue=queue, messages=messages))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while not condition():  # noqa: ASYNC110  there is no event for what others do
-                await asyncio.sleep(0.002)
+        await until(condition)
 
     def ready(self, queue: str) -> int:
         """Messages that could be leased now by the group `default`."""

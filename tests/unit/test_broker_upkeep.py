@@ -9,6 +9,7 @@ import asyncio
 import random
 
 import pytest
+from patience import until
 
 from penstock import limits
 from penstock.core.commands import PurgeQueue
@@ -171,9 +172,7 @@ def test_an_ack_that_found_no_room_while_a_round_was_at_work_costs_no_message():
                 log = box.host.loop.log
                 with pytest.raises(DiskFull):
                     await box.broker.ack([leased.receipt])
-                async with asyncio.timeout(10):
-                    while box.host.loop.log is log or box.host.loop.without_room:
-                        await asyncio.sleep(0.01)
+                await until(lambda: box.host.loop.log is not log and not box.host.loop.without_room)
                 await breathe()
 
             upkeep._pace.breathe = breathe_while_the_disk_is_full
@@ -368,8 +367,7 @@ def test_segments_of_a_deleted_queue_are_not_missed(tmp_path):
                 await box.broker.delete_queue(ORDERS)
             await box.broker.delete_queue(ORDERS, confirm=asked.value.details["confirm"])
             await box.restart(final_snapshot=False)
-            while blobs(tmp_path, "segment"):  # noqa: ASYNC110  a directory announces nothing
-                await asyncio.sleep(0.001)
+            await until(lambda: not blobs(tmp_path, "segment"))
             await box.restart(final_snapshot=False)
             await box.publish("orders", b"a new life")
             assert [message.payload for message in await box.lease("orders")] == [b"a new life"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from patience import until
 
 from penstock.clock import SystemClock
 from penstock.ids import parse_queue
@@ -16,8 +17,7 @@ ORDERS = parse_queue("orders")
 async def settled(box: InProcess, ready: int, leased: int = 0) -> None:
     """Returns when the queue is in this state."""
     async with asyncio.timeout(20):
-        while (box.broker.stats(ORDERS)["ready"], box.broker.stats(ORDERS)["leased"]) != (ready, leased):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: (box.broker.stats(ORDERS)["ready"], box.broker.stats(ORDERS)["leased"]) == (ready, leased))
 
 
 async def turns_of_the_loop(count: int) -> None:

@@ -8,14 +8,10 @@ import logging
 
 import pytest
 from client_fake import Hangup, error_reply, run_with_broker
+from patience import until
 
 from penstock.client import Client
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
-
-
-async def until(condition) -> None:
-    while not condition():  # noqa: ASYNC110 - it becomes true inside the fake, which tells nobody
-        await asyncio.sleep(0.001)
 
 
 def acks_in(requests) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from client_fake import Hangup, error_reply, json_reply, run_with_broker
+from patience import until
 
 from penstock.client import Assigned, Client
 from penstock.client._members import Change, Seat
@@ -162,8 +163,7 @@ def test_one_that_is_closed_while_it_joins_leaves_nobody_behind():
             consumer = client.queue("orders").consume(assigned=True)
             following = asyncio.ensure_future(anext(consumer))
             group.lost_answers = 1_000_000
-            while not group.joins:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await until(lambda: group.joins)
             await consumer.aclose()
             await asyncio.wait({following})
         assert group.left == group.joins[:1]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from client_fake import Hangup, error_reply, run_with_broker
+from patience import until
 
 from penstock import limits
 from penstock.batch import Batch
@@ -14,8 +15,7 @@ from penstock.errors import InvalidRequest, PenstockError, QueueFull, TooLarge, 
 
 
 async def first_request(server) -> None:
-    while not server.requests:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: server.requests)
 
 
 def stored(broker) -> list[bytes]:

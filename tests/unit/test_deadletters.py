@@ -8,6 +8,7 @@ import json
 import logging
 
 import pytest
+from patience import until
 from test_broker import with_broker
 
 from penstock import limits
@@ -45,14 +46,6 @@ async def ended(box, redrive_id: str, queue=ORDERS) -> dict:
             return redrive
         await asyncio.sleep(0)
     raise AssertionError(f"still under way: {redrive}")
-
-
-async def until(condition) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("waited too long")
 
 
 async def redrive(box, redrive_id: str = "r", **options) -> dict:

@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from patience import until
 
 from penstock.broker.feed import NAMED_MAX
 from penstock.errors import Conflict
@@ -42,11 +43,6 @@ def story(told):
             await told(SimpleNamespace(box=box, edge=Edge(box.broker, box.clock, Metrics()), heard=Heard()))
 
     asyncio.run(asyncio.wait_for(run(), 60))
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  what is waited for is a list that grows
-        await asyncio.sleep(0)
 
 
 # -- the line -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from patience import until
 
 from penstock.errors import InvalidRequest, MethodNotAllowed, NotFound
 from penstock.ids import parse_queue
@@ -124,8 +125,7 @@ async def leased(box, max=10, wait_ms=0):
 
 
 async def both_parked(box):
-    while box.broker.waiting < 2:  # noqa: ASYNC110  the broker has no event for it
-        await asyncio.sleep(0)
+    await until(lambda: box.broker.waiting >= 2)
 
 
 def test_each_queue_has_its_share():

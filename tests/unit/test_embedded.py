@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from patience import until
 
 import penstock
 import penstock.sync
@@ -79,8 +80,7 @@ def test_closing_answers_a_consumer_that_waits_and_sends_its_acks(tmp_path):
                         seen.append(message.value)
 
             working = asyncio.create_task(work())
-            while len(seen) < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: len(seen) >= 3)
         await working
         async with penstock.open(tmp_path / "data") as client:
             assert (await client.queue("orders").stats())["depth"] == 0

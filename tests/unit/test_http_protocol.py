@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 import uvicorn
+from patience import until
 from uvicorn.server import ServerState
 
 from penstock import limits
@@ -31,11 +32,6 @@ async def answer_large(scope, receive, send):
     headers = [(b"content-length", str(len(BODY)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": BODY})
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  it is a fact about a socket, nobody would set an event for it
-        await asyncio.sleep(0.005)
 
 
 def talk(story, app=answer_small):

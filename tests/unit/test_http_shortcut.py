@@ -9,6 +9,7 @@ import json
 import pytest
 import uvicorn
 from http_fake import FakeBroker
+from patience import until
 from uvicorn.server import ServerState
 
 from penstock import limits
@@ -139,8 +140,7 @@ def test_whoever_hangs_up_while_waiting_is_noticed():
         it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
         await it.broker.parked.wait()
         it.writer.close()
-        while not it.broker.cancelled or it.state.tasks:  # noqa: ASYNC110  a fact about a socket
-            await asyncio.sleep(0.005)
+        await until(lambda: it.broker.cancelled and not it.state.tasks)
 
     talk(story)
 

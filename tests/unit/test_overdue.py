@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 import pytest
+from patience import until
 
 from penstock.core import invariants
 from penstock.ids import parse_queue
@@ -152,8 +153,7 @@ async def test_a_redrive_spares_it_for_everybody(box, order):
     await box.broker.reject([first.receipt])
     await box.broker.redrive(ORDERS, redrive_id="again", group="a", ids=[first.id], dry_run=False)
     async with asyncio.timeout(10):
-        while box.broker.redrives(ORDERS, "again")["redrives"][0]["status"] == "running":  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: box.broker.redrives(ORDERS, "again")["redrives"][0]["status"] != "running")
     assert sorted(await leased(box, "a")) == [b"brief", b"lasting"]
     assert await leased(box, "b") == [b"brief"]
     assert (await box.broker.ack([second.receipt]))[0].status == "acked"

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from patience import until
 
 from penstock import limits
 from penstock.errors import Conflict, InvalidRequest, NotFound, QueueNotFound, TooLarge
@@ -102,8 +103,7 @@ def test_someone_who_waits_is_woken_by_a_fire_time():
         async with in_process() as box:
             await box.broker.schedules.put("tens", asked())
             waiting = asyncio.ensure_future(box.lease("reports", wait_ms=60_000))
-            while not box.broker.waiting:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: box.broker.waiting)
             await box.advance(10_000)
             assert len(await waiting) == 1
 

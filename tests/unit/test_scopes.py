@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from patience import until
 
 from penstock.core import commands, scopes
 from penstock.core.advance import advance
@@ -82,8 +83,7 @@ def test_a_message_wakes_one_of_those_who_wait_also_in_a_queue_that_is_new():
     async def story():
         async with in_process() as box:
             waiting = [asyncio.ensure_future(lease(box, wait_ms=60_000, max=10)) for _ in range(3)]
-            while box.broker.waiting < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: box.broker.waiting >= 3)
             await box.publish("email/brand/new", b"1", b"2")
             done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             assert [task.result() for task in done] == [["1", "2"]]
@@ -105,8 +105,7 @@ def test_what_becomes_ready_at_one_moment_goes_by_priority():
             for queue in ("email/news/low", "email/bills/mid", "email/news/high"):
                 await box.publish(queue, queue.encode(), delay_ms=[1_000])
             waiting = asyncio.ensure_future(lease(box, wait_ms=60_000))
-            while not box.broker.waiting:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: box.broker.waiting)
             await box.advance(1_000)
             assert await waiting == ["email/news/high"]
 

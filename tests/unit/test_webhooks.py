@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from aiohttp import web
+from patience import until
 from webhook_endpoint import answering, endpoint, taken
 
 from penstock import limits
@@ -33,11 +34,6 @@ def asked(url: str, **values: object) -> WebhookRequest:
 
 def run(story):
     asyncio.run(asyncio.wait_for(story(), 60))
-
-
-async def until(condition) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import uvicorn
+from patience import until
 from uvicorn.server import ServerState
 from websocket_fake import Edge, unsealed, websockets
 from websockets.frames import Frame, Opcode
@@ -87,11 +88,6 @@ async def serving(edge: Edge) -> AsyncIterator[tuple[ServerState, tuple[str, int
             connection._transport.abort() if hasattr(connection, "_transport") else connection.transport.abort()
         await until(lambda: not state.connections)
         await server.wait_closed()
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
 
 
 def talk(story, origins=()):

@@ -6,6 +6,7 @@ import asyncio
 from base64 import b64decode
 
 import pytest
+from patience import until
 from websocket_fake import run
 
 from penstock import limits
@@ -205,8 +206,7 @@ def test_a_connection_that_drains_waits_for_what_it_delivered():
         refused = await client.ask(type="subscribe", role="reader", queue="work")
         assert refused["error"]["code"] == "unavailable"
         assert (await client.ask(type="ack", receipts=found))["results"][0]["status"] == "acked"
-        while client.closed_with is None:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: client.closed_with is not None)
         assert client.closed_with == 1012
         assert len(await edge.box.lease("work")) == 1
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
+from patience import until
 from websocket_fake import run
 
 from penstock import limits
@@ -166,17 +165,14 @@ def test_requests_under_way_are_counted_and_given_up_with_the_connection(monkeyp
         for number in range(3):
             assert not client.session.busy
             client.send(id=number, type="call", path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
-        while edge.broker.waiting < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: edge.broker.waiting >= 3)
         assert client.session.busy
         await edge.publish("q", b"1")
         await client.take("reply")
-        while not client.freed_count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: client.freed_count)
         assert not client.session.busy
         client.session.ended()
-        while edge.broker.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not edge.broker.waiting)
 
     run(story)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from patience import until
 
 from penstock.ids import parse_queue
 from penstock.testing.inprocess import InProcess, in_process
@@ -112,8 +113,7 @@ class Edge:
 
     async def settle(self) -> None:
         """Until nothing that was begun is still on its way."""
-        while self.sockets.returning:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not self.sockets.returning)
         for _ in range(20):
             await asyncio.sleep(0)
 
