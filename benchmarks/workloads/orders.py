@@ -7,7 +7,7 @@ import time
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -257,33 +257,57 @@ HANDLING_S = 0.001
 """What a consumer does with a message; they are handled one after the other."""
 CONSUMER_BATCH = 10
 FLOOD = 20_000
+CAP = 2
+"""Messages that a tenant may have in flight."""
 
 
 async def fair_share(run: Run) -> list[Row]:
-    """9 tenants with a steady trickle, and one that floods: what the others wait, with the flood and without."""
+    """9 tenants with a steady trickle, and one that floods: what the others wait, with the flood and without.
+
+    With turns alone, who comes in the middle of the flood's batch waits until the consumer has handled it; with a cap
+    on what a tenant may have in flight the batch is short.
+    """
     name = "fair_share"
     if not run.wants(WHO):
         return []
-    waits: dict[str, list[list[float]]] = {"alone": [], "flooded": []}
+    turns: dict[str, _Sharing] = {
+        "alone": _Sharing(0, None),
+        "flooded": _Sharing(FLOOD, None),
+        "flooded, capped": _Sharing(FLOOD, CAP),
+    }
+    p99: dict[str, list[float]] = {which: [] for which in turns}
     async with AsyncExitStack() as stack:
         peer = await _started(stack, run)
         for _ in range(run.pace.rounds):
-            for which, each in waits.items():
-                each.append(await _fair_turn(peer, flood=FLOOD if which == "flooded" else 0, quick=run.quick))
-    p99 = {which: [percentile(wait, 99) for wait in each] for which, each in waits.items()}
+            for which, sharing in turns.items():
+                p99[which].append(percentile(await _fair_turn(peer, sharing, quick=run.quick), 99))
     note = f"{TENANTS} tenants, {1 / EVERY_S:.0f} msg/s each; flood of {FLOOD:,}; handling {1000 * HANDLING_S:g} ms"
+    batches = f"batches of {CONSUMER_BATCH}"
     return [
         *(
             figure(name, f"p99 wait, {which}", WHO, "ms", sorted(each)[len(each) // 2], note)
             for which, each in p99.items()
         ),
-        figure(name, "p99 wait vs alone", WHO, "x", ratio(p99["flooded"], p99["alone"]), note),
-    ]
+        figure(name, "p99 wait vs alone", WHO, "x", ratio(p99["flooded"], p99["alone"]), batches),
+        figure(
+            name, "p99 wait vs alone, capped", WHO, "x", ratio(p99["flooded, capped"], p99["alone"]),
+            f"{batches}, max_in_flight {CAP}",
+        ),
+    ]  # fmt: skip
 
 
-async def _fair_turn(peer: _Penstock, *, flood: int, quick: bool) -> list[float]:
+class _Sharing(NamedTuple):
+    flood: int
+    cap: int | None
+
+
+async def _fair_turn(peer: _Penstock, sharing: _Sharing, *, quick: bool) -> list[float]:
     """Milliseconds from before a publish until a consumer has the message, of the normal tenants."""
-    queue = await peer.client.create_queue(new_queue(), fair_share={"enabled": True})
+    shares = {"enabled": True} | ({"max_in_flight": sharing.cap} if sharing.cap is not None else {})
+    queue = await peer.client.create_queue(new_queue(), fair_share=shares)
+    # The group is there before the flood, as consumers are.
+    Consumer(peer.server.url, queue.path).lease(1, [])
+    flood = sharing.flood
     for first in range(0, flood, FILL_BATCH):
         await queue.publish_many([0] * min(FILL_BATCH, flood - first), tenant="flood")
     until = time.perf_counter() + (2.0 if quick else 6.0)

@@ -38,6 +38,16 @@ def test_it_is_a_set_of_integers(base, operations, window):
     assert [offset in subject for offset in range(first, stop)] == [offset in model for offset in range(first, stop)]
 
 
+@given(before=st.sets(bounds), offsets=st.sets(bounds, min_size=1))
+def test_many_at_once_are_as_one_by_one(before, offsets):
+    subject = OffsetBits()
+    for offset in before:
+        subject.add(offset, offset + 1)
+    subject.add_all(sorted(offsets))
+    assert list(subject.within(0, 5000)) == sorted(before | offsets)
+    assert subject.count == len(before | offsets)
+
+
 def test_what_was_emptied_takes_no_memory():
     subject = OffsetBits()
     subject.add(0, 100_000)

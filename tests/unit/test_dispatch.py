@@ -18,7 +18,7 @@ from penstock.core.state import Shard
 from penstock.errors import QueueFull
 
 COLUMNS = {"priority": layout.PRIORITY, "key": layout.KEY, "tenant": layout.TENANT, "delay_ms": layout.DELAY_MS,
-           "ttl_ms": layout.TTL_MS}  # fmt: skip
+           "ttl_ms": layout.TTL_MS, "max_retries": layout.MAX_RETRIES}  # fmt: skip
 
 
 class Machine:
@@ -314,3 +314,67 @@ def test_parked_keys_count_as_blocked_also_after_a_restart():
     assert machine.dispatcher.blocked_keys == 1
     machine.change(park_dead_keys=False)
     assert machine.dispatcher.blocked_keys == 0
+
+
+@pytest.mark.parametrize("order", ["fifo", "lanes", "heap"])
+@pytest.mark.parametrize("traits", ["key", "tenant", "key tenant"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_an_index_that_is_built_gives_what_one_that_grew_gives(order, traits, partitions):
+    """A group that begins behind a backlog is told of it in large pieces, one that was there message by message."""
+    dice = Random(f"{order} {traits} {partitions}")
+    m = Machine(order=order, ordered_keys="key" in traits, fair_share={"enabled": "tenant" in traits},
+                partitions=partitions)  # fmt: skip
+    for _ in range(60):
+        size = dice.randint(1, 3)
+        columns = {"tenant": [b"t%d" % dice.randint(0, 5) for _ in range(size)]} if "tenant" in traits else {}
+        keys = [b"k%d" % dice.randint(0, 40) for _ in range(size)]
+        m.publish(size, key=keys, priority=[dice.randint(0, 4) for _ in range(size)], **columns)
+
+    def drained(group: str) -> list[tuple[int, int]]:
+        given = []
+        while runs := m.submit(commands.Lease(1, group, 4, 7)):
+            given += [(run.partition, offset) for run in runs for offset in range(run.first, run.first + run.count)]
+            m.settle(runs)
+        return given
+
+    assert m.submit(commands.Lease(1, "late", 4, 7)) is None, "it begins"
+    built, grown = drained("late"), drained("g")
+    assert len(grown) == sum(partition.end for partition in m.queue.partitions)
+    # Of several partitions, who came first is known by offset only.
+    assert built == grown if partitions == 1 else sorted(built) == sorted(grown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (commands.Nack, {"delay_ms": 5}),
+        (commands.Reject, {"error": "no"}),
+        (commands.Release, {}),
+        (commands.Extend, {"lease_ms": 9_000}),
+    ],
+)
+def test_what_happens_to_scattered_messages_of_one_lease_is_one_fact(kind, options):
+    """A failed batch costs one record, however its messages lie."""
+    m = Machine(ordered_keys=True)
+    m.publish(40, key=[b"k%d" % row for row in range(40)])
+    first, second = m.lease(20), m.lease(20)
+    before = len(m.records)
+    claims = [
+        commands.Claim(run.lease, run.nonce, offset, offset + 1)
+        for run in (*first, *second)
+        for offset in range(run.first, run.first + run.count, 2)
+    ]
+    m.submit(kind(claims, **options))
+    made = m.records[before:]
+    assert [fact.ranges for fact in made] == [
+        [edge for offset in range(begin, begin + 20, 2) for edge in (offset, offset + 1)] for begin in (0, 20)
+    ]
+
+
+def test_messages_that_are_to_wait_differently_are_facts_of_their_own():
+    m = Machine(max_retries=1, backoff={"kind": "none"})
+    m.publish(4, max_retries=[5, 0, 5, 0])
+    m.settle(m.lease(4), commands.Nack)
+    assert [(type(fact).__name__, fact.ranges) for fact in m.records[-4:]] == [
+        ("Retried", [0, 1]), ("DeadLettered", [1, 2]), ("Retried", [2, 3]), ("DeadLettered", [3, 4]),
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ a tenant that is found at its cap leaves that heap until something of it is let 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
 from penstock.core.bits import OffsetBits
@@ -32,10 +32,21 @@ class Ages:
 
     def add(self, tenant: int, first: int, stop: int) -> None:
         """These may be given out."""
+        self._of(tenant).add(first, stop)
+        self._note_first(tenant, first)
+
+    def add_all(self, tenant: int, offsets: Sequence[int]) -> None:
+        """These, ascending."""
+        self._of(tenant).add_all(offsets)
+        self._note_first(tenant, offsets[0])
+
+    def _of(self, tenant: int) -> OffsetBits:
         offered = self._offered.get(tenant)
         if offered is None:
             offered = self._offered[tenant] = OffsetBits()
-        offered.add(first, stop)
+        return offered
+
+    def _note_first(self, tenant: int, first: int) -> None:
         if tenant not in self._resting:
             known = self._firsts.get(tenant)
             if known is None or first < known:

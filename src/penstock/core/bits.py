@@ -7,7 +7,8 @@ on a page is a few big-integer instructions.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 _SHIFT = 10
 _SIZE = 1 << _SHIFT
@@ -39,6 +40,24 @@ class OffsetBits:
             after = before | mask
             self._put(page, after)
             self.count += after.bit_count() - before.bit_count()
+
+    def add_all(self, offsets: Sequence[int]) -> None:
+        """These, ascending."""
+        first, stop = offsets[0], offsets[-1] + 1
+        if stop - first == len(offsets):
+            self.add(first, stop)
+            return
+        at = 0
+        while at < len(offsets):
+            page = offsets[at] >> _SHIFT
+            end = bisect_left(offsets, (page + 1) << _SHIFT, at)
+            mask = 0
+            for offset in offsets[at:end]:
+                mask |= 1 << (offset & _MASK)
+            before = self._pages.get(page, 0)
+            self._put(page, before | mask)
+            self.count += (before | mask).bit_count() - before.bit_count()
+            at = end
 
     def _put(self, page: int, bits: int) -> None:
         # All full pages are one and the same number.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import islice
 
 from penstock.core.ages import Ages
 from penstock.core.config import QueueConfig
@@ -37,7 +38,7 @@ class Desk:
 
     def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
         if fresh:
-            self._dispatcher.ready_all(self.places(first, stop))
+            self._dispatcher.ready_all(self.places(first, stop), number=self._partition)
             return
         for place in self.places(first, stop):
             self._dispatcher.ready(place)
@@ -145,8 +146,9 @@ def open_desk(queue: Queue, group: int) -> None:
         free.append(_free_places(partition, progress, held, desk))
     if dispatcher.load(free):
         return
-    for place in merge(*free):
-        dispatcher.ready(place, fresh=True)
+    places = merge(*free)
+    while some := list(islice(places, LOAD_AT_ONCE)):
+        dispatcher.ready_all(some, number=0 if len(free) == 1 else None)
 
 
 def _free_places(partition: Partition, progress: Progress, held: RangeSet, desk: Desk) -> Iterator[int]:

@@ -24,7 +24,7 @@ from penstock.core.lanes import Lanes
 from penstock.core.line import OFFSET_MASK, PARTITION_BITS, PARTITION_MASK, Line, Valid, partition_and_offset, place_of
 from penstock.core.state import Queue
 from penstock.core.tenants import FairShare, Order
-from penstock.core.traits import hash_of
+from penstock.core.traits import Column, hash_of
 
 SWEEP_EVERY = 512
 """Messages that end between two looks at how much of the index is stale."""
@@ -86,38 +86,40 @@ class Dispatcher:
         if self.gate is None or self.gate.enter(self._key(place), place, fresh=fresh):
             self._offer(place, fresh=fresh)
 
-    def ready_all(self, places: list[int]) -> None:
-        """The same for many fresh ones of one partition, which are neighbours."""
-        if self.gate is not None or isinstance(self._source, FairShare):
-            for place in places:
-                self.ready(place, fresh=True)
-        elif places:
-            self._source.push_all(places, self._priorities(places))
-            self._add_ages(places)
+    def ready_all(self, places: Sequence[int], *, number: int | None) -> None:
+        """The same for many fresh ones, ascending; of this partition, or of any."""
+        if self.gate is not None and places:
+            places = self.gate.enter_all(self._traits("key", places, number), places)
+        if not places:
+            return
+        if not isinstance(self._source, FairShare):
+            self._source.push_all(places, self._traits("priority", places, number))
+            self._add_ages(0, places, number)
+            return
+        for tenant, theirs in _grouped(self._traits("tenant", places, number), places).items():
+            self._source.push_all(tenant, theirs, self._traits("priority", theirs, number))
+            self._add_ages(tenant, theirs, number)
 
     def load(self, partitions: list[Iterator[int]]) -> bool:
         """All that is ready, at once, if the order does not ask who was told first; otherwise False."""
         if self.gate is not None or not isinstance(self._source, Heap):
             return False
-        for places in partitions:
+        for number, places in enumerate(partitions):
             every = array("q", places)
             priorities = array("q")
             for at in range(0, len(every), LOAD_AT_ONCE):
-                priorities.extend(self._priorities(every[at : at + LOAD_AT_ONCE]))
-                self._add_ages(every[at : at + LOAD_AT_ONCE])
+                some = every[at : at + LOAD_AT_ONCE]
+                priorities.extend(self._traits("priority", some, number))
+                self._add_ages(0, some, number)
             self._source.load(every, priorities)
         return True
 
-    def _add_ages(self, places: Sequence[int]) -> None:
-        """Of one partition, ascending: neighbours go together."""
-        number, first = partition_and_offset(places[0])
-        last = first + len(places) - 1
-        if partition_and_offset(places[-1])[1] == last:
-            self.ages[number].add(0, first, last + 1)
-            return
-        for place in places:
-            offset = partition_and_offset(place)[1]
-            self.ages[number].add(0, offset, offset + 1)
+    def _add_ages(self, tenant: int, places: Sequence[int], number: int | None) -> None:
+        if number is None:
+            for each, theirs in _grouped([place & PARTITION_MASK for place in places], places).items():
+                self._add_ages(tenant, theirs, each)
+        else:
+            self.ages[number].add_all(tenant, _offsets(places))
 
     def hold(self, place: int) -> None:
         """This message is leased or waits for its next attempt: its key is taken."""
@@ -319,11 +321,34 @@ class Dispatcher:
         column = self._queue.partitions[place & PARTITION_MASK].traits.priority
         return column[place >> PARTITION_BITS & OFFSET_MASK] if column is not None else 0
 
-    def _priorities(self, places: Sequence[int]) -> Sequence[int]:
-        """Of places of one partition."""
-        column = self._queue.partitions[places[0] & PARTITION_MASK].traits.priority
-        offsets = [place >> PARTITION_BITS & OFFSET_MASK for place in places]
-        return column.get_all(offsets) if column is not None else offsets
+    def _traits(self, name: str, places: Sequence[int], number: int | None) -> Sequence[int]:
+        """One trait of messages of this partition, or of any; all 0 where the queue does not ask for it."""
+        partitions = self._queue.partitions
+        column: Column | None = getattr(partitions[number or 0].traits, name)
+        if column is None:
+            return bytes(len(places))
+        if number is not None:
+            return column.get_all(_offsets(places))
+        columns: list[Column] = [getattr(partition.traits, name) for partition in partitions]
+        return [columns[place & PARTITION_MASK][place >> PARTITION_BITS & OFFSET_MASK] for place in places]
+
+
+def _offsets(places: Sequence[int]) -> list[int]:
+    return [place >> PARTITION_BITS & OFFSET_MASK for place in places]
+
+
+def _grouped(names: Sequence[int], places: Sequence[int]) -> dict[int, Sequence[int]]:
+    """Name -> its places, in the order in which they come."""
+    if len(set(names)) == 1:
+        return {names[0]: places}
+    groups: dict[int, list[int]] = {}
+    for name, place in zip(names, places, strict=True):
+        group = groups.get(name)
+        if group is None:
+            groups[name] = [place]
+        else:
+            group.append(place)
+    return dict(groups)
 
 
 def _weights(config: QueueConfig) -> dict[int, int]:

@@ -160,10 +160,17 @@ class Heap:
         insort(self._spine, entry)
 
     def push_all(self, places: Sequence[int], priorities: Sequence[int]) -> None:
-        """Many at once, all of one partition: most go to the rest, and there together."""
-        if places:
-            flip = self._flip
-            self._push_all(sorted(zip([each ^ flip for each in priorities], places, strict=True)))
+        """Many at once: most go to the rest of their partition, and there together."""
+        flip = self._flip
+        entries = sorted(zip([each ^ flip for each in priorities], places, strict=True))
+        if len({place & PARTITION_MASK for place in places}) == 1:
+            self._push_all(entries)
+            return
+        partitions: dict[int, list[Entry]] = {}
+        for entry in entries:
+            partitions.setdefault(entry[1] & PARTITION_MASK, []).append(entry)
+        for theirs in partitions.values():
+            self._push_all(theirs)
 
     def load(self, places: array[int], priorities: array[int]) -> None:
         """All there is of one partition, at once.
@@ -184,6 +191,7 @@ class Heap:
             self._push_all(sorted(zip(*slices.pop(), strict=True)))
 
     def _push_all(self, entries: list[Entry]) -> None:
+        """Of one partition, sorted."""
         if not entries:
             return
         partition = entries[0][1] & PARTITION_MASK

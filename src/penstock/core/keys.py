@@ -7,7 +7,7 @@ parked lets nobody follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.core.line import Line, Valid
 
@@ -54,6 +54,20 @@ class KeyGate:
             self._judge(key)
         line.push(place, 0, fresh=fresh)
         return False
+
+    def enter_all(self, keys: Sequence[int], places: Sequence[int]) -> list[int]:
+        """`enter` for many fresh ones, one after the other; those that are let through."""
+        through, parked = self._through, self._parked
+        passed = []
+        for key, place in zip(keys, places, strict=True):
+            if key:
+                if key in through or key in parked:
+                    if not self.enter(key, place, fresh=True):
+                        continue
+                else:
+                    through[key] = place
+            passed.append(place)
+        return passed
 
     def wait(self, key: int, place: int) -> None:
         """This one failed, and cannot be given out until it enters again. If it is let through, its key waits."""

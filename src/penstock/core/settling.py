@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from penstock.core import commands, records
 from penstock.core.commands import Claim, Outcome
 from penstock.core.decision import Decision
-from penstock.core.ranges import RangeSet
+from penstock.core.ranges import RangeSet, pairs
 from penstock.core.records import Record
 from penstock.core.retry import backoff_ms, exhausted, retries_of
 from penstock.core.state import Held, Lease, Partition, Shard
@@ -114,7 +114,7 @@ def reject(shard: Shard, command: commands.Reject, now_ms: int) -> Decision:
         outcomes = []
         for part in parts:
             assert lease is not None
-            made.append(_give_up(shard, lease, part.first, part.stop, "rejected", command.error, now_ms))
+            _add(made, _give_up(shard, lease, part.first, part.stop, "rejected", command.error, now_ms))
             outcomes.append(Outcome(part.first, part.stop, "dead_lettered"))
         replies.append(_outcomes(claim, outcomes))
     return Decision(made, replies)
@@ -127,10 +127,8 @@ def release(shard: Shard, command: commands.Release, now_ms: int) -> Decision:
     for claim in command.claims:
         lease, parts = settling.held(claim)
         if lease is not None and parts:
-            ranges: list[int] = []
-            for part in parts:
-                _append_range(ranges, part.first, part.stop)
-            made.append(records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
+            ranges = _ranges(parts)
+            _add(made, records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
         replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "released") for part in parts]))
     return Decision(made, replies)
 
@@ -143,11 +141,11 @@ def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
     for claim in command.claims:
         lease, parts = settling.held(claim)
         if lease is not None and parts:
-            ranges: list[int] = []
-            for part in parts:
-                _append_range(ranges, part.first, part.stop)
-            made.append(
-                records.Extended(now_ms, lease.id, ranges, command.lease_ms, lease.queue, lease.partition, lease.group)
+            _add(
+                made,
+                records.Extended(
+                    now_ms, lease.id, _ranges(parts), command.lease_ms, lease.queue, lease.partition, lease.group
+                ),
             )
         replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "extended", deadline) for part in parts]))
     return Decision(made, replies)
@@ -166,19 +164,19 @@ def fail(
         for first, stop, budget in _by_budget(partition, general, lease.group, part):
             if exhausted(part.attempt, budget):
                 text = error or _WORDS[reason]
-                made.append(_give_up(shard, lease, first, stop, "max_retries", text, now_ms))
+                _add(made, _give_up(shard, lease, first, stop, "max_retries", text, now_ms))
                 outcomes.append(Outcome(first, stop, "dead_lettered"))
                 continue
             wait = (
                 delay_ms if delay_ms is not None else backoff_ms(queue.config.backoff, part.attempt, lease.id + first)
             )
             due = now_ms + wait
-            made.append(
+            _add(
+                made,
                 records.Retried(
-                    now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due,
-                    reason, error,
-                )
-            )  # fmt: skip
+                    now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due, reason, error
+                ),
+            )
             outcomes.append(Outcome(first, stop, "retrying", due))
     return outcomes
 
@@ -202,11 +200,38 @@ def _by_budget(partition: Partition, general: int, group: int, part: Held) -> li
     return pieces
 
 
-def _give_up(shard: Shard, lease: Lease, first: int, stop: int, reason: Any, error: str, now_ms: int) -> Record:
+def _give_up(
+    shard: Shard, lease: Lease, first: int, stop: int, reason: Any, error: str, now_ms: int
+) -> records.DeadLettered:
     kept = shard.queues[lease.queue].config.dead_letter
     return records.DeadLettered(
         now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], reason, error, kept
     )
+
+
+_Partly: TypeAlias = records.Retried | records.Released | records.Extended | records.DeadLettered
+"""What can happen to a part of a lease."""
+
+
+def _add(made: list[Record], fact: _Partly) -> None:
+    """As a fact of its own, or as more of the last one if they are about other messages and otherwise the same."""
+    last = made[-1] if made else None
+    if type(last) is type(fact) and last.lease == fact.lease and _but_for_ranges(last) == _but_for_ranges(fact):
+        for first, stop in pairs(fact.ranges):
+            _append_range(last.ranges, first, stop)
+    else:
+        made.append(fact)
+
+
+def _but_for_ranges(fact: _Partly) -> list[Any]:
+    return [getattr(fact, name) for name in fact.__struct_fields__ if name != "ranges"]
+
+
+def _ranges(parts: list[Held]) -> list[int]:
+    ranges: list[int] = []
+    for part in parts:
+        _append_range(ranges, part.first, part.stop)
+    return ranges
 
 
 def _append_range(ranges: list[int], first: int, stop: int) -> None:

@@ -65,12 +65,20 @@ class FairShare:
             self._turn = min(self._turn, weights.get(self._ready[0], 1))
 
     def push(self, tenant: int, place: int, priority: int, *, fresh: bool) -> None:
+        self._order(tenant).push(place, priority, fresh=fresh)
+        self._wake(tenant)
+
+    def push_all(self, tenant: int, places: Sequence[int], priorities: Sequence[int]) -> None:
+        """Many of one tenant at once, all fresh."""
+        self._order(tenant).push_all(places, priorities)
+        self._wake(tenant)
+
+    def _order(self, tenant: int) -> Order:
         order = self._orders.get(tenant)
         if order is None:
             order = self._orders[tenant] = self._make()
             self._ready.append(tenant)
-        order.push(place, priority, fresh=fresh)
-        self._wake(tenant)
+        return order
 
     def begin(self) -> None:
         """A new decision: what was popped for the last one is counted as in flight by now."""
