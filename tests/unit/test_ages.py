@@ -158,7 +158,7 @@ def test_against_a_set_that_is_looked_through(moves):
             offered |= {(tenant, each) for each in range(offset, offset + 3)}
             ended -= set(range(offset, offset + 3))
         elif move == "remove":
-            ages.remove(tenant, offset, offset + 100)
+            ages.remove(tenant, ((offset, offset + 100),))
             offered -= {(tenant, each) for each in range(offset, offset + 100)}
         elif move == "cap":
             full.add(tenant)

@@ -48,6 +48,19 @@ def test_many_at_once_are_as_one_by_one(before, offsets):
     assert subject.count == len(before | offsets)
 
 
+@given(
+    before=st.tuples(bounds, bounds),
+    ranges=st.lists(st.tuples(bounds, st.integers(0, 1100)).map(lambda each: (each[0], sum(each))), max_size=8),
+)
+def test_many_ranges_are_removed_as_one_by_one(before, ranges):
+    subject = OffsetBits()
+    subject.add(*before)
+    subject.remove_all(ranges)
+    left = set(range(*before)).difference(*(range(*each) for each in ranges))
+    assert list(subject.within(0, 5000)) == sorted(left)
+    assert subject.count == len(left)
+
+
 def test_what_was_emptied_takes_no_memory():
     subject = OffsetBits()
     subject.add(0, 100_000)

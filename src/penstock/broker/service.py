@@ -171,7 +171,7 @@ class Broker:
             if acked is None:
                 raise
         results = claims.results(await acked) if acked is not None else []
-        runs = [run for lease in leased for run in delivered(self._loop, queue, lease)]
+        runs = delivered(self._loop, leased, queue)
         return LeaseReply(runs, results, self._generation(number, group) if member else None)
 
     def _generation(self, number: int, group: str) -> int:
@@ -197,7 +197,7 @@ class Broker:
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
         leased = await granted(self._loop, command, wait_ms, acked)
         results = claims.results(await acked) if acked is not None else ()
-        return LeaseReply([run for lease in leased for run in delivered(self._loop, lease.path, lease)], results)
+        return LeaseReply(delivered(self._loop, leased), results)
 
     async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
         claims = Claims(receipts)

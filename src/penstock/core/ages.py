@@ -52,11 +52,11 @@ class Ages:
             if known is None or first < known:
                 self._put(tenant, first)
 
-    def remove(self, tenant: int, first: int, stop: int) -> None:
+    def remove(self, tenant: int, ranges: Sequence[tuple[int, int]]) -> None:
         """These may not, or somebody has them."""
         offered = self._offered.get(tenant)
         if offered is not None:
-            offered.remove(first, stop)
+            offered.remove_all(ranges)
             if not offered.count:
                 del self._offered[tenant]
                 self._firsts.pop(tenant, None)
@@ -65,7 +65,7 @@ class Ages:
     def remove_all(self, first: int, stop: int) -> None:
         """The same, whosever they are."""
         for tenant in list(self._offered):
-            self.remove(tenant, first, stop)
+            self.remove(tenant, ((first, stop),))
 
     def wake(self, tenant: int) -> None:
         """This tenant may be below its cap again."""
@@ -98,7 +98,7 @@ class Ages:
             actual = self._offered[tenant].first()
             assert actual is not None, "who has nothing is not in the heap"
             if not valid(actual):
-                self.remove(tenant, actual, actual + 1)
+                self.remove(tenant, ((actual, actual + 1),))
             elif actual != offset:
                 firsts[tenant] = actual
                 heapreplace(heap, (actual, tenant))

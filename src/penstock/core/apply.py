@@ -131,8 +131,7 @@ def _group_created(shard: Shard, record: records.GroupCreated) -> None:
         if queue.config.retention.mode == "until_acked":
             # Finished by everybody until now, so its bytes may be gone already.
             over += partition.finished(start, partition.end)
-        for first, stop in over:
-            progress.mark_done(first, stop)
+        progress.mark_done(over)
         partition.progress[record.group] = progress
         if queue.config.indexed:
             progress.cursor = partition.end
@@ -173,8 +172,7 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
                 for offset in range(inside, after)
                 if offset in progress.retries and progress.retries[offset].redriven
             ]
-            for inside, after in RangeSet(redriven_here).gaps(first, stop):
-                progress.mark_done(inside, after)
+            progress.mark_done(list(RangeSet(redriven_here).gaps(first, stop)))
     # What somebody holds keeps its budget, its traits and its freedom from time until it is finished.
     wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
     partition.timeless.remove_below(wanted)
@@ -293,21 +291,23 @@ def _leased(shard: Shard, record: records.Leased) -> None:
     deadline = record.at + record.lease_ms
     shard.next_lease = record.lease + 1
     held = []
+    ranges = []
     runs = record.runs
     for at in range(0, len(runs), 3):
         first, count, attempt = runs[at : at + 3]
         stop = first + count
+        ranges.append((first, stop))
         # A run may begin with messages off the cursor's path (their delay is over) and go on along it.
-        if any(progress.skip.gaps(max(first, progress.cursor), stop)):
+        if stop > progress.cursor and any(progress.skip.gaps(max(first, progress.cursor), stop)):
             progress.cursor = stop
             progress.skip.remove_below(stop)
-        if record.settled:
-            progress.mark_done(first, stop)
-        else:
+        if not record.settled:
             progress.leased.add(first, stop)
             held.append(Held(first, stop, attempt, deadline))
-            if progress.desk is not None:
-                progress.desk.leased(first, stop)
+    if record.settled:
+        progress.mark_done(ranges)
+    elif progress.desk is not None:
+        progress.desk.leased(ranges)
     if queue.config.window_ms:
         windows.note_leased(shard, queue, record)
     if record.settled:
@@ -339,8 +339,7 @@ def _acked(shard: Shard, record: records.Acked) -> None:
     partition = queue.partitions[record.partition]
     progress = partition.progress[record.group]
     _release(shard, progress, record.lease, record.ranges)
-    for first, stop in pairs(record.ranges):
-        progress.mark_done(first, stop)
+    progress.mark_done(list(pairs(record.ranges)))
     _move_start(queue, partition)
     _freed(shard, queue, record.at)
 
@@ -397,8 +396,7 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
                     if key and progress.desk is not None:
                         progress.desk.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
-    for first, stop in pairs(record.ranges):
-        progress.mark_done(first, stop)
+    progress.mark_done(list(pairs(record.ranges)))
     _move_start(queue, partition)
     _freed(shard, queue, record.at)
 
@@ -435,8 +433,8 @@ def _ended(shard: Shard, record: records.Expired | records.Cancelled) -> None:
         partition.scheduled.remove(first, stop)
         if partition.moved:
             forget(partition.moved, first, stop)
-        for progress in partition.progress.values():
-            progress.mark_done(first, stop)
+    for progress in partition.progress.values():
+        progress.mark_done(list(pairs(record.ranges)))
     _move_start(queue, partition)
 
 
@@ -457,7 +455,7 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     if progress.desk is not None:
                         progress.desk.delayed(offset)
                 elif progress.desk is not None:
-                    progress.desk.leave(offset, offset + 1)
+                    progress.desk.leave(((offset, offset + 1),))
                 elif offset >= progress.cursor:
                     progress.skip.add(offset, offset + 1)
     shard.arm_agenda(partition.schedule, record.queue, record.partition)

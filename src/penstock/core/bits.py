@@ -66,18 +66,35 @@ class OffsetBits:
         self._high = max(self._high, page)
 
     def remove(self, first: int, stop: int) -> None:
-        if not self._pages:
-            return
-        for page, mask in _masks(first, stop):
-            before = self._pages.get(page, 0)
-            if not before & mask:
-                continue
-            after = before & ~mask
-            if after:
-                self._pages[page] = after
+        if self._pages:
+            for page, mask in _masks(first, stop):
+                self._clear(page, mask)
+
+    def remove_all(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Many ranges; neighbours cost one look at their page."""
+        page, mask = 0, 0
+        for first, stop in ranges:
+            if first >> _SHIFT != page and mask:
+                self._clear(page, mask)
+                mask = 0
+            page = first >> _SHIFT
+            if stop <= (page + 1) << _SHIFT:
+                mask |= ((1 << (stop - first)) - 1) << (first & _MASK)
             else:
-                del self._pages[page]
-            self.count += after.bit_count() - before.bit_count()
+                self.remove(first, stop)
+        if mask:
+            self._clear(page, mask)
+
+    def _clear(self, page: int, mask: int) -> None:
+        before = self._pages.get(page, 0)
+        if not before & mask:
+            return
+        after = before & ~mask
+        if after:
+            self._pages[page] = after
+        else:
+            del self._pages[page]
+        self.count += after.bit_count() - before.bit_count()
 
     def __contains__(self, offset: int) -> bool:
         return bool(self._pages.get(offset >> _SHIFT, 0) >> (offset & _MASK) & 1)

@@ -6,9 +6,11 @@ Desks are opened from the hard state, after a restart or when a queue comes to h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from typing import TypeAlias
 
 from penstock.core.ages import Ages
 from penstock.core.config import QueueConfig
@@ -16,6 +18,9 @@ from penstock.core.dispatch import LOAD_AT_ONCE, Dispatcher
 from penstock.core.line import PARTITION_BITS, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
+
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""Offsets `[first, stop)`, as they come."""
 
 
 class Desk:
@@ -47,30 +52,36 @@ class Desk:
         """The lowest offset that would be given out now."""
         return self._dispatcher.oldest(self._partition)
 
-    def leave(self, first: int, stop: int) -> None:
+    def leave(self, ranges: Ranges) -> None:
+        """These are done, or were moved to a later time."""
         dispatcher = self._dispatcher
-        dispatcher.not_offered(self._partition, first, stop)
+        dispatcher.not_offered(self._partition, ranges)
         if dispatcher.gate is not None:
-            dispatcher.leave(dispatcher.gate, self._keyed(first, stop))
-        dispatcher.ended(stop - first)
+            dispatcher.leave(dispatcher.gate, self._keyed(ranges))
+        dispatcher.ended(sum([stop - first for first, stop in ranges]))
 
-    def leased(self, first: int, stop: int) -> None:
+    def leased(self, ranges: Ranges) -> None:
         dispatcher = self._dispatcher
-        dispatcher.not_offered(self._partition, first, stop)
+        dispatcher.not_offered(self._partition, ranges)
         if dispatcher.gate is not None:
             seize = dispatcher.gate.seize
-            for key, place in self._keyed(first, stop):
+            for key, place in self._keyed(ranges):
                 seize(key, place)
         if dispatcher.shares is not None:
-            for place in self.places(first, stop):
-                dispatcher.leased(place)
+            for first, stop in ranges:
+                for place in self.places(first, stop):
+                    dispatcher.leased(place)
 
-    def _keyed(self, first: int, stop: int) -> Iterable[tuple[int, int]]:
+    def _keyed(self, ranges: Ranges) -> Iterable[tuple[int, int]]:
         """(key, place) of each; none if no message of the partition has a key."""
         column = self._queue.partitions[self._partition].traits.key
-        if column is None or first >= stop:
+        if column is None:
             return ()
-        return zip(column.get_all(range(first, stop)), self.places(first, stop), strict=True)
+        keys, places = array("q"), list[int]()
+        for first, stop in ranges:
+            keys += column.stretch(first, stop)
+            places += self.places(first, stop)
+        return zip(keys, places, strict=True)
 
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
@@ -81,7 +92,7 @@ class Desk:
 
     def delayed(self, offset: int) -> None:
         """A message that was tried before, and holds its key if it did, cannot be given out for a while."""
-        self._dispatcher.not_offered(self._partition, offset, offset + 1)
+        self._dispatcher.not_offered(self._partition, ((offset, offset + 1),))
         if self._dispatcher.gate is not None:
             self._dispatcher.wait(self.place(offset))
 
@@ -132,8 +143,7 @@ def open_desk(queue: Queue, group: int) -> None:
         progress = partition.progress[group]
         desk = progress.desk = Desk(queue, dispatcher, number)
         held = progress.leased.copy()
-        for first, stop in progress.leased:
-            desk.leased(first, stop)
+        desk.leased(list(progress.leased))
         for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # What was redriven is like new, unless its key has waited for it.

@@ -14,7 +14,7 @@ may be stale; they are dropped when they come up.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from penstock.core.ages import Ages
 from penstock.core.config import QueueConfig
@@ -133,10 +133,8 @@ class Dispatcher:
 
     def leave(self, gate: KeyGate, keyed: Iterable[tuple[int, int]]) -> None:
         """These messages, each with its key, are done or were moved to a later time: others may have their keys."""
-        for key, place in keyed:
-            following = gate.leave(key, place, self._unsettled)
-            if following is not None:
-                self._offer(following, fresh=False)
+        if following := gate.leave_all(keyed, self._unsettled):
+            self._offer_all(following)
 
     def ended(self, count: int) -> None:
         """So many messages are done or were moved: what the index says about them may be stale, and may stay so."""
@@ -170,17 +168,29 @@ class Dispatcher:
             for number in self._asleep.pop(tenant, ()):
                 self.ages[number].wake(tenant)
 
-    def not_offered(self, partition: int, first: int, stop: int) -> None:
+    def not_offered(self, partition: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Somebody has these messages, or they are done, or to be later."""
         ages = self.ages[partition]
         if self.shares is None:
-            ages.remove(0, first, stop)
-        elif stop - first > SWEEP_EVERY:
-            ages.remove_all(first, stop)
-        else:
-            tenants = self._queue.partitions[partition].traits.tenant
-            for offset in range(first, stop):
-                ages.remove(tenants[offset] if tenants is not None else 0, offset, offset + 1)
+            ages.remove(0, ranges)
+            return
+        tenants = self._queue.partitions[partition].traits.tenant
+        for first, stop in ranges:
+            if stop - first > SWEEP_EVERY:
+                ages.remove_all(first, stop)
+            else:
+                for offset in range(first, stop):
+                    ages.remove(tenants[offset] if tenants is not None else 0, ((offset, offset + 1),))
+
+    def _offer_all(self, places: list[int]) -> None:
+        """Many that came back, or waited for others."""
+        if isinstance(self._source, FairShare):
+            for place in places:
+                self._offer(place, fresh=False)
+            return
+        for place, priority in zip(places, self._traits("priority", places, None), strict=True):
+            self._source.push(place, priority, fresh=False)
+        self._add_ages(0, sorted(places), None)
 
     def _offer(self, place: int, *, fresh: bool) -> None:
         number, offset = partition_and_offset(place)
@@ -201,11 +211,7 @@ class Dispatcher:
         """
         taken: list[int] = []
         seen: set[int] = set()
-        still = self._valid(now_ms)
-
-        def valid(place: int) -> bool:
-            return place not in seen and still(place)
-
+        valid = self._valid(now_ms, seen)
         if self.shares is not None:
             self.shares.begin()
         while len(taken) < wanted:
@@ -283,8 +289,8 @@ class Dispatcher:
         order = self.order_of(place)
         return order.served_before(self._priority(place)) if isinstance(order, Lanes) else []
 
-    def _valid(self, now_ms: int | None) -> Valid:
-        """Entries are stale if their message was settled, leased, moved to later or taken away since.
+    def _valid(self, now_ms: int | None, seen: Collection[int] = ()) -> Valid:
+        """Entries are stale if their message was settled, leased, moved to later or taken away since, or was seen.
 
         Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
         holds a key.
@@ -293,6 +299,8 @@ class Dispatcher:
         gate = self.gate if now_ms is not None else None
 
         def valid(place: int) -> bool:
+            if place in seen:
+                return False
             partition = queue.partitions[place & PARTITION_MASK]
             offset = place >> PARTITION_BITS & OFFSET_MASK
             if not partition.progress[group].may_deliver(partition, offset, now_ms):

@@ -7,7 +7,7 @@ parked lets nobody follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.core.line import Line, Valid
 
@@ -84,10 +84,21 @@ class KeyGate:
 
     def leave(self, key: int, place: int, valid: Valid) -> int | None:
         """This one is done; the next one with its key, which is let through in its stead."""
-        if not key or self._through.get(key) != place:
-            return None
-        self._drop(key)
-        return self._next(key, valid)
+        following = self.leave_all(((key, place),), valid)
+        return following[0] if following else None
+
+    def leave_all(self, keyed: Iterable[tuple[int, int]], valid: Valid) -> list[int]:
+        """These, each with its key, are done; the next ones with their keys, which are let through in their stead."""
+        through, behind, stuck = self._through, self._behind, self._stuck
+        following = []
+        for key, place in keyed:
+            if key and through.get(key) == place:
+                self._drop(key)
+                if key in behind or key in stuck:
+                    successor = self._next(key, valid)
+                    if successor is not None:
+                        following.append(successor)
+        return following
 
     def _drop(self, key: int) -> None:
         """Nobody is let through."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
 
 from penstock.core import commands, records
 from penstock.core.commands import Claim, Outcome
@@ -27,7 +29,6 @@ class _Settling:
     def __init__(self, shard: Shard):
         self._shard = shard
         self._taken: dict[int, RangeSet] = {}
-        self.ranges: dict[int, list[int]] = {}
 
     def held(self, claim: Claim) -> tuple[Lease | None, list[Held]]:
         """The lease and what of the claim it holds; nothing if the receipt is stale, forged or shown twice."""
@@ -44,13 +45,15 @@ class _Settling:
                 for part in parts
                 for first, stop in taken.gaps(part.first, part.stop)
             ]
-        for part in parts:
-            taken.add(part.first, part.stop)
+        # All of the claim: what of it is not held now is not held for the next claim either.
+        taken.add(claim.first, claim.stop)
         return lease, parts
 
 
 def _outcomes(claim: Claim, parts: list[Outcome]) -> list[Outcome]:
     """The parts of a claim in order, with everything between them stale."""
+    if len(parts) == 1 and parts[0].first == claim.first and parts[0].stop == claim.stop:
+        return parts
     outcomes: list[Outcome] = []
     at = claim.first
     for part in parts:
@@ -223,8 +226,13 @@ def _add(made: list[Record], fact: _Partly) -> None:
         made.append(fact)
 
 
-def _but_for_ranges(fact: _Partly) -> list[Any]:
-    return [getattr(fact, name) for name in fact.__struct_fields__ if name != "ranges"]
+def _but_for_ranges(fact: _Partly) -> tuple[Any, ...]:
+    values = msgspec.structs.astuple(fact)
+    at = _RANGES_AT[type(fact)]
+    return values[:at] + values[at + 1 :]
+
+
+_RANGES_AT = {kind: kind.__struct_fields__.index("ranges") for kind in get_args(_Partly)}
 
 
 def _ranges(parts: list[Held]) -> list[int]:

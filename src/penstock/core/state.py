@@ -20,6 +20,7 @@ is an exception, and who is next is asked of the group's dispatcher (`dispatch.p
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from heapq import heapify, heappush
 from typing import TYPE_CHECKING, Literal
 
@@ -109,7 +110,11 @@ class Lease(msgspec.Struct):
 
     def _overlapping(self, first: int, stop: int) -> tuple[int, int]:
         """Which of the runs, that are in order: a lease of thousands of scattered messages is settled one by one."""
-        return bisect_right(self.held, first, key=_stop_of), bisect_left(self.held, stop, key=_first_of)
+        held = self.held
+        low = bisect_right(held, first, key=_stop_of) if held and held[0].stop <= first else 0
+        if low < len(held) and stop <= held[low].stop:
+            return low, low + (held[low].first < stop)  # most claims are about one run
+        return low, bisect_left(held, stop, low, key=_first_of)
 
 
 def _first_of(run: Held) -> int:
@@ -143,18 +148,19 @@ class Progress:
         """Where what is ready is reported instead of `ready`, if the queue has a dispatcher."""
         self.armed = NEVER_MS
 
-    def mark_done(self, first: int, stop: int) -> None:
-        self.done.add(first, stop)
-        if self.retries:
-            forget(self.retries, first, stop)
-        if first <= self.floor:
-            self.floor = self.done.past(self.floor)
-            self.done.remove_below(self.floor)
-            if self.cursor < self.floor:
-                self.cursor = self.floor
-                self.skip.remove_below(self.floor)
+    def mark_done(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, stop in ranges:
+            self.done.add(first, stop)
+            if self.retries:
+                forget(self.retries, first, stop)
+            if first <= self.floor:
+                self.floor = self.done.past(self.floor)
+                self.done.remove_below(self.floor)
+                if self.cursor < self.floor:
+                    self.cursor = self.floor
+                    self.skip.remove_below(self.floor)
         if self.desk is not None:
-            self.desk.leave(first, stop)
+            self.desk.leave(ranges)
 
     def make_ready(self, first: int, stop: int) -> None:
         """`[first, stop)`, off the cursor's path, may be delivered from now on."""
