@@ -217,6 +217,17 @@ def test_what_expires_below_the_top_of_a_heap_leaves_it():
     assert len(machine.dispatcher._source) < 4 * 1000
 
 
+@pytest.mark.parametrize("lives_ms", [(500, 700), (500, 500)], ids=["scattered", "neighbours"])
+def test_thousands_that_expire_at_once_leave_a_heap_as_well(lives_ms):
+    machine = Machine(order="heap")
+    for _ in range(4):
+        machine.publish(4_000, priority=[row * 7919 % 9973 for row in range(4_000)], ttl_ms=lives_ms * 2_000)
+        machine.now += 1_000
+        machine.submit(commands.Extend([], 1))  # time has passed, and nobody has asked for any
+    assert machine.queue.partitions[0].progress[0].undone(machine.queue.partitions[0].end) == 0
+    assert len(machine.dispatcher._source) < 1_000
+
+
 def test_the_column_of_a_message_in_somebody_s_hands_outlives_retention():
     machine = Machine(order="heap", fair_share={"enabled": True}, retention={"mode": "keep"})
     machine.publish(600, priority=range(600), tenant=[b"t"] * 600)

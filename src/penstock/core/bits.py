@@ -42,7 +42,7 @@ class OffsetBits:
             self.count += after.bit_count() - before.bit_count()
 
     def add_all(self, offsets: Sequence[int]) -> None:
-        """These, ascending."""
+        """These: at least one, strictly ascending."""
         first, stop = offsets[0], offsets[-1] + 1
         if stop - first == len(offsets):
             self.add(first, stop)
@@ -78,7 +78,7 @@ class OffsetBits:
                 self._clear(page, mask)
                 mask = 0
             page = first >> _SHIFT
-            if stop <= (page + 1) << _SHIFT:
+            if first < stop <= (page + 1) << _SHIFT:
                 mask |= ((1 << (stop - first)) - 1) << (first & _MASK)
             else:
                 self.remove(first, stop)

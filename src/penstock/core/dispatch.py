@@ -28,6 +28,8 @@ from penstock.core.traits import Column, hash_of
 
 SWEEP_EVERY = 512
 """Messages that end between two looks at how much of the index is stale."""
+SWEEPS_AT_ONCE = 32
+"""Looks that are made up for together where many have ended at once; the others follow when more end."""
 LOAD_AT_ONCE = 1 << 16
 """Places that are held as a list at a time while an index is built."""
 
@@ -139,12 +141,17 @@ class Dispatcher:
     def ended(self, count: int) -> None:
         """So many messages are done or were moved: what the index says about them may be stale, and may stay so."""
         self._ended += count
-        if self._ended >= SWEEP_EVERY:
-            self._ended = 0
-            wanted = sum(partition.progress[self._group].undone(partition.end) for partition in self._queue.partitions)
-            if len(self._source) > wanted + wanted // 4 + SWEEP_EVERY:
-                for _ in range(4):
-                    self._source.sweep(self._unsettled)
+        if self._ended < SWEEP_EVERY:
+            return
+        wanted = sum(partition.progress[self._group].undone(partition.end) for partition in self._queue.partitions)
+        for _ in range(SWEEPS_AT_ONCE):
+            if len(self._source) <= wanted + wanted // 4 + SWEEP_EVERY:
+                self._ended %= SWEEP_EVERY
+            if self._ended < SWEEP_EVERY:
+                return
+            self._ended -= SWEEP_EVERY
+            for _ in range(4):
+                self._source.sweep(self._unsettled)
 
     def park(self, key: int, place: int) -> None:
         """This message was given up, and its key waits with it."""
@@ -183,8 +190,8 @@ class Dispatcher:
                     ages.remove(tenants[offset] if tenants is not None else 0, ((offset, offset + 1),))
 
     def _offer_all(self, places: list[int]) -> None:
-        """Many that came back, or waited for others."""
-        if isinstance(self._source, FairShare):
+        """Those that waited behind others."""
+        if len(places) == 1 or isinstance(self._source, FairShare):
             for place in places:
                 self._offer(place, fresh=False)
             return
@@ -334,11 +341,13 @@ class Dispatcher:
         partitions = self._queue.partitions
         column: Column | None = getattr(partitions[number or 0].traits, name)
         if column is None:
-            return bytes(len(places))
+            return bytes(len(places))  # as many zeros
         if number is not None:
             return column.get_all(_offsets(places))
-        columns: list[Column] = [getattr(partition.traits, name) for partition in partitions]
-        return [columns[place & PARTITION_MASK][place >> PARTITION_BITS & OFFSET_MASK] for place in places]
+        return [
+            getattr(partitions[place & PARTITION_MASK].traits, name)[place >> PARTITION_BITS & OFFSET_MASK]
+            for place in places
+        ]
 
 
 def _offsets(places: Sequence[int]) -> list[int]:

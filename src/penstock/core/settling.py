@@ -214,10 +214,14 @@ def _give_up(
 
 _Partly: TypeAlias = records.Retried | records.Released | records.Extended | records.DeadLettered
 """What can happen to a part of a lease."""
+_RANGES_AT = {kind: kind.__struct_fields__.index("ranges") for kind in get_args(_Partly)}
 
 
 def _add(made: list[Record], fact: _Partly) -> None:
-    """As a fact of its own, or as more of the last one if they are about other messages and otherwise the same."""
+    """As a fact of its own, or as more of the last one if they are about other messages and otherwise the same.
+
+    The last one is not a fact before the decision is made: until then its list of ranges may grow.
+    """
     last = made[-1] if made else None
     if type(last) is type(fact) and last.lease == fact.lease and _but_for_ranges(last) == _but_for_ranges(fact):
         for first, stop in pairs(fact.ranges):
@@ -230,9 +234,6 @@ def _but_for_ranges(fact: _Partly) -> tuple[Any, ...]:
     values = msgspec.structs.astuple(fact)
     at = _RANGES_AT[type(fact)]
     return values[:at] + values[at + 1 :]
-
-
-_RANGES_AT = {kind: kind.__struct_fields__.index("ranges") for kind in get_args(_Partly)}
 
 
 def _ranges(parts: list[Held]) -> list[int]:

@@ -113,7 +113,8 @@ class Lease(msgspec.Struct):
         held = self.held
         low = bisect_right(held, first, key=_stop_of) if held and held[0].stop <= first else 0
         if low < len(held) and stop <= held[low].stop:
-            return low, low + (held[low].first < stop)  # most claims are about one run
+            # Most claims are about one run, or about none where a run was let go.
+            return low, low + 1 if held[low].first < stop else low
         return low, bisect_left(held, stop, low, key=_first_of)
 
 

@@ -37,14 +37,14 @@ class Column:
         return cells[offset & _MASK] if cells is not None else 0
 
     def get_all(self, offsets: Sequence[int]) -> Sequence[int]:
-        """The values at these offsets, which ascend; at the price of copying where they are neighbours."""
+        """The values at these offsets, which ascend strictly; at the price of copying where they are neighbours."""
         first, stop = offsets[0], offsets[-1] + 1
         return self.stretch(first, stop) if stop - first == len(offsets) else [self[offset] for offset in offsets]
 
     def stretch(self, first: int, stop: int) -> array[int]:
         """The values of `[first, stop)`."""
         page = first >> _SHIFT
-        if stop <= (page + 1) << _SHIFT and (cells := self._pages.get(page)) is not None:
+        if first < stop <= (page + 1) << _SHIFT and (cells := self._pages.get(page)) is not None:
             return cells[first & _MASK : stop - (page << _SHIFT)]
         values = array("q")
         while first < stop:
