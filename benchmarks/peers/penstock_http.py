@@ -56,12 +56,6 @@ class PenstockHttp(Peer):
         self._connection = HttpConnection(self.server.url)
         self._closing.callback(self._connection.close)
 
-    async def attach(self, server: PenstockServer) -> None:
-        """Instead of `start`: another connection to a server that is somebody else's."""
-        self.server = server
-        self._connection = HttpConnection(server.url)
-        self._closing.callback(self._connection.close)
-
     async def restart(self, *, kill: bool) -> tuple[float, float]:
         """Seconds until the old process was gone, and from then until the new one was ready with the same data."""
         began = time.perf_counter()

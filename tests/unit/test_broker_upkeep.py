@@ -18,6 +18,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict, DiskFull
 from penstock.ids import parse_queue
 from penstock.journal.port import Damaged, OutOfSpace
+from penstock.runtime import upkeep
 from penstock.testing.inprocess import in_process, messages
 
 ORDERS = parse_queue("orders")
@@ -159,15 +160,15 @@ def test_an_ack_that_found_no_room_while_a_round_was_at_work_costs_no_message():
             await box.broker.put_queue(ORDERS, {"backoff": {"kind": "none"}})
             await box.publish("orders", b"acked, but not on the disk")
             (leased,) = await box.lease("orders")
-            upkeep, journal = box.host.upkeep, box.host.loop.journal
-            append, breathe = journal.append, upkeep._pace.breathe
+            housekeeper, journal = box.host.upkeep, box.host.loop.journal
+            append, breathe = journal.append, housekeeper._pace.breathe
 
             async def append_nothing(index, parts, **options):
                 journal.append = append
                 raise OutOfSpace("the disk is full")
 
             async def breathe_while_the_disk_is_full():
-                upkeep._pace.breathe = breathe
+                housekeeper._pace.breathe = breathe
                 journal.append = append_nothing
                 log = box.host.loop.log
                 with pytest.raises(DiskFull):
@@ -175,15 +176,48 @@ def test_an_ack_that_found_no_room_while_a_round_was_at_work_costs_no_message():
                 await until(lambda: box.host.loop.log is not log and not box.host.loop.without_room)
                 await breathe()
 
-            upkeep._pace.breathe = breathe_while_the_disk_is_full
-            await upkeep.round()
-            assert journal.append is not append_nothing and upkeep._pace.breathe is breathe, "nothing went wrong"
-            await upkeep.round()  # the next one begins with what is true
+            housekeeper._pace.breathe = breathe_while_the_disk_is_full
+            await housekeeper.round()
+            assert journal.append is not append_nothing and housekeeper._pace.breathe is breathe, "nothing went wrong"
+            await housekeeper.round()  # the next one begins with what is true
             for _ in range(2):
                 await box.advance(31_000)
                 (again,) = await box.lease("orders")
                 assert (again.payload, again.offset) == (leased.payload, leased.offset)
                 await box.restart()
+
+    asyncio.run(run())
+
+
+def test_a_large_segment_is_summed_up_in_small_steps(monkeypatch):
+    """Whoever waits for an answer waits for one step of it, not for megabytes."""
+    since_a_breath = [0]
+    longest = [0]
+
+    class Watched(upkeep.Seal):
+        def add(self, part):
+            since_a_breath[0] += len(part)
+            longest[0] = max(longest[0], since_a_breath[0])
+            super().add(part)
+
+    monkeypatch.setattr(upkeep, "Seal", Watched)
+
+    async def run() -> None:
+        async with in_process(**ON_DEMAND) as box:
+            breathe = box.host.upkeep._pace.breathe
+
+            async def watched_breathe():
+                since_a_breath[0] = 0
+                await breathe()
+
+            box.host.upkeep._pace.breathe = watched_breathe
+            for _ in range(30):
+                await box.publish("orders", bytes(100_000))
+            for _ in range(2):
+                await box.host.upkeep.round()
+            segments = await box.host.journal.list_blobs("segment-")
+            assert sum(size for _, size in segments) > 3_000_000
+            assert longest[0] < 2 * upkeep.PART_BYTES
 
     asyncio.run(run())
 

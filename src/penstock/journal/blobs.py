@@ -43,11 +43,27 @@ class AgendaDescription(msgspec.Struct):
     parts: list[AgendaPart]
 
 
+class Seal:
+    """The checksum of a blob, and its header, from what it is told of the body part by part."""
+
+    def __init__(self, magic: bytes, length: int):
+        self._magic = magic
+        self._length = length
+        self.crc: int = google_crc32c.value(VERSION.to_bytes(4, "little") + length.to_bytes(8, "little"))
+
+    def add(self, part: Buffer) -> None:
+        self.crc = google_crc32c.extend(self.crc, part if isinstance(part, bytes) else bytes(part))
+
+    def header(self) -> bytes:
+        return HEADER.pack(self._magic, VERSION, self.crc, self._length)
+
+
 def seal_blob(magic: bytes, parts: Sequence[Buffer]) -> list[Buffer]:
     """The blob as parts, header first."""
-    length = sum(map(len, parts))
-    crc = _crc(length, parts)
-    return [HEADER.pack(magic, VERSION, crc, length), *parts]
+    seal = Seal(magic, sum(map(len, parts)))
+    for part in parts:
+        seal.add(part)
+    return [seal.header(), *parts]
 
 
 def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
@@ -62,7 +78,9 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     body = memoryview(data)[HEADER.size :]
     if len(body) != length:
         raise Damaged(f"{name}, offset {HEADER.size}: the body has {len(body)} bytes instead of {length}")
-    if _crc(length, [body]) != crc:
+    seal = Seal(magic, length)
+    seal.add(body)
+    if seal.crc != crc:
         raise Damaged(f"{name}, offset {HEADER.size}: the checksum does not match")
     return magic, body
 
@@ -110,10 +128,3 @@ def _decode_described(name: str, data: bytes, expected: bytes, what: str, kind: 
     except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}, offset {HEADER.size}: what is under the right checksum is no {what}: {error}") from None
     return description, body[_LENGTH.size + size :]
-
-
-def _crc(length: int, parts: Sequence[Buffer]) -> int:
-    crc: int = google_crc32c.value(VERSION.to_bytes(4, "little") + length.to_bytes(8, "little"))
-    for part in parts:
-        crc = google_crc32c.extend(crc, part if isinstance(part, bytes) else bytes(part))
-    return crc

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 from penstock import limits
@@ -31,7 +31,7 @@ from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import HEADER as BLOB_HEADER
-from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, SegmentDescription, described, seal_blob
+from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, Seal, SegmentDescription, described
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
@@ -50,8 +50,8 @@ CHANGE_PIECES = 2_000
 """Pieces of the log picked out, or taken out of its index, in one go."""
 SEGMENT_PIECES_MAX = 8_000
 """Pieces whose messages go into one segment: they lie side by side, which makes them cheap to take out."""
-RUNS_TOGETHER = 16
-"""Runs of a segment that are one part of its bytes."""
+PART_BYTES = 256 * limits.KIB
+"""Of a blob, put together and summed up in one go."""
 TRAIT_OFFSETS = 1 << 12
 """Offsets whose traits are looked at in one go."""
 COMPACT_BELOW = 0.5
@@ -98,6 +98,7 @@ class Upkeep:
         self._on_trouble = on_trouble
         self._on_round = on_round
         self._due = asyncio.Event()
+        pace.behind = self._due.is_set
         self.rounds = 0
         loop.on_commit = self._on_commit
         self._task = asyncio.ensure_future(self._run())
@@ -340,13 +341,17 @@ class Upkeep:
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
         prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
-        parts = [prefix]
-        for begin in range(0, len(batch), RUNS_TOGETHER):
-            # A checksum of many small parts costs a call each.
-            parts.append(b"".join([head + attached for _, head, attached, _ in batch[begin : begin + RUNS_TOGETHER]]))
-        await self._loop.journal.put_blob(segment_name(segment), seal_blob(SEGMENT_MAGIC, parts))
+        parts, pieces, held = [prefix], list[bytes](), 0
+        for _, head, attached, _ in batch:
+            pieces += (head, attached)
+            held += len(head) + len(attached)
+            if held >= PART_BYTES:
+                parts.append(b"".join(pieces))
+                pieces, held = [], 0
+                await self._breathe()
+        parts.append(b"".join(pieces))
+        await self._put_blob(segment_name(segment), SEGMENT_MAGIC, parts)
         self._check_log()
-        self._pace.begin()
         fresh = PartitionIndex()
         at = BLOB_HEADER.size + len(prefix)
         for added, (run, head, attached, prints) in enumerate(batch, 1):
@@ -357,6 +362,19 @@ class Upkeep:
             if not added % CHANGE_PIECES:
                 await self._breathe()
         return fresh
+
+    async def _put_blob(self, name: str, magic: bytes, parts: Sequence[bytes]) -> None:
+        """Sealed and durable. A checksum over megabytes is a long time for whoever waits for an answer."""
+        seal = Seal(magic, sum(map(len, parts)))
+        added = 0
+        for part in parts:
+            seal.add(part)
+            added += len(part)
+            if added >= PART_BYTES:
+                added = 0
+                await self._pace.breathe()
+        await self._loop.journal.put_blob(name, [seal.header(), *parts])
+        self._pace.begin()
 
     def _take_number(self) -> int:
         """For the name of the next blob."""
@@ -393,7 +411,7 @@ class Upkeep:
         for part in encoded(values):
             parts.append(part)
             await self._pace.breathe()
-        await loop.journal.put_blob(name, seal_blob(SNAPSHOT_MAGIC, parts))
+        await self._put_blob(name, SNAPSHOT_MAGIC, parts)
         self._named_agendas = named
         self._changed = False
 

@@ -66,10 +66,11 @@ class Files(Protocol):
         """Run blocking work without stopping the loop. Work of one `Files` runs in the order it was given."""
 
     async def offload_bulk(self, work: Callable[[], T]) -> T:
-        """Like `offload`, in a queue of its own: for large writes that no commit should have to wait behind."""
+        """Like `offload`, in a queue of its own: for what takes long, and no commit should have to wait behind."""
 
     def idle(self) -> bool:
-        """True if work done on the caller's own thread would neither wait for offloaded work nor overtake it."""
+        """True if work done on the caller's own thread would neither wait for offloaded work nor overtake it, and the
+        disk has nothing large to do that would make it slow."""
 
     def stop(self) -> None:
         """There will be no more work to offload."""
@@ -187,7 +188,7 @@ class OsFiles:
         return await self._bulk_worker.run(work)
 
     def idle(self) -> bool:
-        return self._worker is None or self._worker.outstanding == 0
+        return not any(worker and worker.outstanding for worker in (self._worker, self._bulk_worker))
 
     def stop(self) -> None:
         for worker in (self._worker, self._bulk_worker):

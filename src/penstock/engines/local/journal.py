@@ -38,8 +38,9 @@ POSITION_BITS = 27
 SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
-BLOB_SLICE_BYTES = 512 * limits.KIB
+BLOB_SLICE_BYTES = 256 * limits.KIB
 """Of a blob, written and synced in one go: the disk has one queue in the end, and commits are in it too."""
+BLOB_PAUSE_S_MAX = 0.02
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 
@@ -440,11 +441,13 @@ class LocalJournal:
 
     async def trim(self, upto: int) -> None:
         self._check()
-        await self._offload(lambda: self._trim(upto))
+        if paths := await self._offload(lambda: self._leave_out(upto)):
+            await self._offload(partial(self._remove, paths), bulk=True)
 
-    def _trim(self, upto: int) -> None:
-        firsts = sorted(self._segments)
-        for first, following in pairwise(firsts):
+    def _leave_out(self, upto: int) -> list[str]:
+        """Read and write these files no more; where they are."""
+        paths = []
+        for first, following in pairwise(sorted(self._segments)):
             if following > upto + 1:
                 break
             with self._pinning:
@@ -452,17 +455,29 @@ class LocalJournal:
                 segment.trimmed = True
                 if not segment.pins:
                     self._files.close(segment.handle)
-            self._files.remove(segment.path)
+            paths.append(segment.path)
+        return paths
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._files.remove(path)
         self._files.sync_dir(f"{self._root}/journal")
 
     # -- blobs --------------------------------------------------------------------------------------------------------
 
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
-        """A slice at a time, beside the commits: none waits for a whole blob to be on the disk."""
+        """A slice at a time, beside the commits: none waits for a whole blob to be on the disk.
+
+        Where there are commits, at least half of the disk's time is left to them.
+        """
+        loop = asyncio.get_running_loop()
         at = 0
         for portion in portions(parts, BLOB_SLICE_BYTES):
             self._check()
+            began, commits = loop.time(), self.tail.index
             await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
+            if self.tail.index != commits:
+                await asyncio.sleep(min(loop.time() - began, BLOB_PAUSE_S_MAX))
             at += sum(map(len, portion))
         self._check()
         await self._offload(partial(self._blobs.finish, name), bulk=True)
@@ -471,11 +486,11 @@ class LocalJournal:
         return self._blobs.read(name, start, length)
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
-        return await self._offload(partial(self._blobs.list, prefix))
+        return await self._offload(partial(self._blobs.list, prefix), bulk=True)
 
     async def delete_blob(self, name: str) -> None:
         self._check()
-        await self._offload(partial(self._blobs.delete, name))
+        await self._offload(partial(self._blobs.delete, name), bulk=True)
 
     # -- space, failure, end ------------------------------------------------------------------------------------------
 
