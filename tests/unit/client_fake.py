@@ -65,6 +65,8 @@ class HttpServer:
         self._tls = tls
         self.requests: list[Request] = []
         self.connections = 0
+        self.when_hung_up: Callable[[], Awaitable[None]] | None = None
+        """What happens in the moment in which a client hangs up; the handler then goes on, and its reply is sent."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self):
@@ -106,8 +108,10 @@ class HttpServer:
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Hangup
-            return work.result()
+                if self.when_hung_up is None:
+                    raise Hangup
+                await self.when_hung_up()
+            return await work
         finally:
             work.cancel()
             gone.cancel()

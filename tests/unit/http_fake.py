@@ -41,6 +41,17 @@ class FakeBroker:
             failure, self.fails = self.fails, None
             raise failure
 
+    async def _park(self, queue, wait_ms: int) -> None:
+        if wait_ms and not self.queues.get(queue):
+            self.parked.set()
+            try:
+                await asyncio.wait_for(self.arrived.wait(), wait_ms / 1000)
+            except TimeoutError:
+                pass
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+
     def hurry(self) -> None:
         self.hurried += 1
 
@@ -80,15 +91,7 @@ class FakeBroker:
         self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=(), member="", generation=0
     ) -> LeaseReply:
         self._note("lease", queue, group, max, wait_ms, lease_ms, consumer, tuple(ack))
-        if wait_ms and not self.queues.get(queue):
-            self.parked.set()
-            try:
-                await asyncio.wait_for(self.arrived.wait(), wait_ms / 1000)
-            except TimeoutError:
-                pass
-            except asyncio.CancelledError:
-                self.cancelled = True
-                raise
+        await self._park(queue, wait_ms)
         runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
         self.queues[queue] = []
         return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
@@ -128,6 +131,7 @@ class FakeBroker:
         self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None, until=None, bytes_max=0
     ) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
+        await self._park(queue, wait_ms)
         runs = self._runs(queue, max, None)
         count = sum(run.count for run in runs)
         return ReadReply(runs, count, count, 0)

@@ -331,6 +331,20 @@ def test_a_consumer_is_closed_by_its_block_and_a_long_poll_does_not_hold_it_up()
     run_with_broker(test)
 
 
+def test_what_crosses_the_end_of_a_long_poll_is_given_back():
+    async def test(broker, server):
+        async with Client(server.url) as client, Client(server.url) as producer:
+            server.when_hung_up = lambda: publish(producer, 3)
+            async with client.queue("orders").consume() as consumer:
+                waiting = asyncio.ensure_future(anext(consumer))
+                await until(lambda: "/v1/lease" in server.paths())
+            assert broker.leases == 1 and broker.state == ["ready"] * 3
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+
+    run_with_broker(test)
+
+
 def test_waiting_for_a_message_may_be_cancelled_and_resumed():
     async def test(broker, server):
         async with Client(server.url) as client, client.queue("orders").consume() as consumer:

@@ -64,6 +64,7 @@ def talk(story, keep_alive_s: int = 75):
                 await writer.wait_closed()
             server.close()
             await server.wait_closed()
+            await until(lambda: not state.connections)
 
     asyncio.run(run())
 
@@ -141,6 +142,35 @@ def test_whoever_hangs_up_while_waiting_is_noticed():
         await it.broker.parked.wait()
         it.writer.close()
         await until(lambda: it.broker.cancelled and not it.state.tasks)
+
+    talk(story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}), ("GET", "/v1/read?queue=q&wait_ms=60000", b"")],
+)
+def test_whoever_has_said_all_is_answered_at_once_with_what_there_is(method, path, body):
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.send(method, path, body)
+        await it.broker.parked.wait()
+        it.writer.write_eof()
+        status, headers, content = await it.answer()
+        assert (status, headers["connection"], json.loads(content)["messages"]) == (200, "close", [])
+        assert it.broker.cancelled and await it.reader.read() == b""
+
+    talk(story)
+
+
+def test_whoever_says_all_and_leaves_is_forgotten():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+        await it.broker.parked.wait()
+        it.writer.write_eof()
+        it.writer.transport.abort()
+        await until(lambda: not it.state.tasks and not it.state.connections)
 
     talk(story)
 

@@ -44,6 +44,10 @@ class Carrier:
                     raise
             await asyncio.sleep(delay)
 
+    def recall(self, call: Call[Any]) -> bool:
+        """True if a call that waits at the server is answered now; False: cancel whoever awaits it."""
+        return self._transport.recall(call)
+
     async def transact(self, receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Transacted:
         """Raises StaleReceipt only if it surely did not happen."""
         retry, begun = self.new_retry(), asyncio.get_running_loop().time()

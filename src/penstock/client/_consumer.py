@@ -72,6 +72,8 @@ class Session:
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
         self._fetching: asyncio.Task[None] | None = None
         self._fetch_waits = False
+        self._long_poll: calls.Call[calls.Leased] | None = None
+        """The call that waits at the server, if one does."""
         self._flushing: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
@@ -190,13 +192,15 @@ class Session:
                 await attendance.ensure()
             seat = attendance.seat if attendance is not None else None
             call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else (), seat)
+            self._long_poll = call if wait_ms else None
             began_ns = time.time_ns()
             with self._watched("ack", acks.spans if acks else (), alone=True):
                 leased = await self._carrier.request(call, retry)
             if self.tracing is not None and leased.runs:
                 self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
         except PenstockError as error:
-            if attendance is None or not await attendance.put_out(error):
+            withdrawn = self._closing is not None and acks is None
+            if not withdrawn and (attendance is None or not await attendance.put_out(error)):
                 self._error = error
             if acks is not None:
                 self._not_acked(acks, error)
@@ -215,7 +219,7 @@ class Session:
                 self._drop({run.meta.partition for run in leased.runs} - set(attendance.seat.partitions))
                 await attendance.catch_up(leased.generation)
         finally:
-            self._fetching = None
+            self._fetching = self._long_poll = None
 
     # -- partitions that come and go --------------------------------------------------------------------------
 
@@ -430,9 +434,13 @@ class Session:
         self._move_on()
         if self._fetching is not None:
             # What this call brings must be given back, or it stays leased to nobody until the lease ends. A long poll
-            # may bring nothing for long, so it is given a moment only: then the server is told by hanging up.
-            fetching = self._fetching
-            await asyncio.wait({fetching}, timeout=CLOSE_GRACE_S if self._fetch_waits else None)
+            # may bring nothing for long, so the server is asked to answer now. Where that cannot be asked it is given
+            # a moment only, and the server is told by hanging up.
+            fetching, patience_s = self._fetching, None
+            if self._fetch_waits:
+                recalled = self._long_poll is not None and self._carrier.recall(self._long_poll)
+                patience_s = RELEASE_WITHIN_S if recalled else CLOSE_GRACE_S
+            await asyncio.wait({fetching}, timeout=patience_s)
             if not fetching.done():
                 fetching.cancel()
                 await asyncio.wait({fetching})

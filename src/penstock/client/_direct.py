@@ -48,6 +48,9 @@ class Direct:
         reply = await self._ask(call.method, call.target, headers, call.body)
         return Response(reply.status, dict(reply.headers), reply.body, True)
 
+    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
+        return False
+
     async def close(self) -> None:
         self._closed = True
 
@@ -64,6 +67,9 @@ class Across:
 
     async def exchange(self, call: Call[Any]) -> Response:
         return await asyncio.wrap_future(self._home.submit(self._direct.exchange(call)))
+
+    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
+        return False
 
     async def close(self) -> None:
         await self._direct.close()

@@ -62,6 +62,9 @@ class GrpcTransport:
         self.reached = True
         return Response(200, {}, rpc.read(reply), True)
 
+    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
+        return False
+
     async def close(self) -> None:
         self._closed = True
         if self._channel is not None:

@@ -42,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[Response] | None = None
         self.usable = False
         """True while another request may be sent."""
+        self.recalled = False
 
     async def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
         """Send one request and wait for its answer. Raises ConnectionError, BadResponse or TimeoutError."""
@@ -65,6 +66,17 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             timer.cancel()
             self._waiter = None
+
+    def recall(self) -> bool:
+        """Say that nothing more will be said: a server that waits on purpose then answers, and that is still read.
+
+        False if it cannot be said: TLS has no half of a connection.
+        """
+        if self._transport is None or not self._transport.can_write_eof():
+            return False
+        self.recalled = True
+        self._transport.write_eof()
+        return True
 
     def close(self) -> None:
         self.usable = False
@@ -90,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
             return
         if response is not None:
-            self.usable = response.keep_alive
+            self.usable = response.keep_alive and not self.recalled
             if not self._waiter.done():
                 self._waiter.set_result(response)
 
@@ -121,6 +133,8 @@ class Pool:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
+        self._waiting: dict[int, Connection] = {}
+        """Which connection carries a call that waits at the server; by the identity of the call."""
         self._closed = False
         self.reached = False
         """True once any request was answered."""
@@ -136,12 +150,16 @@ class Pool:
             content_type=call.content_type, accept=call.accept, body=call.body,
         )  # fmt: skip
         if call.wait_ms:
-            return await self._carry(head, body, self._timeout_s + call.wait_ms / 1000)
+            return await self._carry(head, body, self._timeout_s + call.wait_ms / 1000, id(call))
         await self._enter()
         try:
             return await self._carry(head, body, self._timeout_s)
         finally:
             self._leave()
+
+    def recall(self, call: Call[Any]) -> bool:
+        connection = self._waiting.get(id(call))
+        return connection is not None and connection.recall()
 
     async def close(self) -> None:
         """Drop every connection; requests that are under way fail."""
@@ -150,17 +168,23 @@ class Pool:
             connection.close()
         self._idle.clear()
 
-    async def _carry(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+    async def _carry(self, head: bytes, body: bytes, timeout_s: float, waiting: int | None = None) -> Response:
         connection = self._take_idle() or await self._connect()
         self._lent.add(connection)
+        if waiting is not None:
+            self._waiting[waiting] = connection
         try:
             response = await connection.exchange(head, body, timeout_s)
         except BadResponse as error:
             raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
         except OSError as error:  # a TimeoutError is one too
+            if connection.recalled:
+                raise PenstockError("the call was withdrawn, and was not answered") from error
             raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
         finally:
             self._lent.discard(connection)
+            if waiting is not None:
+                del self._waiting[waiting]
         self.reached = True
         if connection.usable and not self._closed:
             self._idle.append(connection)

@@ -46,6 +46,13 @@ class Transport(Protocol):
         other side is not one of ours. Cancelling the caller withdraws the request as far as that is possible.
         """
 
+    def recall(self, call: Call[Any]) -> bool:
+        """Ask that a call which waits at the server be answered now, with what there is.
+
+        False if that cannot be asked: then cancelling the caller is the only way, and an answer that is on its way
+        is lost with it.
+        """
+
     async def close(self) -> None:
         """Let go of everything; requests that are under way fail."""
 

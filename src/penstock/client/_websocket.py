@@ -136,6 +136,9 @@ class WebSocketTransport:
         async with self._room:
             return await self._carried(await self._take_shared(), call)
 
+    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
+        return False
+
     async def close(self) -> None:
         self._closed = True
         connections, self._all = self._all, set()

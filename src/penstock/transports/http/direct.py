@@ -36,5 +36,6 @@ class Direct:
         return answer
 
 
-async def _never() -> None:
+async def _never() -> bool:
     await asyncio.get_running_loop().create_future()
+    return False

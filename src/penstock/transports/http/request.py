@@ -24,6 +24,10 @@ class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
+class SaidAll(ClientGone):
+    """The client closed its half of the connection. Whoever has an answer all the same may give it."""
+
+
 class Request:
     """What came in. Header names are lower case, as ASGI promises."""
 
@@ -53,8 +57,8 @@ class Request:
         self.content_encoding = b""
         self.must_close = False
         """Set when the rest of the body is of no use to anyone; the answer then ends the connection."""
-        self.gone: Callable[[], Awaitable[None]] = self._disconnected
-        """Returns when the client has closed the connection. Only to be asked after the body was read."""
+        self.gone: Callable[[], Awaitable[bool]] = self._disconnected
+        """Returns when the client has closed the connection: True if only its half of it. Only to be asked after the body was read."""
         self._body = body
         self._content_length = 0
         self._expects_continue = False
@@ -122,10 +126,11 @@ class Request:
         self._body = b"".join(parts)
         return self._body
 
-    async def _disconnected(self) -> None:
+    async def _disconnected(self) -> bool:
         assert self._receive is not None
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        return False
 
     async def _next(self) -> Event:
         assert self._receive is not None

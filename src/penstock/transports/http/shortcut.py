@@ -25,10 +25,12 @@ from penstock.transports.http.request import Request, body_stalled
 class Exchange:
     """A request that is being answered in a task. To the server under us it looks like one of its own."""
 
-    __slots__ = ("_gone", "disconnected", "keep_alive", "response_complete")
+    __slots__ = ("_gone", "disconnected", "keep_alive", "response_complete", "said_all")
 
     def __init__(self) -> None:
         self.disconnected = False
+        self.said_all = False
+        """The client will send nothing more, and may or may not be there for the answer."""
         self.keep_alive = True
         self.response_complete = False
         self._gone: asyncio.Future[None] | None = None
@@ -38,14 +40,15 @@ class Exchange:
         return self
 
     def set(self) -> None:
-        """The connection is lost."""
+        """The connection is lost, or half of it."""
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
-    async def gone(self) -> None:
-        if not self.disconnected:
+    async def gone(self) -> bool:
+        if not self.disconnected and not self.said_all:
             self._gone = asyncio.get_running_loop().create_future()
             await self._gone
+        return self.said_all and not self.disconnected
 
 
 class Shortcut(HttpToolsProtocol):
@@ -111,6 +114,18 @@ class Shortcut(HttpToolsProtocol):
                 body,
             )
         )
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client has said all it will say, and may still be listening: what it waits for ends, and is answered.
+
+        So a consumer can withdraw a long poll without wondering whether an answer was on its way.
+        """
+        exchange = self.cycle
+        if not isinstance(exchange, Exchange) or exchange.response_complete:
+            return None
+        exchange.said_all, exchange.keep_alive = True, False
+        exchange.set()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
@@ -186,6 +201,8 @@ class Shortcut(HttpToolsProtocol):
             await self.flow.drain()
         exchange.response_complete = True
         if answer is None or exchange.disconnected:
+            if exchange.said_all:
+                self.transport.close()
             return
         self._write(answer, request.method, close=request.must_close or not exchange.keep_alive)
         self.on_response_complete()

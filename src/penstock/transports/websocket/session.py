@@ -315,6 +315,7 @@ async def _wait_for(rest: Rest[None]) -> None:
     await rest
 
 
-async def _never() -> None:
+async def _never() -> bool:
     """The client goes away together with the task that would have to be told."""
     await asyncio.get_running_loop().create_future()
+    return False
