@@ -58,7 +58,10 @@ class Request:
         self.must_close = False
         """Set when the rest of the body is of no use to anyone; the answer then ends the connection."""
         self.gone: Callable[[], Awaitable[bool]] = self._disconnected
-        """Returns when the client has closed the connection: True if only its half of it. Only to be asked after the body was read."""
+        """Returns when the client has closed the connection: True if only its half of it.
+
+        Only to be asked after the body was read.
+        """
         self._body = body
         self._content_length = 0
         self._expects_continue = False
