@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -59,6 +60,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Workers are dealt tests by name: of two with the same name only one would run, and nobody would notice.
+    twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"several tests are called {', '.join(twice)}")
     ranks = {name: rank for rank, name in enumerate(_LONG_FIRST)}
     items.sort(
         key=lambda item: next((rank for name, rank in ranks.items() if item.nodeid.startswith(name)), len(ranks))
