@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.core import ranges
 from penstock.engines.local.journal import Fsync
+from penstock.journal.frame import PAGE_BYTES
 from penstock.runtime import upkeep
 
 FEATURES = (
@@ -84,6 +85,8 @@ class Plan:
         """Ranges from which on a set of offsets is kept as bits: worlds are too small for the real number."""
         self.portion = small.choice((1, 2, 5, upkeep.CHANGE_PIECES))
         """Pieces of the log that upkeep handles in one go; the same goes for them."""
+        self.page_bytes = small.choice((1, 1, 64, PAGE_BYTES))
+        """Of the disk. In a file that is used again, what it held before begins with the next one."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.

@@ -65,7 +65,7 @@ class Process:
         plan = self._plan
         local = LocalEngine(
             ROOT, fsync=plan.fsync, files=self._files, segment_bytes=plan.segment_bytes,
-            zero_ahead_bytes=plan.zero_ahead_bytes,
+            zero_ahead_bytes=plan.zero_ahead_bytes, page_bytes=plan.page_bytes,
         )  # fmt: skip
         self._engine = engine = ObservedEngine(local, self._history)
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))

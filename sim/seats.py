@@ -34,6 +34,8 @@ class Seats:
         """(queue, group, member) by name -> the newest generation that it ever confirmed."""
         self._leases = leases
         self._buried: list[tuple[Place, str]] = []
+        self._left: set[int] = set()
+        """Leases of those who left in peace. Whoever comes back under the same name is somebody else."""
 
     def taken(self, queue: int, group: int) -> bool:
         """True if the group has members."""
@@ -67,6 +69,11 @@ class Seats:
                 if silent_ms < group.sessions[member]:
                     raise Violation("I13", f"{member} was put out after {silent_ms} ms of {group.sessions[member]}")
             self._check_nothing_held(place, queue, record.members, "fell silent")
+        elif record.reason == "left":
+            for partition in range(len(queue.partitions)):
+                for fate in self._held(queue, record.group, partition):
+                    if self._leases[fate.lease].consumer in record.members:
+                        self._left.add(fate.lease)
         for member in record.members:
             del group.members[member]
         self._move(group, record, queue)
@@ -124,7 +131,7 @@ class Seats:
     def _check_nothing_held(self, place: Place, queue: LedgerQueue, members: list[str], what: str) -> None:
         for partition in range(len(queue.partitions)):
             for fate in self._held(queue, place[1], partition):
-                if self._leases[fate.lease].consumer in members:
+                if fate.lease not in self._left and self._leases[fate.lease].consumer in members:
                     raise Violation("I13", f"{members} {what}, and still holds {fate.message}")
 
     def _held(self, queue: LedgerQueue, group: int, partition: int) -> list[Fate]:

@@ -41,6 +41,7 @@ FINDERS = {
     "cancelled_but_delivered": 0,
     "dead_letters_limit_off": 1,
     "double_lease": 1,
+    "earlier_life_taken_for_damage": 6,
     "early_delivery": 26,
     "exclusive_retry_frees_it": 21,
     "holds_do_not_keep_the_finished": 17,

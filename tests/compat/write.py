@@ -50,7 +50,7 @@ from penstock.core.commands import (
 )
 from penstock.core.records import WebhookSpec
 from penstock.engines.local.engine import LocalEngine
-from penstock.engines.local.journal import FILE_HEADER_BYTES
+from penstock.engines.local.opening import FILE_HEADER_BYTES
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard

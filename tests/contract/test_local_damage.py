@@ -23,7 +23,8 @@ from penstock.batch import Batch, build, layout
 from penstock.core import records
 from penstock.core.config import QueueConfig
 from penstock.engines.local.engine import LocalEngine
-from penstock.engines.local.journal import FILE_HEADER_BYTES, LocalJournal
+from penstock.engines.local.journal import LocalJournal
+from penstock.engines.local.opening import FILE_HEADER_BYTES
 from penstock.errors import Unavailable
 from penstock.journal.codec import encode
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, FrameWriter
@@ -152,6 +153,43 @@ def test_every_cut_of_the_last_frame_leaves_exactly_the_durable_prefix(journal, 
             assert journal.path().read_bytes().rstrip(b"\0") == durable.rstrip(b"\0"), "what was torn is cut off"
     journal.path().write_bytes(durable + last)
     assert journal.read() == list(enumerate(bodies, 1))
+
+
+def test_what_an_earlier_life_left_in_the_file_is_no_damage(journal):
+    """Whole older frames behind the end, wherever in them the end is, and behind every cut of the last frame."""
+    bodies = [body_of(RECORDS[1]), body_of(*RECORDS[2:4]), body_of(RECORDS[4])]
+    older, chain = frames_of([body_of(record) for record in RECORDS[1:]])
+    first = len(older) + 1
+    frames, _ = frames_of(bodies, first, chain)
+    left = file_header(1, CHAIN_START) + b"".join(older)
+    whole = file_header(first, chain) + b"".join(frames)
+    durable = whole[: -len(frames[2])]
+    expected = list(enumerate(bodies, first))
+    journal.set_hint(first + 1)
+    for cut in range(len(frames[2])):
+        torn = durable + frames[2][:cut]
+        for behind in (left[len(torn) :], left[len(durable) :], bytes(50) + left[len(torn) + 50 :]):
+            journal.path(first).write_bytes(torn + behind)
+            assert journal.read() == expected[:2], f"cut at byte {cut}"
+            assert journal.path(first).read_bytes() == durable, "what was torn, and what is old, is cut off"
+    journal.path(first).write_bytes(whole + left[len(whole) :])
+    assert journal.read() == expected
+
+
+def test_a_lost_write_is_damage_also_where_an_earlier_life_looks_out_of_the_hole(journal):
+    """Of three frames the middle one never arrived: what stands there is whole, and old."""
+    bodies = [body_of(RECORDS[3]) * 20, body_of(RECORDS[3]) * 30, body_of(RECORDS[3]) * 40]
+    older, chain = frames_of([body_of(record) for record in RECORDS[1:]] * 5)
+    first = len(older) + 1
+    frames, _ = frames_of(bodies, first, chain)
+    left = file_header(1, CHAIN_START) + b"".join(older)
+    data = bytearray(file_header(first, chain) + b"".join(frames))
+    hole = slice(FILE_HEADER_BYTES + len(frames[0]), len(data) - len(frames[2]))
+    data[hole] = left[hole]
+    journal.path(first).write_bytes(bytes(data) + left[len(data) :])
+    with pytest.raises(Damaged, match="a whole frame stands behind it") as error:
+        journal.read()
+    assert names_its_place(error, journal.path(first))
 
 
 def test_after_a_torn_tail_the_journal_goes_on(journal):

@@ -12,8 +12,8 @@ NODE = bytes(range(16))
 bodies = st.lists(st.lists(st.binary(max_size=20), max_size=4), min_size=1, max_size=6)
 
 
-def written(commits: list[list[bytes]]) -> list[bytes]:
-    writer = FrameWriter(NODE, 7)
+def written(commits: list[list[bytes]], first: int = 1) -> list[bytes]:
+    writer = FrameWriter(NODE, 7, first)
     return [writer.seal(1000 + number, parts) + b"".join(parts) for number, parts in enumerate(commits)]
 
 
@@ -75,12 +75,21 @@ def test_the_next_whole_frame_is_found_behind_any_noise(commits, noise, cut):
     frames = written(commits)
     torn = frames[0][: min(cut, len(frames[0]) - 1)]
     view = memoryview(torn + noise + frames[-1])
-    found = find_frame(view, 0)
+    found = find_frame(view, 0, newer_than=0)
     assert found is not None
     assert found <= len(torn) + len(noise)
-    assert find_frame(view, found + 1) is None or found < len(torn) + len(noise)
+    assert find_frame(view, found + 1, newer_than=0) is None or found < len(torn) + len(noise)
 
 
 @given(st.binary(max_size=300).map(lambda noise: b"PJ" + noise + b"PJ\x01\x00"))
 def test_noise_holds_no_frame(noise):
-    assert find_frame(memoryview(noise), 0) is None
+    assert find_frame(memoryview(noise), 0, newer_than=0) is None
+
+
+@given(bodies, bodies, st.binary(max_size=200))
+def test_frames_of_an_earlier_life_are_passed_over(before, commits, noise):
+    older, newer = written(before), written(commits, first=len(before) + 1)
+    view = memoryview(b"".join(older) + noise + newer[0])
+    found = find_frame(view, 0, newer_than=len(before))
+    assert found is not None and read_frame(view, found).index == len(before) + 1
+    assert find_frame(view[: -len(newer[0])], 0, newer_than=len(before)) is None

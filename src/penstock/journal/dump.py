@@ -28,7 +28,7 @@ from penstock.journal.blobs import (
     decode_snapshot,
 )
 from penstock.journal.codec import UnknownRecord, decode
-from penstock.journal.frame import BadFrame, read_frame
+from penstock.journal.frame import PAGE_BYTES, BadFrame, find_frame, read_frame
 from penstock.journal.port import Damaged
 
 Write = Callable[[str], None]
@@ -94,6 +94,9 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
             if not any(view[at:]):
                 write(f"  {len(view) - at} zeros from {at} on, written ahead")
                 return 0
+            if _is_left_over(view, at, index):
+                write(f"  {len(view) - at} bytes from {at} on are left of an earlier use of the file")
+                return 0
             write(f"  DAMAGED or torn at offset {at}: {error}")
             return 1
         write(
@@ -105,6 +108,14 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
                 write(f"    +{position} {describe(record)}")
         at, index, chain = at + frame.size, frame.index + 1, frame.chain
     return 0
+
+
+def _is_left_over(view: memoryview, at: int, index: int) -> bool:
+    """True if frame `index`, which belongs here, was not begun: its page is empty, and only older frames follow."""
+    rest_of_page = view[at : at + -at % PAGE_BYTES]
+    if any(rest_of_page) or find_frame(view, at, newer_than=index - 1) is not None:
+        return False
+    return find_frame(view, at, newer_than=0) is not None
 
 
 def _dump_segment(name: str, data: bytes, write: Write, records: bool) -> int:

@@ -22,6 +22,9 @@ CHAIN_START = bytes(16)
 BODY_BYTES_MAX = 2 * limits.COMMIT_BYTES_MAX
 """A commit is closed when it passes its limit, so the last command may carry it beyond; never further than this."""
 
+PAGE_BYTES = 4 * limits.KIB
+"""In a file that was used before, the page in which a frame ends is filled with zeros."""
+
 _CHAINED = slice(8, 56)
 _TAIL = struct.Struct("<IIQQQ16s")
 _START = struct.Struct("<2sBBI")
@@ -100,17 +103,23 @@ def time_of(header: bytes) -> int:
     return int(HEADER.unpack(header)[8])
 
 
-def find_frame(view: memoryview, after: int) -> int | None:
-    """Where the next whole frame begins at or behind `after`, or None. For telling a torn tail from damage."""
+def find_frame(view: memoryview, after: int, *, newer_than: int) -> int | None:
+    """Where the next whole frame of a higher index begins at or behind `after`, or None.
+
+    For telling a torn tail from damage. Older ones are what is left of an earlier life of the file.
+    """
     data = bytes(view[after:])
     at = data.find(MAGIC)
     while at >= 0:
         try:
-            read_frame(view, after + at)
+            frame = read_frame(view, after + at)
         except BadFrame:
             at = data.find(MAGIC, at + 1)
         else:
-            return after + at
+            if frame.index > newer_than:
+                return after + at
+            # All of it is older, to the last byte: nothing newer can be inside.
+            at = data.find(MAGIC, at + frame.size)
     return None
 
 

@@ -221,6 +221,16 @@ async def a_replay_is_not_disturbed(open_engine: OpenEngine) -> None:
             await owner.journal.trim(85)
             break
     assert [frame.index async for _, frame in owner.journal.replay(85)] == list(range(86, 91))
+    # Also if the space of what is trimmed under its eyes were used again.
+    written = await owner.append_some(60)
+    found = []
+    async with aclosing(owner.journal.replay(90)) as frames:
+        async for _, frame in frames:
+            found.append(bytes(frame.body))
+            if len(found) <= 3:
+                await owner.journal.trim(80 + 20 * len(found))
+                await owner.append_some(60)
+    assert found[:60] == [each.frame[HEADER.size :] for each in written]
     await stop(engine, owner)
 
 

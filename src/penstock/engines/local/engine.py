@@ -7,6 +7,7 @@ from penstock.engines.local.files import Files, OsFiles
 from penstock.engines.local.journal import ZERO_AHEAD_BYTES, Fsync, LocalJournal
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import ULID_CHARS, ulid_text, ulid_value
+from penstock.journal.frame import PAGE_BYTES
 from penstock.journal.port import Damaged
 
 
@@ -21,11 +22,13 @@ class LocalEngine:
         files: Files | None = None,
         segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
         zero_ahead_bytes: int = ZERO_AHEAD_BYTES,
+        page_bytes: int = PAGE_BYTES,
     ):
         self._root = root
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._zero_ahead_bytes = zero_ahead_bytes
+        self._page_bytes = page_bytes
         self._files: Files = files or OsFiles()
         self._journals: dict[int, LocalJournal] = {}
         self._files.make_dir(root)
@@ -63,7 +66,7 @@ class LocalEngine:
             earlier.fence()
         journal = LocalJournal(
             self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
-            self._segment_bytes, self._zero_ahead_bytes,
+            self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
         )  # fmt: skip
         await self._files.offload(journal.open)
         self._journals[shard] = journal

@@ -9,31 +9,35 @@ been read again from the disk.
 from __future__ import annotations
 
 import asyncio
-import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-import google_crc32c
-
 from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.blobs import BlobFiles
 from penstock.engines.local.files import FULL, Files, portions
+from penstock.engines.local.opening import (
+    CELL,
+    FILE_HEADER_BYTES,
+    cell,
+    chain_before,
+    file_header,
+    header_problem,
+    number_in,
+)
 from penstock.engines.local.pieces import PieceReader, Place
+from penstock.engines.local.reserve import Reserve
 from penstock.engines.local.segment import Segment
-from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, find_frame, read_frame, time_of
+from penstock.engines.local.spare import Spares
+from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, find_frame, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
 T = TypeVar("T")
 
-FILE_HEADER = struct.Struct("<8sIIQ16s20sI")
-FILE_MAGIC = b"PENSTKJ1"
-FILE_HEADER_BYTES = 64
-CELL = struct.Struct("<QI")
 POSITION_BITS = 27
 SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
@@ -48,15 +52,16 @@ ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 class LocalJournal:
     def __init__(
         self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int,
-        zero_ahead_bytes: int = ZERO_AHEAD_BYTES,
+        zero_ahead_bytes: int = ZERO_AHEAD_BYTES, page_bytes: int = PAGE_BYTES,
     ):  # fmt: skip
         self._files = files
         self._root = root
         self._shard = shard
-        self._reserve = reserve
+        self._reserve = Reserve(files, reserve)
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._zero_ahead = bytes(zero_ahead_bytes)
+        self._page = bytes(page_bytes)
         self._segments: dict[int, Segment] = {}
         """By first index, ascending. A locator is a first index and a position, so it outlives the process."""
         self._current = 0
@@ -67,10 +72,10 @@ class LocalJournal:
         self._sync_task: asyncio.Task[None] | None = None
         self._blobs = BlobFiles(files, f"{root}/blobs")
         self._hint = -1
+        self._spares = Spares(files, f"{root}/journal")
         self._pieces = PieceReader(self._pin, self._unpin, self._scan)
         self._pinning = threading.Lock()
         """Files are trimmed by the disk's thread and read by the loop's."""
-        self._short_of_space = False
         self.term = 0
         self.tail = Tail(0, CHAIN_START)
 
@@ -84,10 +89,11 @@ class LocalJournal:
             files.make_dir(f"{self._root}/{name}")
             # Entries that a killed process made and did not come to sync are there, but not yet on the disk.
             files.sync_dir(f"{self._root}/{name}")
+        self._spares.find()
         # A full disk must not keep a broker from starting: consumers would make room.
         self._with_reserve(self._take_term)
         self._hint = files.open_cell(f"{self._root}/durable")
-        known_durable = self._read_cell(self._hint) or 0
+        known_durable = number_in(files.read(self._hint, 0, CELL.size)) or 0
         names = [name for name in files.list_dir(f"{self._root}/journal") if name.endswith(".log")]
         for position, name in enumerate(names):
             self._open_segment(f"{self._root}/journal/{name}", is_last=position == len(names) - 1, known=known_durable)
@@ -101,14 +107,14 @@ class LocalJournal:
         for name in files.list_dir(f"{self._root}/blobs"):
             if name.endswith(".tmp"):
                 files.remove(f"{self._root}/blobs/{name}")
-        self._restore_reserve()
+        self._reserve.restore()
 
     def _take_term(self) -> None:
         files, path = self._files, f"{self._root}/term"
         term = 1
         if files.exists(path):
             handle = files.open(path)
-            stored = self._read_cell(handle)
+            stored = number_in(files.read(handle, 0, CELL.size))
             files.close(handle)
             if stored is None:
                 raise Damaged(f"{path}: the term's checksum does not match")
@@ -118,20 +124,13 @@ class LocalJournal:
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
         try:
-            files.write(handle, 0, [_cell(term)])
+            files.write(handle, 0, [cell(term)])
             files.sync(handle)
         finally:
             files.close(handle)
         files.rename(f"{path}.tmp", path)
         files.sync_dir(self._root)
         self.term = term
-
-    def _read_cell(self, handle: int) -> int | None:
-        data = self._files.read(handle, 0, CELL.size)
-        if len(data) < CELL.size:
-            return None
-        value, crc = CELL.unpack(data)
-        return int(value) if google_crc32c.value(data[:8]) == crc else None
 
     def _open_segment(self, path: str, *, is_last: bool, known: int) -> None:
         files = self._files
@@ -141,7 +140,7 @@ class LocalJournal:
             files.drop_cache(handle)
         header = files.read(handle, 0, FILE_HEADER_BYTES)
         first = int(path.rpartition("/")[2].removesuffix(".log"))
-        problem = self._header_problem(header, first)
+        problem = header_problem(header, self._shard, first)
         if problem is None:
             self._segments[first] = Segment(path, handle, first, size)
             return
@@ -153,19 +152,8 @@ class LocalJournal:
             return
         raise Damaged(f"{path}, offset 0: {problem}")
 
-    def _header_problem(self, header: bytes, first: int) -> str | None:
-        if len(header) < FILE_HEADER_BYTES:
-            return f"the file ends after {len(header)} of {FILE_HEADER_BYTES} header bytes"
-        magic, shard, _, index, _, _, crc = FILE_HEADER.unpack(header)
-        if google_crc32c.value(header[:-4]) != crc or magic != FILE_MAGIC:
-            return "this is not the header of a journal file, or it is damaged"
-        if (shard, index) != (self._shard, first):
-            return f"the header is that of shard {shard}, frame {index}"
-        return None
-
     def _chain_before(self, segment: Segment) -> bytes:
-        chain: bytes = FILE_HEADER.unpack(self._files.read(segment.handle, 0, FILE_HEADER_BYTES))[4]
-        return chain
+        return chain_before(self._files.read(segment.handle, 0, FILE_HEADER_BYTES))
 
     def _recover_tail(self, segment: Segment, known_durable: int) -> None:
         """Find the last whole frame of the last file; what is behind it is a torn tail, or damage."""
@@ -191,13 +179,17 @@ class LocalJournal:
             # Zeros written ahead of time: a clean end.
             segment.size = at
         elif problem is not None:
-            following = find_frame(memoryview(rest), 1)
-            if following is not None:
+            following = find_frame(memoryview(rest), 1, newer_than=index)
+            # Where commits are synced one by one, one at most is on its way. Under the other policies many are, in any
+            # order, and what stands behind a hole is no more than what was not promised.
+            if following is not None and self._fsync == "always":
                 raise Damaged(
-                    f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset {at + following}"
+                    f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset "
+                    f"{at + following}. If the power failed under another --fsync than always, start with that once: "
+                    "it cuts the end off"
                 )
             self._files.truncate(segment.handle, at)
-            segment.size = segment.zeroed = at
+            segment.size = segment.prepared = at
         # The same goes for its last frame. What the shard builds on, and tells others, must be durable.
         self._files.sync(segment.handle)
         self.tail = Tail(index, chain)
@@ -232,7 +224,7 @@ class LocalJournal:
 
     @property
     def short_of_space(self) -> bool:
-        return self._short_of_space
+        return self._reserve.is_missing
 
     async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
         self._check()
@@ -258,7 +250,7 @@ class LocalJournal:
         size = sum(map(len, parts))
         self._with_reserve(lambda: self._write(segment, parts, size))
         segment.size = at + size
-        segment.zeroed = max(segment.zeroed, segment.size)
+        segment.prepared = max(segment.prepared, segment.size)
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         self._unsynced += 1
         if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
@@ -268,44 +260,62 @@ class LocalJournal:
     def _write(self, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
         """All of it or nothing: a write that failed for want of space is taken back.
 
-        Small commits go into space that was filled with zeros before. Their sync then has no file size to write to the
-        file system's own journal, which halves its time; large ones would only be written twice.
+        Commits go into space that has been written before: that of a file that was used before (`spare.py`), or zeros.
+        Their sync then has no file size to write to the file system's own journal, which halves its time. Where there
+        is no such space, small ones make some; large ones would only be written twice.
         """
+        end = segment.size + size
         try:
-            if size <= ZERO_AHEAD_FOR_BYTES and segment.size + size > segment.zeroed:
-                self._files.write(segment.handle, segment.size + size, [self._zero_ahead])
-                segment.zeroed = segment.size + size + len(self._zero_ahead)
+            if end > segment.prepared:
+                if size <= ZERO_AHEAD_FOR_BYTES:
+                    self._files.write(segment.handle, end, [self._zero_ahead])
+                    segment.prepared = end + len(self._zero_ahead)
+            elif segment.used_before:
+                # To the end of its page: otherwise what is left there would have to be read first.
+                parts = [*parts, self._page[: min(-end % len(self._page), segment.prepared - end)]]
             self._files.write(segment.handle, segment.size, parts)
         except OSError as error:
             if error.errno in FULL:
                 self._files.truncate(segment.handle, segment.size)
-                segment.zeroed = segment.size
+                segment.prepared = segment.size
             raise
 
     def _with_reserve(self, work: Callable[[], None]) -> None:
-        """Do it; on a full disk give up the reserve and do it again; if that is not enough, say so."""
+        """Do it; on a full disk give up spare files, then the reserve, and do it again; if that does not do, say so."""
+        for give_up in (self._spares.drop, self._reserve.give_up):
+            try:
+                return work()
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+            give_up()
         try:
             work()
         except OSError as error:
-            if error.errno not in FULL:
-                raise
-            self._short_of_space = True
-            self._files.remove(self._reserve)
-            try:
-                work()
-            except OSError as second:
-                if second.errno in FULL:
-                    raise OutOfSpace("the disk is full") from second
-                raise
+            if error.errno in FULL:
+                raise OutOfSpace("the disk is full") from error
+            raise
 
     def _sync(self) -> None:
         self._files.sync(self._segments[self._current].handle)
         self._unsynced = 0
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
-        self._files.write(self._hint, 0, [_cell(self.tail.index)])
+        self._files.write(self._hint, 0, [cell(self.tail.index)])
 
     def _sync_all(self) -> None:
-        """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste."""
+        """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste.
+
+        What an earlier life left in the file is cut off, so that nobody has to look through it at the next start, which
+        finds zeros for its first commits as in any other file.
+        """
+        current = self._segments[self._current]
+        if current.used_before:
+            self._files.truncate(current.handle, current.size)
+            try:
+                self._files.write(current.handle, current.size, [self._zero_ahead])
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
         if self._fsync == "never":
             for segment in self._segments.values():
                 if segment.first != self._current:
@@ -326,7 +336,7 @@ class LocalJournal:
     def _finish(self, segment: Segment) -> None:
         """Nothing more goes into the current file. Done once: of a sync that failed, a second one tells nothing."""
         self._files.truncate(segment.handle, segment.size)
-        segment.zeroed = segment.size
+        segment.prepared = segment.size
         if self._fsync != "never":
             self._sync()
 
@@ -335,21 +345,26 @@ class LocalJournal:
         files = self._files
         first = self.tail.index + 1
         path = f"{self._root}/journal/{first:020d}.log"
-        header = FILE_HEADER.pack(FILE_MAGIC, self._shard, 0, first, self.tail.chain, bytes(20), 0)[:-4]
-        header += google_crc32c.value(header).to_bytes(4, "little")
         files.remove(path)  # of an attempt that ran out of space
-        handle = files.open(path, create=True)
+        spare = self._spares.take()
+        handle = files.open(path, create=True) if spare is None else files.open(spare)
+        segment = Segment(path, handle, first, FILE_HEADER_BYTES)
         try:
-            files.write(handle, 0, [header])
+            files.write(handle, 0, [file_header(self._shard, first, self.tail.chain)])
             files.sync(handle)
         except OSError as error:
             files.close(handle)
             if error.errno in FULL:
-                files.remove(path)
+                files.remove(spare or path)
+                self._spares.used(spare)
             raise
+        if spare is not None:
+            segment.used_before, segment.prepared = True, files.size(handle)
+            files.rename(spare, path)
+            self._spares.used(spare)
         files.sync_dir(f"{self._root}/journal")
         self._current = first
-        self._segments[first] = Segment(path, handle, first, FILE_HEADER_BYTES)
+        self._segments[first] = segment
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -441,12 +456,13 @@ class LocalJournal:
 
     async def trim(self, upto: int) -> None:
         self._check()
-        if paths := await self._offload(lambda: self._leave_out(upto)):
-            await self._offload(partial(self._remove, paths), bulk=True)
+        left = await self._offload(lambda: self._leave_out(upto))
+        if left:
+            await self._offload(partial(self._remove, left), bulk=True)
 
-    def _leave_out(self, upto: int) -> list[str]:
-        """Read and write these files no more; where they are."""
-        paths = []
+    def _leave_out(self, upto: int) -> list[tuple[str, bool]]:
+        """Read and write these files no more; where they are, and whether somebody else still reads them."""
+        left = []
         for first, following in pairwise(sorted(self._segments)):
             if following > upto + 1:
                 break
@@ -455,13 +471,19 @@ class LocalJournal:
                 segment.trimmed = True
                 if not segment.pins:
                     self._files.close(segment.handle)
-            paths.append(segment.path)
-        return paths
+                left.append((segment.path, segment.pins > 0))
+        return left
 
-    def _remove(self, paths: list[str]) -> None:
-        for path in paths:
+    def _remove(self, left: list[tuple[str, bool]]) -> None:
+        unread = [path for path, is_read in left if not is_read]
+        # Where nothing is synced nothing is gained by it; and without room for a publish there is none to spare.
+        spared = self._fsync != "never" and not self._reserve.is_missing
+        removed = self._spares.keep(unread) if spared else unread
+        removed += [path for path, is_read in left if is_read]
+        for path in removed:
             self._files.remove(path)
-        self._files.sync_dir(f"{self._root}/journal")
+        if removed:
+            self._files.sync_dir(f"{self._root}/journal")
 
     # -- blobs --------------------------------------------------------------------------------------------------------
 
@@ -480,6 +502,9 @@ class LocalJournal:
                 await asyncio.sleep(min(loop.time() - began, BLOB_PAUSE_S_MAX))
             at += sum(map(len, portion))
         self._check()
+        if self._unsynced:
+            # A snapshot tells of frames that the journal must not lose, whatever the policy is.
+            await self._offload(self._sync)
         await self._offload(partial(self._blobs.finish, name), bulk=True)
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
@@ -496,31 +521,8 @@ class LocalJournal:
 
     async def check_space(self) -> None:
         """Take the reserve back if there is room for it again."""
-        if self._short_of_space and self._failed is None:
-            await self._offload(self._restore_reserve)
-
-    def _restore_reserve(self) -> None:
-        files = self._files
-        if files.exists(self._reserve):
-            handle = files.open(self._reserve)
-            size = files.size(handle)
-            files.close(handle)
-            if size >= limits.DISK_RESERVE_BYTES:
-                self._short_of_space = False
-                return
-            files.remove(self._reserve)  # of an attempt that was interrupted: a reserve of nothing
-        try:
-            handle = files.open(self._reserve, create=True)
-            try:
-                files.allocate(handle, limits.DISK_RESERVE_BYTES)
-            finally:
-                files.close(handle)
-            self._short_of_space = False
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            files.remove(self._reserve)
-            self._short_of_space = True
+        if self._reserve.is_missing and self._failed is None:
+            await self._offload(self._reserve.restore)
 
     def fence(self) -> None:
         """The shard has another owner from now on: whatever this one still tries is refused."""
@@ -556,7 +558,8 @@ class LocalJournal:
         # What was given up by those who asked for it may still be under way, and uses the files.
         await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
-        if self._failed is None and not self._fenced and self._unsynced:
+        used_before = self._segments[self._current].used_before
+        if self._failed is None and not self._fenced and (self._unsynced or used_before):
             await self._offload(self._sync_all)
         for handle in (
             *(segment.handle for segment in self._segments.values()),
@@ -568,10 +571,4 @@ class LocalJournal:
         self._failed = self._failed or "the journal is closed"
 
 
-def _cell(value: int) -> bytes:
-    raw = value.to_bytes(8, "little")
-    return raw + int(google_crc32c.value(raw)).to_bytes(4, "little")
-
-
-assert FILE_HEADER.size == FILE_HEADER_BYTES
 assert limits.JOURNAL_SEGMENT_BYTES + 2 * limits.COMMIT_BYTES_MAX < 1 << POSITION_BITS

@@ -6,7 +6,7 @@ from __future__ import annotations
 class Segment:
     """One journal file."""
 
-    __slots__ = ("first", "handle", "path", "pins", "size", "trimmed", "zeroed")
+    __slots__ = ("first", "handle", "path", "pins", "prepared", "size", "trimmed", "used_before")
 
     def __init__(self, path: str, handle: int, first: int, size: int):
         self.path = path
@@ -14,8 +14,9 @@ class Segment:
         self.first = first
         self.size = size
         """Where the next frame goes."""
-        self.zeroed = size
-        """The file's own size: from `size` to here it is filled with zeros."""
+        self.prepared = size
+        """The file's own size: from `size` to here there are zeros, or what is left of an earlier life."""
+        self.used_before = False
         self.pins = 0
         """Those who are reading it from end to end."""
         self.trimmed = False
