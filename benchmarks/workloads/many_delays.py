@@ -98,15 +98,14 @@ async def delays_1m(run: Run) -> list[Row]:
 
 
 async def _settled_rss(peer: PenstockHttp) -> int:
-    """What is resident when files of far delays and snapshots are written: it does not change any more."""
-    last = 0
-    for _ in range(20):
-        now = peer.server.rss_bytes()
-        if now == last:
+    """What is resident when files of far delays and snapshots are written: it has not changed for two seconds."""
+    seen: list[int] = []
+    for _ in range(40):
+        seen.append(peer.server.rss_bytes())
+        if len(seen) >= 5 and len(set(seen[-5:])) == 1:
             break
-        last = now
         await asyncio.sleep(0.5)
-    return last
+    return seen[-1]
 
 
 def _wait_ms(chance: Random) -> int:
