@@ -247,3 +247,9 @@ async def test_a_deleted_queue_leaves_nothing_behind(box):
         await box.broker.delete_queue(ORDERS)
     await box.broker.delete_queue(ORDERS, confirm=refused.value.details["confirm"])
     assert (counters.by_queue, counters._work) == ({}, {})
+
+
+def test_more_than_can_be_counted_is_as_many_as_there_may_be():
+    """What waits, to be done in next to no time: a rate beyond all numbers."""
+    assert suggested(5 / 1e-320, 0.5, busy=1, backlog=5, least=0, most=1_000) == 1_000
+    assert suggested(1e300, 1e-300, busy=1, backlog=5, least=0, most=7) == 7

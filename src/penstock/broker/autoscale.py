@@ -76,8 +76,9 @@ def suggested(required: float, per_worker: float, busy: int, backlog: int, least
     """Workers for a required rate. As long as nothing has been finished there is no rate to go by: then those that
     are busy are suggested, and one if there is anything to do."""
     if per_worker > 0:
-        # Rates are measured: a hair above a whole number is that number, not one worker more.
-        wanted = math.ceil(required / per_worker - 1e-6)
+        # Rates are measured: a hair above a whole number is that number, not one worker more. What should be done in
+        # next to no time takes infinitely many.
+        wanted = math.ceil(min(required / per_worker - 1e-6, most))
     else:
         wanted = max(busy, 1 if backlog or required > 0 else 0)
     # Whatever is in somebody's hands, somebody has to finish.
