@@ -176,6 +176,21 @@ def test_what_an_earlier_life_left_in_the_file_is_no_damage(journal):
     assert journal.read() == expected
 
 
+def test_what_an_old_message_holds_is_not_taken_for_a_frame(journal):
+    """Somebody published a piece of another journal: whole frames of any index, inside of what is left over."""
+    foreign, _ = frames_of([b"x" * 50] * 40, first=1_000_000)
+    near, _ = frames_of([b"x" * 50] * 40, first=30)
+    older, chain = frames_of([b"".join(foreign), b"".join(near)] * 3)
+    frames, _ = frames_of([body_of(RECORDS[1])], len(older) + 1, chain)
+    left = file_header(1, CHAIN_START) + b"".join(older)
+    for count in (0, 1):
+        fresh = file_header(len(older) + 1, chain) + b"".join(frames[:count])
+        for start in (len(fresh), FILE_HEADER_BYTES, 1_000):
+            journal.path(len(older) + 1).write_bytes(fresh + left[start:])
+            journal.set_hint(len(older) + count)
+            assert len(journal.read()) == count
+
+
 def test_a_lost_write_is_damage_also_where_an_earlier_life_looks_out_of_the_hole(journal):
     """Of three frames the middle one never arrived: what stands there is whole, and old."""
     bodies = [body_of(RECORDS[3]) * 20, body_of(RECORDS[3]) * 30, body_of(RECORDS[3]) * 40]

@@ -7,12 +7,8 @@ believed. A full disk refuses publishes and lets consumers finish, out of a rese
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
-import random
-import shutil
-from pathlib import Path
 
 import pytest
 from disks import FailingFiles, SmallDisk
@@ -25,9 +21,7 @@ from penstock.ids import parse_queue
 from penstock.journal.port import Damaged, Failed
 from penstock.runtime import loop
 from penstock.testing.check_engine import opened
-from penstock.testing.clock import ManualClock
-from penstock.testing.files import ProcessStopped, SimFiles
-from penstock.testing.inprocess import InProcess, in_process, messages
+from penstock.testing.inprocess import in_process, messages
 
 ORDERS = parse_queue("orders")
 
@@ -294,174 +288,3 @@ def test_after_a_stop_in_peace_a_turned_bit_of_the_last_frame_is_damage(tmp_path
             await box.start()
 
     asyncio.run(run())
-
-
-# -- files that are used again -----------------------------------------------------------------------------------------
-
-
-REUSING = {"segment_bytes": 2_000, "zero_ahead_bytes": 50, "page_bytes": 16}
-
-
-class Counted(OsFiles):
-    """Real files that remember which were made anew."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[str] = []
-
-    def open(self, path: str, *, create: bool = False) -> int:
-        if create and path.endswith(".log"):
-            self.made.append(path)
-        return super().open(path, create=create)
-
-
-async def filled(box, rounds: int) -> None:
-    """Every message is finished, and upkeep lets go of what is behind them."""
-    for number in range(rounds):
-        await box.publish("orders", b"%d" % number * 300)
-        (leased,) = await box.lease("orders")
-        await box.broker.ack([leased.receipt])
-        await box.host.upkeep.round()
-
-
-def newest_of(data) -> Path:
-    return max((data / "shard-0" / "journal").glob("*.log"))
-
-
-def test_journal_files_are_used_again_and_a_killed_broker_finds_its_way_in_them(tmp_path):
-    data, image = tmp_path / "data", tmp_path / "image"
-    files = Counted()
-
-    async def first_life() -> None:
-        async with in_process(local(data, files, **REUSING), segments_kept=1) as box:
-            await filled(box, 60)
-            assert len(files.made) < 10, "one after another in the same few files"
-            # Until it is a short history in a longer file: what that held before is still behind its end.
-            journal = box.host.journal
-            while (last := journal._segments[journal._current]).prepared - last.size < 1_000:
-                await filled(box, 1)
-            await box.publish("orders", b"the last one")
-            shutil.copytree(data, image)
-
-    async def second_life() -> None:
-        newest = newest_of(image)
-        size = newest.stat().st_size
-        async with in_process(local(image, **REUSING), segments_kept=1) as box:
-            assert newest.stat().st_size < size, "what was left of an earlier life is cut off"
-            (left,) = await box.lease("orders", max=10)
-            assert left.payload == b"the last one"
-            await box.broker.ack([left.receipt])
-            await filled(box, 20)
-            await box.restart()
-            assert await box.lease("orders") == [] and box.failures == []
-
-    asyncio.run(first_life())
-    asyncio.run(second_life())
-
-
-def test_a_stop_in_peace_leaves_nothing_of_an_earlier_life_in_the_last_file(tmp_path):
-    async def run() -> None:
-        async with in_process(local(tmp_path, **REUSING), segments_kept=1) as box:
-            await filled(box, 60)
-            await box.stop(final_snapshot=False)
-            newest = newest_of(tmp_path).read_bytes()
-            assert (
-                newest.endswith(bytes(REUSING["zero_ahead_bytes"])) and newest.rstrip(b"\0")[-100:].count(b"acked") == 1
-            )
-            await box.start()
-
-    asyncio.run(run())
-
-
-def test_on_a_full_disk_spare_files_go_before_the_reserve(tmp_path):
-    disk = SmallDisk(limits.DISK_RESERVE_BYTES + limits.MIB)
-
-    async def run() -> None:
-        async with in_process(local(tmp_path, disk, **REUSING), segments_kept=1) as box:
-            journal = tmp_path / "shard-0" / "journal"
-            while not list(journal.glob("spare-*")):
-                await filled(box, 1)
-            disk.room = 0
-            published = 0
-            while list(journal.glob("spare-*")):
-                await box.publish("orders", b"x" * 700)
-                published += 1
-            assert (tmp_path / "reserve").exists()
-            assert len(await box.lease("orders", max=100)) == published
-
-    asyncio.run(run())
-
-
-# -- power cuts where commits are not synced one by one ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fsync", ["interval", "batch"])
-def test_after_a_power_cut_a_weak_policy_has_a_prefix_and_starts(fsync):
-    """What was not synced arrives in any order, so a whole commit may stand behind one that did not make it."""
-    beyond = 0
-    for seed in range(150):
-        chance = random.Random(f"{fsync} {seed}")
-        files = SimFiles()
-        files.make_dir("/")
-
-        async def life(files=files, chance=chance) -> tuple[int, int]:
-            engine = LocalEngine("/data", files=files, fsync=fsync, segment_bytes=3_000, page_bytes=64)
-            owner = await opened(engine)
-            for _ in range(chance.randint(1, 3)):
-                await owner.append_some(chance.randint(1, 60))
-                await owner.journal.trim(owner.journal.tail.index - 20)
-                if chance.random() < 0.5:
-                    owner.journal._sync()  # as when its second is over
-            return owner.journal.tail.index, owner.journal.tail.index - owner.journal._unsynced
-
-        async def next_life(files=files) -> int:
-            owner = await opened(LocalEngine("/data", files=files, fsync=fsync, segment_bytes=3_000))
-            found = [frame.index async for _, frame in owner.journal.replay(0)]
-            assert found == list(range(found[0], found[0] + len(found))) if found else True
-            return owner.journal.tail.index
-
-        written, synced = asyncio.run(life())
-        files.crash(chance)
-        survived = asyncio.run(next_life())
-        assert synced <= survived <= written, f"seed {seed}"
-        beyond += synced < survived < written
-    assert beyond, "no cut went through the middle of what was not synced"
-
-
-@pytest.mark.parametrize("fsync", ["interval", "batch"])
-def test_after_a_power_cut_a_weak_policy_has_everything_from_before_its_last_sync(fsync):
-    """With upkeep at work: no snapshot and no segment may know more than the journal does."""
-    for seed in range(60):
-        chance = random.Random(f"{fsync} {seed}")
-        files = SimFiles()
-        files.make_dir("/")
-        options = {"segments_kept": 1, "hot_bytes": 500}
-        engine = local("/data", files, fsync=fsync, segment_bytes=2_000, page_bytes=64)
-        safe: set[bytes] = set()
-        known: set[bytes] = set()
-
-        async def life(files=files, chance=chance, options=options, engine=engine, safe=safe, known=known) -> None:
-            box = InProcess(engine, ManualClock(), 1, options)
-            await box.start()
-            for number in range(chance.randint(5, 60)):
-                payload = b"%d" % number * chance.randint(1, 100)
-                await box.publish("orders", payload)
-                known.add(payload)
-                if chance.random() < 0.3:
-                    (leased,) = await box.lease("orders")
-                    await box.broker.ack([leased.receipt])
-                    known.discard(leased.payload)
-                    safe.discard(leased.payload)
-                if chance.random() < 0.1:
-                    await box.host.upkeep.round()
-                if not box.host.journal._unsynced:
-                    safe |= known
-            files.crash(chance)
-
-        async def next_life(chance=chance, options=options, engine=engine) -> set[bytes]:
-            async with in_process(engine, **options) as box:
-                return {message.payload for message in await box.lease("orders", max=1_000)}
-
-        with contextlib.suppress(ProcessStopped):
-            asyncio.run(life())
-        assert safe <= asyncio.run(next_life()), f"seed {seed}"

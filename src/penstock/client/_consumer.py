@@ -72,8 +72,8 @@ class Session:
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
         self._fetching: asyncio.Task[None] | None = None
         self._fetch_waits = False
-        self._long_poll: calls.Call[calls.Leased] | None = None
-        """The call that waits at the server, if one does."""
+        self._long_poll: tuple[calls.Call[calls.Leased], Retry] | None = None
+        """The call that waits at the server, if one does, and its attempts."""
         self._flushing: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
@@ -192,7 +192,7 @@ class Session:
                 await attendance.ensure()
             seat = attendance.seat if attendance is not None else None
             call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else (), seat)
-            self._long_poll = call if wait_ms else None
+            self._long_poll = (call, retry) if wait_ms else None
             began_ns = time.time_ns()
             with self._watched("ack", acks.spans if acks else (), alone=True):
                 leased = await self._carrier.request(call, retry)
@@ -438,8 +438,12 @@ class Session:
             # a moment only, and the server is told by hanging up.
             fetching, patience_s = self._fetching, None
             if self._fetch_waits:
-                recalled = self._long_poll is not None and self._carrier.recall(self._long_poll)
-                patience_s = RELEASE_WITHIN_S if recalled else CLOSE_GRACE_S
+                patience_s = CLOSE_GRACE_S
+                if self._long_poll is not None:
+                    call, retry = self._long_poll
+                    retry.withdrawn = True
+                    if self._carrier.recall(call):
+                        patience_s = RELEASE_WITHIN_S
             await asyncio.wait({fetching}, timeout=patience_s)
             if not fetching.done():
                 fetching.cancel()

@@ -70,12 +70,17 @@ class Connection(asyncio.BufferedProtocol):
     def recall(self) -> bool:
         """Say that nothing more will be said: a server that waits on purpose then answers, and that is still read.
 
-        False if it cannot be said: TLS has no half of a connection.
+        False if it cannot be said: TLS has no half of a connection, and this one may have been lost just now.
         """
-        if self._transport is None or not self._transport.can_write_eof():
+        if self._transport is None or self._waiter is None or not self._transport.can_write_eof():
             return False
-        self.recalled = True
-        self._transport.write_eof()
+        if self._waiter.done():
+            return True  # the answer is here, and its connection is as good as before
+        try:
+            self._transport.write_eof()
+        except (OSError, RuntimeError):
+            return False
+        self.recalled, self.usable = True, False
         return True
 
     def close(self) -> None:

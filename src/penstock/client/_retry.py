@@ -50,7 +50,7 @@ class Policy(NamedTuple):
 class Retry:
     """The attempts of one call. Time is passed in; `random` only spreads clients that failed together."""
 
-    __slots__ = ("_deadline", "_next_s", "_policy", "uncertain")
+    __slots__ = ("_deadline", "_next_s", "_policy", "uncertain", "withdrawn")
 
     def __init__(self, policy: Policy):
         self._policy = policy
@@ -58,6 +58,8 @@ class Retry:
         self._next_s = BACKOFF_FIRST_S
         self.uncertain = False
         """True once a failed attempt may nevertheless have been carried out."""
+        self.withdrawn = False
+        """Nobody wants it any more: the attempt that is under way is the last one."""
 
     def delay_after(self, error: PenstockError, now: float, *, reached_before: bool) -> float | None:
         """Seconds to wait before the next attempt, or None: give up and raise `error`.
@@ -65,7 +67,7 @@ class Retry:
         `reached_before` says whether this client ever had an answer. If not, an unreachable server is most likely a
         wrong address or a server that was not started, and saying so at once helps more than trying for long.
         """
-        if not error.retryable or (isinstance(error, Unreachable) and not reached_before):
+        if self.withdrawn or not error.retryable or (isinstance(error, Unreachable) and not reached_before):
             return None
         if not isinstance(error, Unreachable | RateLimited):
             self.uncertain = True

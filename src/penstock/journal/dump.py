@@ -28,7 +28,7 @@ from penstock.journal.blobs import (
     decode_snapshot,
 )
 from penstock.journal.codec import UnknownRecord, decode
-from penstock.journal.frame import PAGE_BYTES, BadFrame, find_frame, read_frame
+from penstock.journal.frame import MAGIC, PAGE_BYTES, BadFrame, find_frame, read_frame
 from penstock.journal.port import Damaged
 
 Write = Callable[[str], None]
@@ -111,11 +111,10 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
 
 
 def _is_left_over(view: memoryview, at: int, index: int) -> bool:
-    """True if frame `index`, which belongs here, was not begun: its page is empty, and only older frames follow."""
+    """True if frame `index`, which belongs here, was not begun: its page is empty, and nothing newer follows."""
     rest_of_page = view[at : at + -at % PAGE_BYTES]
-    if any(rest_of_page) or find_frame(view, at, newer_than=index - 1) is not None:
-        return False
-    return find_frame(view, at, newer_than=0) is not None
+    begun = any(rest_of_page) if rest_of_page else view[at : at + 2] == MAGIC
+    return not begun and find_frame(view, at, newer_than=index - 1) is None
 
 
 def _dump_segment(name: str, data: bytes, write: Write, records: bool) -> int:

@@ -5,6 +5,7 @@ Sans I/O. `FrameWriter` keeps the chain while writing, `read_frame` checks one f
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -28,6 +29,7 @@ PAGE_BYTES = 4 * limits.KIB
 _CHAINED = slice(8, 56)
 _TAIL = struct.Struct("<IIQQQ16s")
 _START = struct.Struct("<2sBBI")
+_START_OF_ANY = MAGIC + bytes([VERSION, 0])
 
 
 class BadFrame(Exception):
@@ -103,23 +105,42 @@ def time_of(header: bytes) -> int:
     return int(HEADER.unpack(header)[8])
 
 
-def find_frame(view: memoryview, after: int, *, newer_than: int) -> int | None:
-    """Where the next whole frame of a higher index begins at or behind `after`, or None.
+def newer_behind(view: memoryview, index: int, node: bytes = b"") -> int | None:
+    """Where a whole frame begins that is newer than `index` and stands behind what should be the next one, at 0."""
+    begin = 1
+    try:
+        first = read_frame(view, 0)
+        if first.index <= index:
+            begin = first.size
+    except BadFrame:
+        pass
+    return find_frame(view, begin, newer_than=index, node=node)
 
-    For telling a torn tail from damage. Older ones are what is left of an earlier life of the file.
+
+def find_frame(view: memoryview, after: int, *, newer_than: int, node: bytes = b"") -> int | None:
+    """Where the next whole frame of a higher index begins at or behind `after`, or None. Of this node, if one is named.
+
+    For telling a torn tail from damage. Older ones are what is left of an earlier life of the file; a whole one is
+    passed over, to its last byte. So is what cannot be: an index further away than frames fit in between. Messages may
+    hold anything, and what is in one must neither be taken for a frame nor take long to look through.
     """
     data = bytes(view[after:])
-    at = data.find(MAGIC)
-    while at >= 0:
-        try:
-            frame = read_frame(view, after + at)
-        except BadFrame:
-            at = data.find(MAGIC, at + 1)
-        else:
-            if frame.index > newer_than:
-                return after + at
-            # All of it is older, to the last byte: nothing newer can be inside.
-            at = data.find(MAGIC, at + frame.size)
+    begin = re.compile(re.escape(_START_OF_ANY) + (b"(?s:.{36})" + re.escape(node) if node else b""))
+    found = begin.search(data)
+    while found is not None:
+        at = found.start()
+        index = int.from_bytes(data[at + 16 : at + 24], "little")
+        size = 1
+        if index <= newer_than + (after + at) // HEADER.size + 1:
+            try:
+                frame = read_frame(view, after + at)
+            except BadFrame:
+                pass
+            else:
+                if index > newer_than:
+                    return after + at
+                size = frame.size
+        found = begin.search(data, at + size)
     return None
 
 

@@ -32,7 +32,7 @@ from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.reserve import Reserve
 from penstock.engines.local.segment import Segment
 from penstock.engines.local.spare import Spares
-from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, find_frame, read_frame, time_of
+from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
@@ -107,7 +107,7 @@ class LocalJournal:
         for name in files.list_dir(f"{self._root}/blobs"):
             if name.endswith(".tmp"):
                 files.remove(f"{self._root}/blobs/{name}")
-        self._reserve.restore()
+        self._restore_reserve()
 
     def _take_term(self) -> None:
         files, path = self._files, f"{self._root}/term"
@@ -158,10 +158,10 @@ class LocalJournal:
     def _recover_tail(self, segment: Segment, known_durable: int) -> None:
         """Find the last whole frame of the last file; what is behind it is a torn tail, or damage."""
         at, index, chain = FILE_HEADER_BYTES, segment.first - 1, self._chain_before(segment)
-        problem: str | None = None
+        node, problem = b"", None
         try:
             for position, frame in self._scan(segment):
-                at, index, chain = position + frame.size, frame.index, frame.chain
+                at, index, chain, node = position + frame.size, frame.index, frame.chain, frame.node
                 if frame.term >= self.term:
                     raise Damaged(
                         f"{segment.path}, offset {position}: frame {index} was written in term {frame.term}, but "
@@ -179,7 +179,7 @@ class LocalJournal:
             # Zeros written ahead of time: a clean end.
             segment.size = at
         elif problem is not None:
-            following = find_frame(memoryview(rest), 1, newer_than=index)
+            following = newer_behind(memoryview(rest), index, node)
             # Where commits are synced one by one, one at most is on its way. Under the other policies many are, in any
             # order, and what stands behind a hole is no more than what was not promised.
             if following is not None and self._fsync == "always":
@@ -271,8 +271,7 @@ class LocalJournal:
                     self._files.write(segment.handle, end, [self._zero_ahead])
                     segment.prepared = end + len(self._zero_ahead)
             elif segment.used_before:
-                # To the end of its page: otherwise what is left there would have to be read first.
-                parts = [*parts, self._page[: min(-end % len(self._page), segment.prepared - end)]]
+                parts = segment.filled_up(parts, end, self._page)
             self._files.write(segment.handle, segment.size, parts)
         except OSError as error:
             if error.errno in FULL:
@@ -295,6 +294,11 @@ class LocalJournal:
             if error.errno in FULL:
                 raise OutOfSpace("the disk is full") from error
             raise
+
+    def _restore_reserve(self) -> None:
+        self._reserve.restore()
+        if self._reserve.is_missing and self._spares.drop():
+            self._reserve.restore()
 
     def _sync(self) -> None:
         self._files.sync(self._segments[self._current].handle)
@@ -349,19 +353,23 @@ class LocalJournal:
         spare = self._spares.take()
         handle = files.open(path, create=True) if spare is None else files.open(spare)
         segment = Segment(path, handle, first, FILE_HEADER_BYTES)
+        header = file_header(self._shard, first, self.tail.chain)
         try:
-            files.write(handle, 0, [file_header(self._shard, first, self.tail.chain)])
-            files.sync(handle)
+            if spare is None:
+                files.write(handle, 0, [header])
+                files.sync(handle)
+            else:
+                segment.used_before, segment.prepared = True, files.size(handle)
+                files.write(handle, 0, segment.filled_up([header], len(header), self._page))
+                files.sync(handle)
+                files.rename(spare, path)
         except OSError as error:
             files.close(handle)
             if error.errno in FULL:
                 files.remove(spare or path)
                 self._spares.used(spare)
             raise
-        if spare is not None:
-            segment.used_before, segment.prepared = True, files.size(handle)
-            files.rename(spare, path)
-            self._spares.used(spare)
+        self._spares.used(spare)
         files.sync_dir(f"{self._root}/journal")
         self._current = first
         self._segments[first] = segment
@@ -455,7 +463,7 @@ class LocalJournal:
         return self._segments[min(self._segments)].first
 
     async def trim(self, upto: int) -> None:
-        self._check()
+        await self._sync_before()
         left = await self._offload(lambda: self._leave_out(upto))
         if left:
             await self._offload(partial(self._remove, left), bulk=True)
@@ -475,14 +483,20 @@ class LocalJournal:
         return left
 
     def _remove(self, left: list[tuple[str, bool]]) -> None:
-        unread = [path for path, is_read in left if not is_read]
-        # Where nothing is synced nothing is gained by it; and without room for a publish there is none to spare.
-        spared = self._fsync != "never" and not self._reserve.is_missing
-        removed = self._spares.keep(unread) if spared else unread
-        removed += [path for path, is_read in left if is_read]
+        """The oldest first: what a crash leaves of them must be a history without a gap."""
+        last_read = max((number for number, (_, is_read) in enumerate(left) if is_read), default=-1)
+        removed = [path for path, _ in left[: last_read + 1]]
         for path in removed:
             self._files.remove(path)
-        if removed:
+        unread = [path for path, _ in left[last_read + 1 :]]
+        # Where nothing is synced nothing is gained by it; and without room for a publish there is none to spare.
+        if self._fsync != "never" and not self._reserve.is_missing:
+            unread = self._spares.keep(unread)
+            if self._reserve.is_missing:
+                self._spares.drop()  # since just now
+        for path in unread:
+            self._files.remove(path)
+        if removed or unread:
             self._files.sync_dir(f"{self._root}/journal")
 
     # -- blobs --------------------------------------------------------------------------------------------------------
@@ -497,15 +511,27 @@ class LocalJournal:
         for portion in portions(parts, BLOB_SLICE_BYTES):
             self._check()
             began, commits = loop.time(), self.tail.index
-            await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
+            try:
+                await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
+            except OutOfSpace:
+                if at or not self._spares.drop():
+                    raise
+                # A snapshot makes room, by what is trimmed after it: it is worth more than spare files.
+                await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
             if self.tail.index != commits:
                 await asyncio.sleep(min(loop.time() - began, BLOB_PAUSE_S_MAX))
             at += sum(map(len, portion))
-        self._check()
-        if self._unsynced:
-            # A snapshot tells of frames that the journal must not lose, whatever the policy is.
-            await self._offload(self._sync)
+        await self._sync_before()
         await self._offload(partial(self._blobs.finish, name), bulk=True)
+
+    async def _sync_before(self) -> None:
+        """What is done to blobs follows from frames that the journal must not lose afterwards.
+
+        Where commits are synced one by one it cannot; where they never are, everything may be lost in any order.
+        """
+        self._check()
+        if self._unsynced and self._fsync != "never":
+            await self._offload(self._sync)
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
         return self._blobs.read(name, start, length)
@@ -514,7 +540,7 @@ class LocalJournal:
         return await self._offload(partial(self._blobs.list, prefix), bulk=True)
 
     async def delete_blob(self, name: str) -> None:
-        self._check()
+        await self._sync_before()
         await self._offload(partial(self._blobs.delete, name), bulk=True)
 
     # -- space, failure, end ------------------------------------------------------------------------------------------
@@ -522,7 +548,7 @@ class LocalJournal:
     async def check_space(self) -> None:
         """Take the reserve back if there is room for it again."""
         if self._reserve.is_missing and self._failed is None:
-            await self._offload(self._reserve.restore)
+            await self._offload(self._restore_reserve)
 
     def fence(self) -> None:
         """The shard has another owner from now on: whatever this one still tries is refused."""
@@ -558,8 +584,8 @@ class LocalJournal:
         # What was given up by those who asked for it may still be under way, and uses the files.
         await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
-        used_before = self._segments[self._current].used_before
-        if self._failed is None and not self._fenced and (self._unsynced or used_before):
+        left_over = self._segments[self._current].used_before
+        if self._failed is None and not self._fenced and (self._unsynced or left_over or self._fsync == "never"):
             await self._offload(self._sync_all)
         for handle in (
             *(segment.handle for segment in self._segments.values()),

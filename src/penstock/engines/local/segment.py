@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from penstock.batch import Buffer
+
 
 class Segment:
     """One journal file."""
@@ -21,3 +25,10 @@ class Segment:
         """Those who are reading it from end to end."""
         self.trimmed = False
         """Removed; whoever reads it last closes it."""
+
+    def filled_up(self, parts: Sequence[Buffer], end: int, page: bytes) -> list[Buffer]:
+        """What ends at `end`, with zeros to the end of its page or of the file.
+
+        Otherwise what is left there of an earlier life would have to be read before the page can be written.
+        """
+        return [*parts, page[: max(0, min(-end % len(page), self.prepared - end))]]

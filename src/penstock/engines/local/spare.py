@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 
-from penstock.engines.local.files import Files
+from penstock.engines.local.files import FULL, Files
 
 SPARES_MAX = 2
 """More would only help a journal whose upkeep falls behind by that many files."""
@@ -41,13 +41,20 @@ class Spares:
         """
         with self._lock:
             places, self._empty = self._empty[: len(paths)], self._empty[len(paths) :]
-        for path, place in zip(paths, places, strict=False):
-            self._files.rename(path, place)
-        if places:
+        renamed = 0
+        try:
+            for path, place in zip(paths, places, strict=False):
+                self._files.rename(path, place)
+                renamed += 1
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        if renamed:
             self._files.sync_dir(self._directory)
-            with self._lock:
-                self._ready += places
-        return paths[len(places) :]
+        with self._lock:
+            self._ready += places[:renamed]
+            self._empty += places[renamed:]
+        return paths[renamed:]
 
     def take(self) -> str | None:
         """The caller's own from now on; to be renamed, and then reported as `used`."""
@@ -60,8 +67,11 @@ class Spares:
             with self._lock:
                 self._empty.append(path)
 
-    def drop(self) -> None:
-        """The disk is full: their space is worth more than their speed."""
+    def drop(self) -> bool:
+        """The disk is full: their space is worth more than their speed. False if there are none."""
+        dropped = False
         while (path := self.take()) is not None:
             self._files.remove(path)
             self.used(path)
+            dropped = True
+        return dropped
