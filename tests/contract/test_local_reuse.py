@@ -18,6 +18,7 @@ from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.files import OsFiles
 from penstock.ids import parse_queue
 from penstock.journal.dump import dump
+from penstock.journal.port import OutOfSpace
 from penstock.testing.check_engine import opened
 from penstock.testing.clock import ManualClock
 from penstock.testing.files import ProcessStopped, SimFiles
@@ -150,6 +151,17 @@ def test_a_snapshot_that_does_not_fit_has_the_space_of_spare_files(tmp_path):
             await box.host.journal.put_blob("snapshot-x", [bytes(1_500)])
             assert (tmp_path / "shard-0" / "blobs" / "snapshot-x").exists()
             await box.host.journal.delete_blob("snapshot-x")
+            disk.room = limits.MIB
+
+            # Of a large one the beginning may fit: then it is the next attempt that has their space.
+            for _ in range(20):
+                if list((tmp_path / "shard-0" / "journal").glob("spare-*")):
+                    break
+                await filled(box, 3)
+            disk.room = 300 * limits.KIB
+            with pytest.raises(OutOfSpace):
+                await box.host.journal.put_blob("snapshot-y", [bytes(256 * limits.KIB), bytes(256 * limits.KIB)])
+            assert not list((tmp_path / "shard-0" / "journal").glob("spare-*"))
             disk.room = limits.MIB
 
     asyncio.run(run())

@@ -514,9 +514,9 @@ class LocalJournal:
             try:
                 await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
             except OutOfSpace:
-                if at or not self._spares.drop():
-                    raise
                 # A snapshot makes room, by what is trimmed after it: it is worth more than spare files.
+                if not self._spares.drop() or at:
+                    raise
                 await self._offload(partial(self._blobs.write, name, at, portion), bulk=True)
             if self.tail.index != commits:
                 await asyncio.sleep(min(loop.time() - began, BLOB_PAUSE_S_MAX))
