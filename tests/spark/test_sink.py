@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
@@ -154,6 +156,25 @@ def test_a_commit_that_stopped_half_way_is_finished(broker, client):
     Commit(broker, "job-2", 5).publish([(0, parts)])
     assert len(payloads(client, "half")) == 200
     assert client.queues("spark-sink/job-2/batch")["queues"] == []
+
+
+def test_a_task_that_outlives_its_failed_job_leaves_nothing(broker, client, server):
+    path = client.create_queue("outlived").path
+    stage = Stage(broker, "job-3", 0)
+    stage.put(outgoing(path, "a"))
+
+    def outlive():
+        server.wait_until(lambda: staged("job-3") == [])
+        stage.put(outgoing(path, "b"))
+
+    def staged(job):
+        return client.queues(f"spark-sink/{job}")["queues"]
+
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(outlive)
+        Commit(broker, "job-3", 0).give_up(late_tasks=True)
+        late.result()
+    assert staged("job-3") == []
 
 
 def _manifest(batch, *parts):

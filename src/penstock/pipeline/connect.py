@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -59,4 +60,6 @@ class Broker(NamedTuple):
 def _carrier(broker: Broker, _process: int) -> tuple[Pool, Carrier]:
     """One per process: a forked worker must not share its parent's sockets."""
     pool = Pool(Origin.parse(broker.url), token=broker.token, tls=None, connect_timeout_s=5.0, timeout_s=TIMEOUT_S)
-    return pool, Carrier(pool, Policy(broker.retry_for_s))
+    carrier = Carrier(pool, Policy(broker.retry_for_s))
+    weakref.finalize(carrier, pool.close)  # when it was put out of the cache and nobody is asking by it any more
+    return pool, carrier

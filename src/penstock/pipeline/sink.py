@@ -61,8 +61,8 @@ class BatchSink(DataSourceArrowWriter):
         if not self._named:
             commit.forget()  # nobody can come again under a name that nobody knows
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        Commit(self._broker, self._job, ONCE).give_up()
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        Commit(self._broker, self._job, ONCE).give_up(late_tasks=_others_run(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -88,11 +88,16 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         for job in {each.job for each in messages if isinstance(each, Done)}:
-            Commit(self._broker, job, batchId).give_up()
+            Commit(self._broker, job, batchId).give_up(late_tasks=_others_run(messages))
 
 
 def _by_task(messages: Sequence[WriterCommitMessage | None]) -> list[tuple[int, list[Staged]]]:
     return sorted((each.task, each.staged) for each in messages if isinstance(each, Done))
+
+
+def _others_run(messages: Sequence[WriterCommitMessage | None]) -> bool:
+    """Of a job that failed: is more undone than the task that failed it?"""
+    return sum(each is None for each in messages) > 1
 
 
 def _staged(

@@ -15,6 +15,7 @@ comes `done`, and the stage is deleted.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +37,8 @@ from penstock.pipeline.outgoing import Outgoing
 ROOM = "spark-sink"
 PIECE_BYTES = limits.PAYLOAD_BYTES_MAX
 COMMITS_LOOKED_AT = 100
+LATE_TASKS_S = 3.0
+"""Spark ends the tasks of a failed job within `spark.python.task.killTimeout`, 2 s; until then they go on staging."""
 COMMITS_CONFIG = {"retention": {"mode": "keep", "ms": 90 * 86_400_000}}
 
 
@@ -101,10 +104,18 @@ class Commit:
             self._note(Manifest(self._batch, done=True), f"done-{self._batch}")
         self._drop(self._stage)
 
-    def give_up(self) -> None:
-        """The batch failed. If it was not decided what is in it, there is nothing to keep."""
+    def give_up(self, *, late_tasks: bool) -> None:
+        """The batch failed. If it was not decided what is in it, there is nothing to keep.
+
+        `late_tasks`: some of its tasks may still be running, and make the stage again after it was dropped.
+        """
+        until = time.monotonic() + (LATE_TASKS_S if late_tasks else 0)
         with contextlib.suppress(PipelineError):
-            if self._known() is None:
+            if self._known() is not None:
+                return
+            self._drop(self._stage)
+            while time.monotonic() < until:
+                time.sleep(LATE_TASKS_S / 20)
                 self._drop(self._stage)
 
     def forget(self) -> None:
