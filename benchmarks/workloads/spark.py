@@ -22,10 +22,11 @@ from benchmarks.report import Row, figure
 from benchmarks.rounds import take_turns
 from benchmarks.stats import Spread, ratio
 from benchmarks.workloads.run import Run, data_directory, failures
+from penstock.pipeline.background import stand_back
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive, Progress
 from penstock.pipeline.lake.tables import Lake
-from penstock.pipeline.session import spark_session, stand_back
+from penstock.pipeline.session import spark_session
 
 WHO = "penstock-spark"
 PEER = "parquet-spark"
@@ -146,6 +147,8 @@ async def spark_disturbance(run: Run) -> list[Row]:
         async def alone() -> float:
             return await _publish_for(peer, run.pace.seconds * 3)
 
+        read: list[float] = []
+
         async def beside() -> float:
             stop = asyncio.Event()
             reading = asyncio.create_task(_read_until(spark, peer, stop))
@@ -154,21 +157,25 @@ async def spark_disturbance(run: Run) -> list[Row]:
                 return await _publish_for(peer, run.pace.seconds * 3)
             finally:
                 stop.set()
-                await reading
+                read.append(count * await reading)
 
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
-        rows = _disturbed(name, "publish beside a Spark that does not stand back", rates, errors)
+        rows = _disturbed(name, "publish beside a Spark that does not stand back", rates, read, errors)
+        read.clear()
         # As `spark_session` has it for a session on this machine, if nothing else is said.
         await asyncio.to_thread(stand_back, spark)
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
-    return [*rows, *_disturbed(name, "publish during a read", rates, errors)]
+    return [*rows, *_disturbed(name, "publish during a read", rates, read, errors)]
 
 
-def _disturbed(name: str, what: str, rates: dict[str, list[float]], errors: dict[str, str]) -> list[Row]:
+def _disturbed(
+    name: str, what: str, rates: dict[str, list[float]], read: list[float], errors: dict[str, str]
+) -> list[Row]:
     rows = failures(name, errors)
     if not errors:
         rows.append(figure(name, f"{what}: alone", WHO, "msg/s", Spread.of(rates["alone"])))
         rows.append(figure(name, what, WHO, "msg/s", Spread.of(rates["beside"])))
+        rows.append(figure(name, f"{what}: rows that Spark read meanwhile", WHO, "rows/s", Spread.of(read[1:])))
         rows.append(figure(name, f"{what} ratio", WHO, "x", ratio(rates["beside"], rates["alone"])))
     return rows
 
@@ -218,6 +225,10 @@ async def _publish_for(peer: PenstockSdk, seconds: float) -> float:
     return sent / (time.perf_counter() - began)
 
 
-async def _read_until(spark: Any, peer: PenstockSdk, stop: asyncio.Event) -> None:
+async def _read_until(spark: Any, peer: PenstockSdk, stop: asyncio.Event) -> float:
+    """Logs read per second."""
+    began, read = time.perf_counter(), 0
     while not stop.is_set():
         await asyncio.to_thread(lambda: _log(spark, peer).selectExpr(*WHOLE).first())
+        read += 1
+    return read / (time.perf_counter() - began)
