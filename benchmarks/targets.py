@@ -33,9 +33,9 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     # promises as much, the SDK's binary batches leave it behind, also where the peer may lose its last second.
     ("publish_b100_200B", "publish ratio", "penstock-sdk / valkey-always"): at_least(3),
     ("publish_b100_200B", "publish ratio", "penstock-sdk / valkey-everysec"): at_least(1.2),
-    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http / valkey-always"): at_least(1.1),
-    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http-ack-in-lease / valkey-always"): at_least(1.8),
-    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-sdk / valkey-always"): at_least(2),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http / valkey-always-two-calls"): at_least(1.1),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-http-ack-in-lease / valkey-always-two-calls"): at_least(1.8),
+    ("lease_ack_b100_200B", "lease+ack ratio", "penstock-sdk / valkey-always-two-calls"): at_least(2),
     ("bulk_b1000_200B", "publish ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("bulk_b1000_200B", "lease+ack ratio", "penstock-sdk-batches / valkey-everysec"): at_least(6),
     ("publish_b1_c64", "publish ratio", "penstock-sdk / nats-always"): at_least(2),

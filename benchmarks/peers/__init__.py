@@ -29,6 +29,7 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "penstock-sdk-batches-grpc": lambda: PenstockSdk(batches=True, grpc=True),
     "penstock-grpc": PenstockGrpc,
     "valkey-always": lambda: Valkey("always"),
+    "valkey-always-two-calls": lambda: Valkey("always", two_calls=True),
     "valkey-everysec": lambda: Valkey("everysec"),
     "nats": lambda: Nats(sync_always=False),
     "nats-always": lambda: Nats(sync_always=True),

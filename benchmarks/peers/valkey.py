@@ -1,5 +1,7 @@
 """Valkey streams: XADD pipelined, XREADGROUP with the XACK of the batch before in one pipeline.
 
+`two_calls`: XREADGROUP and XACK one after the other, as a consumer does that knows nothing of pipelines.
+
 The blocking client is the faster one for batches (measured: a third more than asyncio), so it is used for them;
 concurrent callers get the asyncio client with a connection each, because Valkey syncs once for all connections that
 it serves in one turn of its loop. With `libvalkey` installed the client parses replies in C: reads are then about
@@ -34,9 +36,10 @@ _CONNECTIONS_MAX = 256
 
 
 class Valkey(Peer):
-    def __init__(self, appendfsync: str):
+    def __init__(self, appendfsync: str, *, two_calls: bool = False):
         super().__init__()
-        self.name = f"valkey-{appendfsync}"
+        self.name = f"valkey-{appendfsync}" + "-two-calls" * two_calls
+        self._two_calls = two_calls
         self.promise = {"always": "on disk", "everysec": "on disk within 1 s"}[appendfsync]
         self._appendfsync = appendfsync
 
@@ -96,7 +99,11 @@ class Valkey(Peer):
             ((_, entries),) = pipeline.execute()[-1]
             ids = [entry_id for entry_id, _ in entries]
             taken += len([fields[_FIELD] for _, fields in entries])
-        self._client.xack(queue, _GROUP, *ids)
+            if self._two_calls:
+                self._client.xack(queue, _GROUP, *ids)
+                ids = []
+        if ids:
+            self._client.xack(queue, _GROUP, *ids)
 
     async def listen(self, queue: str, count: int, arrived: Callable[[bytes], None]) -> None:
         def wait_and_take() -> None:

@@ -9,8 +9,8 @@ from benchmarks.workloads.run import Run, comparison, failures
 from benchmarks.workloads.turns import CycleTurn
 
 LEASE_PEERS = (
-    "penstock-http", "penstock-http-ack-in-lease", "penstock-sdk", "penstock-sdk-batches", "valkey-always",
-    "valkey-everysec", "nats", "postgres", "rabbitmq", "beanstalkd",
+    "penstock-http", "penstock-http-ack-in-lease", "penstock-sdk", "penstock-sdk-batches",
+    "valkey-always-two-calls", "valkey-always", "valkey-everysec", "nats", "postgres", "rabbitmq", "beanstalkd",
 )  # fmt: skip
 BULK_PEERS = ("penstock-sdk-batches", "valkey-everysec", "postgres")
 CPU_PEERS = ("penstock-http", "penstock-http-ack-in-lease", "valkey-always")

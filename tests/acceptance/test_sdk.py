@@ -107,6 +107,21 @@ def test_many_messages_over_several_frames(carrier, name):
     with_client(carrier, test)
 
 
+def test_a_quick_loop_gets_every_message_once_and_in_order(carrier, name):
+    async def test(client):
+        queue = client.queue(name)
+        await queue.publish_many(range(5_000))
+        values = []
+        async for message in queue.consume(prefetch=50, wait=0.1):
+            async with message:
+                values.append(message.value)
+        assert values == list(range(5_000))
+        stats = await queue.stats()
+        assert (stats["ready"], stats["leased"], stats["totals"]["delivered"]) == (0, 0, 5_000)
+
+    with_client(carrier, test)
+
+
 def test_messages_of_many_partitions_are_reported_in_the_order_given(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, partitions=4)

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-import httptools
 import msgspec
 
 from penstock.batch import Batch
@@ -65,6 +64,8 @@ class HttpServer:
         self._tls = tls
         self.requests: list[Request] = []
         self.connections = 0
+        self.piped = 0
+        """How often something came while the request before it was being answered."""
         self.when_hung_up: Callable[[], Awaitable[None]] | None = None
         """What happens in the moment in which a client hangs up; the handler then goes on, and its reply is sent."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,10 +89,11 @@ class HttpServer:
         self.connections += 1
         task = asyncio.current_task()
         self._tasks.add(task)
+        incoming = _Incoming(reader)
         try:
-            while (request := await self._read(reader)) is not None:
+            while (request := await incoming.request()) is not None:
                 self.requests.append(request)
-                reply = await self._answer(request, reader)
+                reply = await self._answer(request, incoming)
                 lines = [f"HTTP/1.1 {reply.status} X", f"Content-Length: {len(reply.body)}"]
                 lines += [f"{name}: {value}" for name, value in reply.headers.items()]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + reply.body)
@@ -102,9 +104,9 @@ class HttpServer:
             self._tasks.discard(task)
             writer.transport.abort()
 
-    async def _answer(self, request: Request, reader: asyncio.StreamReader) -> Reply:
+    async def _answer(self, request: Request, incoming: _Incoming) -> Reply:
         """The handler's reply, unless the client goes away first: then nobody may be granted anything."""
-        work, gone = asyncio.ensure_future(self.handler(request)), asyncio.ensure_future(reader.read(1))
+        work, gone = asyncio.ensure_future(self.handler(request)), asyncio.ensure_future(self._gone(incoming))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -117,35 +119,40 @@ class HttpServer:
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
 
-    async def _read(self, reader: asyncio.StreamReader) -> Request | None:
-        parsed = _Parsed()
-        parser = httptools.HttpRequestParser(parsed)
-        while not parsed.complete:
-            data = await reader.read(65536)
-            if not data:
+    async def _gone(self, incoming: _Incoming) -> None:
+        self.piped += bool(incoming.data)
+        while await incoming.more():
+            self.piped += 1
+
+
+class _Incoming:
+    """Requests of one connection, one after the other, also when they came together."""
+
+    def __init__(self, reader: asyncio.StreamReader):
+        self._reader = reader
+        self.data = b""
+
+    async def more(self) -> bool:
+        """False at the end."""
+        data = await self._reader.read(65536)
+        self.data += data
+        return bool(data)
+
+    async def request(self) -> Request | None:
+        while b"\r\n\r\n" not in self.data:
+            if not await self.more():
                 return None
-            parser.feed_data(data)
-        url = urlsplit(parsed.url.decode())
-        return Request(
-            parser.get_method().decode(), url.path, dict(parse_qsl(url.query)), parsed.headers, b"".join(parsed.body)
-        )
-
-
-class _Parsed:
-    def __init__(self):
-        self.url, self.headers, self.body, self.complete = b"", {}, [], False
-
-    def on_url(self, url):
-        self.url += url
-
-    def on_header(self, name, value):
-        self.headers[name.decode().lower()] = value.decode()
-
-    def on_body(self, data):
-        self.body.append(data)
-
-    def on_message_complete(self):
-        self.complete = True
+        head, _, self.data = self.data.partition(b"\r\n\r\n")
+        line, *lines = head.decode().split("\r\n")
+        method, target, _ = line.split()
+        headers = {name.lower(): value for name, _, value in (each.partition(": ") for each in lines)}
+        size = int(headers.get("content-length", 0))
+        while len(self.data) < size:
+            if not await self.more():
+                return None
+        body, self.data = self.data[:size], self.data[size:]
+        url = urlsplit(target)
+        return Request(method, url.path, dict(parse_qsl(url.query)), headers, body)
 
 
 class FakeBroker:

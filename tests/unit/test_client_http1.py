@@ -31,25 +31,34 @@ INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
     ],
 )
 def test_a_response_reads_the_same_whole_and_byte_by_byte(data, status, body, keep_alive):
-    whole = ResponseReader().feed(data)
+    (whole,) = ResponseReader().feed(data)
     reader = ResponseReader()
     pieces = [reader.feed(data[at : at + 1]) for at in range(len(data))]
-    assert pieces[-1] == whole and not any(pieces[:-1])
+    assert pieces[-1] == [whole] and not any(pieces[:-1])
     assert (whole.status, whole.body, whole.keep_alive) == (status, body, keep_alive)
 
 
 def test_responses_follow_each_other_on_one_connection():
     reader = ResponseReader()
-    assert [reader.feed(PLAIN).body, reader.feed(EMPTY).status, reader.feed(PLAIN).headers[b"retry-after"]] == [
-        b"hello", 204, b"2",
-    ]  # fmt: skip
+    (first,), (second,), (third,) = reader.feed(PLAIN), reader.feed(EMPTY), reader.feed(PLAIN)
+    assert (first.body, second.status, third.headers[b"retry-after"]) == (b"hello", 204, b"2")
     assert reader.received == 0
+
+
+def test_as_many_responses_as_are_due_may_come_at_once():
+    reader = ResponseReader()
+    first, second = reader.feed(PLAIN + EMPTY + PLAIN[:20], 3)
+    assert (first.body, second.status) == (b"hello", 204)
+    (third,) = reader.feed(PLAIN[20:], 1)
+    assert third == first
+    with pytest.raises(BadResponse, match="two answers"):
+        reader.feed(PLAIN + EMPTY + PLAIN, 2)
 
 
 def test_an_answer_that_broke_off_is_told_from_one_that_never_began():
     reader = ResponseReader()
     assert reader.received == 0
-    assert reader.feed(PLAIN[:30]) is None and reader.received == 30
+    assert reader.feed(PLAIN[:30]) == [] and reader.received == 30
 
 
 @pytest.mark.parametrize(
@@ -129,15 +138,16 @@ def test_a_large_body_is_read_to_where_it_stays():
     body = bytes(range(256)) * 8192
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
     for first in (1, 5000):
-        assert reader.feed(head + body[:first]) is None
+        assert reader.feed(head + body[:first]) == []
         rest = reader.take_body()
         assert rest is not None and len(rest) == len(body) - first
         rest[:] = body[first:]
         response = reader.body_taken()
         assert (response.status, response.body, response.keep_alive) == (200, body, True)
-    assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na") is None
+    assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na") == []
     assert reader.take_body() is None, "a small one is fed as always"
-    assert reader.feed(b"b").body == b"ab"
+    (small,) = reader.feed(b"b")
+    assert small.body == b"ab"
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_comes():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 
 import pytest
 import uvicorn
@@ -16,6 +18,10 @@ from penstock import limits
 from penstock.clock import SystemClock
 from penstock.transports.http import HttpApp
 from penstock.transports.http.protocol import HttpProtocol
+from penstock.transports.http.shortcut import LATER_MAX
+
+READ_BYTES = 2**18
+"""What asyncio reads at once."""
 
 
 class Talk:
@@ -135,6 +141,102 @@ def test_requests_behind_one_that_waits_are_answered_in_order():
     talk(story)
 
 
+def chunked(path: str, body) -> bytes:
+    body = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+def ack(receipt: str) -> bytes:
+    return request("POST", "/v1/ack", {"receipts": [receipt]})
+
+
+async def acked(it) -> str:
+    return json.loads((await it.answer())[2])["results"][0]["receipt"]
+
+
+def test_ordinary_and_special_requests_keep_their_order_behind_each_other():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(
+            request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+            + ack("a")
+            + ack("b")
+            + chunked("/v1/ack", {"receipts": ["c"]})
+            + ack("d")
+        )
+        await it.broker.parked.wait()
+        it.broker.arrived.set()
+        assert json.loads((await it.answer())[2]) == {"messages": []}
+        assert [await acked(it) for _ in range(4)] == ["a", "b", "c", "d"]
+        it.writer.write(ack("e"))
+        assert await acked(it) == "e"
+
+    talk(story)
+
+
+def test_one_that_waits_may_follow_one_that_waits():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        wait = request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
+        it.writer.write(wait + ack("a") + wait + ack("b"))
+        await it.broker.parked.wait()
+        it.broker.parked.clear()
+        it.broker.arrived.set()
+        await it.answer()
+        assert await acked(it) == "a"
+        await it.answer()
+        assert await acked(it) == "b"
+        assert not it.state.tasks
+
+    talk(story)
+
+
+def test_what_waits_for_its_turn_is_bounded():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}))
+        await it.broker.parked.wait()
+        (connection,) = it.state.connections
+        piece = b"".join(ack(f"r{number}") for number in range(LATER_MAX))
+        for _ in range(50):
+            it.writer.write(piece)
+        await until(lambda: connection.flow.read_paused)
+        assert len(connection._later) <= LATER_MAX + READ_BYTES // len(ack("r0")), "and what was read together"
+        it.broker.arrived.set()
+        await it.answer()
+        assert [await acked(it) for _ in range(50 * LATER_MAX)] == [f"r{n}" for n in range(LATER_MAX)] * 50
+
+    talk(story)
+
+
+def test_whoever_has_said_all_is_answered_to_the_last_request():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}) + ack("a") + ack("b"))
+        await it.broker.parked.wait()
+        it.writer.write_eof()
+        assert (await it.answer())[0] == 200
+        assert [await acked(it), await acked(it)] == ["a", "b"]
+        assert await it.reader.read() == b""
+
+    talk(story)
+
+
+def test_whoever_hangs_up_leaves_nothing_to_be_done_behind():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}) + ack("a"))
+        await it.broker.parked.wait()
+        no_goodbye = struct.pack("ii", 1, 0)
+        it.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_goodbye)
+        it.writer.transport.abort()
+        await until(lambda: it.broker.cancelled and not it.state.tasks and not it.state.connections)
+        assert it.state.total_requests == 0
+
+    talk(story)
+
+
 def test_whoever_hangs_up_while_waiting_is_noticed():
     async def story(it):
         it.broker.queues["default/default/q"] = []
@@ -219,11 +321,7 @@ def test_refusals_and_mistakes_look_as_promised():
 
 def test_special_requests_go_the_long_way():
     async def story(it):
-        body = json.dumps({"receipts": ["a"]}).encode()
-        it.writer.write(
-            b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
-            % (len(body), body)
-        )
+        it.writer.write(chunked("/v1/ack", {"receipts": ["a"]}))
         assert (await it.answer())[0] == 200
         it.send("POST", "/v1/ack", b"", "Expect: 100-continue")
         assert (await it.answer())[0] == 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.client import _calls as calls
@@ -43,6 +43,26 @@ class Carrier:
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
+
+    def can_follow(self, before: Call[Any]) -> bool:
+        """True if another call can be sent behind one that is under way, to be handled when that is."""
+        return self._transport.can_follow(before)
+
+    async def request_behind(
+        self, call: Call[T], before: Call[Any], before_is_over: Callable[[], Awaitable[object]], retry: Retry
+    ) -> T:
+        """The result of a call that is sent behind another. Further attempts wait until that one is over."""
+        try:
+            return call.result(await self._transport.exchange_behind(call, before))
+        except PenstockError as error:
+            delay = retry.delay_after(
+                error, asyncio.get_running_loop().time(), reached_before=self._transport.reached
+            )  # fmt: skip
+            if delay is None:
+                raise
+        await before_is_over()
+        await asyncio.sleep(delay)
+        return await self.request(call, retry)
 
     def recall(self, call: Call[Any]) -> bool:
         """True if a call that waits at the server is answered now; False: cancel whoever awaits it."""

@@ -6,8 +6,11 @@ One `Session` per consumer does the work; `Consumer` and `BatchConsumer` are the
   there is nothing to carry does the call become a long poll. A busy consumer's loop is thus one call per batch.
 - An awaited ack is sent at once. Acks that are handed over (`async with`) wait for the next lease call, but not longer
   than `ACK_LINGER_S`. What finishes while a call is under way shares the next one.
-- Batches are leased one by one as they are asked for, or one ahead for who is quick: while one is handled the next is
-  on its way, and carries the acks of the one before.
+- Who has emptied the buffer while such a call is under way sends the next one behind it, if there is room for what both
+  may bring: server and client then work at the same time instead of waiting for each other in turns. Both travel on one
+  connection, so that the first is handled first and messages come in their order.
+- Batches are leased one by one as they are asked for, or ahead for who is quick: while one is handled the next is on
+  its way, and carries the acks of the one before.
 - The lease of a message is kept alive while it waits in the buffer, while it is the one that the loop is at, and
   inside `async with`.
 """
@@ -48,6 +51,28 @@ log = logging.getLogger("penstock.client")
 _Waiter: TypeAlias = "asyncio.Future[None] | None"
 
 
+class _Fetch:
+    """A lease call that is under way."""
+
+    __slots__ = ("call", "most", "retry", "task")
+
+    def __init__(self, call: calls.Call[calls.Leased], most: int, retry: Retry):
+        self.call = call
+        self.most = most
+        """Messages that it may bring."""
+        self.retry = retry
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """True for a long poll."""
+        return self.call.wait_ms > 0
+
+    async def over(self) -> None:
+        if self.task is not None:
+            await asyncio.wait({self.task})
+
+
 class Session:
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
@@ -70,10 +95,8 @@ class Session:
         """The last ack was handed over, not awaited."""
         self._acks: PendingAcks[_Waiter] = PendingAcks()
         self._keeper = LeaseKeeper(terms.lease_ms / 1000)
-        self._fetching: asyncio.Task[None] | None = None
-        self._fetch_waits = False
-        self._long_poll: tuple[calls.Call[calls.Leased], Retry] | None = None
-        """The call that waits at the server, if one does, and its attempts."""
+        self._fetches: list[_Fetch] = []
+        """Under way, at most two, the second behind the first."""
         self._flushing: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._renewal: asyncio.TimerHandle | None = None
@@ -101,7 +124,7 @@ class Session:
             if row + 1 == run.batch.count:
                 self._ready.popleft()
                 self._keeper.remove(run)
-            if self._ready_count <= self._low_water and self._fetching is None:
+            if self._ready_count <= self._low_water and not self._fetches:
                 self._start_fetch(self._terms.poll_s())
             if row not in run.lost_rows:
                 self.current = message = Message(run, row, self)
@@ -118,20 +141,23 @@ class Session:
         return message
 
     async def next_batch(self) -> MessageBatch | None:
-        """All that the buffer has, or None if nothing came for as long as the terms allow."""
+        """What the buffer has, up to a whole batch, or None if nothing came for as long as the terms allow."""
         if self.current is not None:
             self._is_quick = self._hands_over and self._loop.time() - self._handed_at < AHEAD_WITHIN_S
         self._move_on()
         while (self._ready and self._closing is None) or await self._fill():
-            runs = list(self._ready)
-            self._ready.clear()
-            self._ready_count = 0
+            runs = [self._ready.popleft()]
+            count = runs[0].batch.count
+            while self._ready and count + self._ready[0].batch.count <= self._terms.size:
+                count += self._ready[0].batch.count
+                runs.append(self._ready.popleft())
+            self._ready_count -= count
             for run in runs:
                 self._keeper.remove(run)
             if runs := [run for run in runs if not run.lost_rows]:
                 batch = MessageBatch(runs, self)
                 self._hand_out(batch)
-                if self._is_quick and self._terms.size > 1 and self._fetching is None and self._closing is None:
+                if self._is_quick and self._terms.size > 1 and not self._fetches and self._closing is None:
                     self._start_fetch(self._terms.poll_s())
                 return batch
         return None
@@ -154,10 +180,12 @@ class Session:
         """Wait for messages. False if none came in time; raises what the last lease call failed with."""
         since = self._loop.time()
         while self._closing is None:
-            if self._fetching is None:
+            if not self._fetches:
                 self._start_fetch(self._terms.poll_s(self._loop.time() - since))
-            if self._fetching is not None:
-                await asyncio.wait({self._fetching})
+            elif self._may_follow(self._fetches[0]):
+                self._start_fetch(0.0, behind=self._fetches[0])
+            if self._fetches:
+                await self._fetches[0].over()
             if self._ready:
                 return True
             if self._error is not None:
@@ -167,35 +195,59 @@ class Session:
                 break
         return False
 
-    def _start_fetch(self, wait_s: float) -> None:
+    def _may_follow(self, first: _Fetch) -> bool:
+        """True if another call had better not wait for this one's answer. It has acks to carry, so it never waits."""
+        return (
+            len(self._fetches) == 1
+            and self._room() > 0
+            and bool(self._acks)
+            and not first.waits
+            and self._attendance is None
+            and self.tracing is None
+            and self._carrier.can_follow(first.call)
+        )
+
+    def _room(self) -> int:
+        """How many messages another call may bring. Batches come whole: who is quick has up to two of them ahead."""
+        if self._is_quick:
+            return self._terms.size
+        return self._terms.size - self._ready_count - sum(fetch.most for fetch in self._fetches)
+
+    def _start_fetch(self, wait_s: float, *, behind: _Fetch | None = None) -> None:
         acks = self._take_acks()
-        self._fetch_waits = acks is None and wait_s > 0
-        wait_ms = round(wait_s * 1000) if self._fetch_waits else 0
-        work, name = self._fetch(acks, wait_ms), f"penstock lease {self._terms.queue}"
-        if self._attendance is None and self.tracing is None and self._carrier.sends_at_once:
+        wait_ms = round(wait_s * 1000) if acks is None and wait_s > 0 else 0
+        room = self._room()
+        fetch = _Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry())
+        self._fetches.append(fetch)
+        work, name = self._fetch(fetch, acks, behind), f"penstock lease {self._terms.queue}"
+        if self._attendance is None and self.tracing is None and (behind is not None or self._carrier.sends_at_once):
             # On its way before this returns. A task would begin when the caller next waits, which a loop that finds
             # its messages in the buffer does not do before the buffer is empty.
             begun = begin(work)
             if isinstance(begun, Finished):
                 return
-            self._fetching = self._loop.create_task(_rest_of(begun), name=name)
-            self._fetching.add_done_callback(lambda _: begun.abandon())
+            fetch.task = self._loop.create_task(_rest_of(begun), name=name)
+            fetch.task.add_done_callback(lambda _: begun.abandon())
         else:
-            self._fetching = self._loop.create_task(work, name=name)
+            fetch.task = self._loop.create_task(work, name=name)
         self._flush()  # in case there were more than one call can carry
 
-    async def _fetch(self, acks: AckBatch[_Waiter] | None, wait_ms: int) -> None:
-        retry = self._carrier.new_retry()
-        attendance = self._attendance
+    def _lease(self, most: int, wait_ms: int, acks: AckBatch[_Waiter] | None) -> calls.Call[calls.Leased]:
+        seat = self._attendance.seat if self._attendance is not None else None
+        return self._terms.lease(most, wait_ms, acks.receipts if acks else (), seat)
+
+    async def _fetch(self, fetch: _Fetch, acks: AckBatch[_Waiter] | None, behind: _Fetch | None) -> None:
+        retry, attendance = fetch.retry, self._attendance
         try:
             if attendance is not None:
                 await attendance.ensure()
-            seat = attendance.seat if attendance is not None else None
-            call = self._terms.lease(self._ready_count, wait_ms, acks.receipts if acks else (), seat)
-            self._long_poll = (call, retry) if wait_ms else None
+                fetch.call = self._lease(fetch.most, fetch.call.wait_ms, acks)  # for the seat as it is now
             began_ns = time.time_ns()
             with self._watched("ack", acks.spans if acks else (), alone=True):
-                leased = await self._carrier.request(call, retry)
+                if behind is None:
+                    leased = await self._carrier.request(fetch.call, retry)
+                else:
+                    leased = await self._carrier.request_behind(fetch.call, behind.call, behind.over, retry)
             if self.tracing is not None and leased.runs:
                 self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
         except PenstockError as error:
@@ -219,7 +271,7 @@ class Session:
                 self._drop({run.meta.partition for run in leased.runs} - set(attendance.seat.partitions))
                 await attendance.catch_up(leased.generation)
         finally:
-            self._fetching = self._long_poll = None
+            self._fetches.remove(fetch)
 
     # -- partitions that come and go --------------------------------------------------------------------------
 
@@ -265,7 +317,7 @@ class Session:
         """
         room = self._ready_count <= max(self._low_water, 0)
         seated = self._attendance is None or self._attendance.seat.joined
-        return room and seated and self._handed_out > 1 and self._fetching is None and self._closing is None
+        return room and seated and self._handed_out > 1 and not self._fetches and self._closing is None
 
     def ack_one_soon(self, prefix: str, offset: int) -> None:
         self._acks.add_one(prefix, offset)
@@ -432,22 +484,19 @@ class Session:
 
     async def _close(self) -> None:
         self._move_on()
-        if self._fetching is not None:
+        for fetch in list(self._fetches):
             # What this call brings must be given back, or it stays leased to nobody until the lease ends. A long poll
             # may bring nothing for long, so the server is asked to answer now. Where that cannot be asked it is given
             # a moment only, and the server is told by hanging up.
-            fetching, patience_s = self._fetching, None
-            if self._fetch_waits:
-                patience_s = CLOSE_GRACE_S
-                if self._long_poll is not None:
-                    call, retry = self._long_poll
-                    retry.withdrawn = True
-                    if self._carrier.recall(call):
-                        patience_s = RELEASE_WITHIN_S
-            await asyncio.wait({fetching}, timeout=patience_s)
-            if not fetching.done():
-                fetching.cancel()
-                await asyncio.wait({fetching})
+            patience_s = None
+            if fetch.waits:
+                fetch.retry.withdrawn = True
+                patience_s = RELEASE_WITHIN_S if self._carrier.recall(fetch.call) else CLOSE_GRACE_S
+            assert fetch.task is not None
+            await asyncio.wait({fetch.task}, timeout=patience_s)
+            if not fetch.task.done():
+                fetch.task.cancel()
+                await asyncio.wait({fetch.task})
         spans = [span for run in self._ready for span in run.spans()]
         for run in self._ready:
             self._keeper.remove(run)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from penstock.client._background import Background
 from penstock.client._calls import Call
 from penstock.client._http1 import Response
+from penstock.client._separate import SeparateCalls
 from penstock.errors import PenstockError
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
@@ -31,7 +32,7 @@ Ask: TypeAlias = Callable[[str, str, Headers, bytes], Awaitable[Reply]]
 """(method, target, headers, body) -> the reply. Cancelling it withdraws the question."""
 
 
-class Direct:
+class Direct(SeparateCalls):
     """The transport of a client in the event loop of its broker."""
 
     reached = True
@@ -48,14 +49,11 @@ class Direct:
         reply = await self._ask(call.method, call.target, headers, call.body)
         return Response(reply.status, dict(reply.headers), reply.body, True)
 
-    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
-        return False
-
     async def close(self) -> None:
         self._closed = True
 
 
-class Across:
+class Across(SeparateCalls):
     """The transport of a client whose broker lives in the event loop of another thread."""
 
     reached = True
@@ -67,9 +65,6 @@ class Across:
 
     async def exchange(self, call: Call[Any]) -> Response:
         return await asyncio.wrap_future(self._home.submit(self._direct.exchange(call)))
-
-    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
-        return False
 
     async def close(self) -> None:
         await self._direct.close()

@@ -14,6 +14,7 @@ from penstock.client._grpc_calls import translated
 from penstock.client._grpc_shapes import plain
 from penstock.client._http1 import RESPONSE_BYTES_MAX, Origin, Response
 from penstock.client._retry import AnswerLost, Unreachable
+from penstock.client._separate import SeparateCalls
 from penstock.errors import PenstockError
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.status import STATUS, error_from_code
@@ -30,7 +31,7 @@ _OPTIONS = [
 _CODE_BY_STATUS = {status.grpc: code for code, status in reversed(STATUS.items())}
 
 
-class GrpcTransport:
+class GrpcTransport(SeparateCalls):
     """Connects with the first call, in the event loop that makes it."""
 
     sends_at_once = False
@@ -61,9 +62,6 @@ class GrpcTransport:
             raise PenstockError("this client is closed") from error
         self.reached = True
         return Response(200, {}, rpc.read(reply), True)
-
-    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
-        return False
 
     async def close(self) -> None:
         self._closed = True

@@ -91,9 +91,9 @@ def encode_request(
 
 
 class ResponseReader:
-    """Bytes of one connection in, at most one response out per `feed`. After a BadResponse it must not be used."""
+    """Bytes of one connection in, responses out. After a BadResponse it must not be used."""
 
-    __slots__ = ("_body", "_complete", "_header_bytes", "_headers", "_parser", "_size", "_whole", "received")
+    __slots__ = ("_body", "_complete", "_due", "_header_bytes", "_headers", "_parser", "_size", "_whole", "received")
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -101,27 +101,30 @@ class ResponseReader:
         self._body: list[bytes] = []
         self._size = 0
         self._header_bytes = 0
-        self._complete: Response | None = None
+        self._complete: list[Response] = []
+        self._due = 1
         self._whole: bytearray | None = None
         self.received = 0
         """Bytes of the current answer so far: tells an answer that broke off from one that never began."""
 
-    def feed(self, data: bytes | memoryview) -> Response | None:
-        """The response, once it is whole; keeps nothing of `data` itself.
+    def feed(self, data: bytes | memoryview, due: int = 1) -> list[Response]:
+        """The responses that are whole now, of so many that are `due`; keeps nothing of `data` itself.
 
         Raises BadResponse for bytes that no client asked for or can take.
         """
         self.received += len(data)
+        self._due = due
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             raise BadResponse(str(error.__context__ or error)) from None
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise BadResponse(f"the answer is not HTTP/1.1: {error}") from None
-        response, self._complete = self._complete, None
-        if response is not None:
-            self.received = 0
-        return response
+        if not self._complete:
+            return []
+        responses, self._complete = self._complete, []
+        self.received = 0
+        return responses
 
     def take_body(self) -> memoryview | None:
         """Where to put the rest of a large body of known length, instead of feeding it; then call `body_taken`.
@@ -129,7 +132,7 @@ class ResponseReader:
         None for anything else. A body that is read straight to where it stays is copied twice less often.
         """
         length = self._headers.get(b"content-length", b"")
-        if self._complete is not None or not self._size or not length.isdigit() or int(length) < DIRECT_BYTES_MIN:
+        if self._complete or not self._size or not length.isdigit() or int(length) < DIRECT_BYTES_MIN:
             return None
         if int(length) > RESPONSE_BYTES_MAX:
             raise BadResponse(f"the answer is larger than {RESPONSE_BYTES_MAX} bytes")
@@ -151,7 +154,7 @@ class ResponseReader:
     # -- called by the parser ---------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._complete is not None:
+        if len(self._complete) == self._due:
             raise BadResponse("the server sent two answers to one request")
         self._headers = {}
         self._body = []
@@ -174,7 +177,7 @@ class ResponseReader:
         if status < 200:
             return  # an interim answer; the real one follows
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._complete = Response(status, self._headers, body, self._parser.should_keep_alive())
+        self._complete.append(Response(status, self._headers, body, self._parser.should_keep_alive()))
         self._body = []
 
 

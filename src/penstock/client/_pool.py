@@ -1,7 +1,8 @@
 """Connections of the asyncio shell: an asyncio protocol around the sans-IO reader, and the pool that lends them.
 
-A connection carries one request at a time. Whatever ends a request early (a timeout, a cancelled caller, a broken
-answer) ends its connection too: nobody can then read an answer that was meant for somebody else.
+A connection carries one request at a time, and another one behind it only for who asks for that. Whatever ends a
+request early (a timeout, a cancelled caller, a broken answer) ends its connection too: nobody can then read an answer
+that was meant for somebody else.
 """
 
 from __future__ import annotations
@@ -39,25 +40,35 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = ResponseReader()
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Response] | None = None
+        self._waiters: deque[asyncio.Future[Response]] = deque()
+        """Of the requests that are not answered yet, in the order in which they were sent."""
+        self._exchanges = 0
         self.usable = False
         """True while another request may be sent."""
         self.recalled = False
 
+    @property
+    def is_busy(self) -> bool:
+        """True while somebody waits for an answer that can still come."""
+        return bool(self._waiters) and self.usable
+
     async def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
-        """Send one request and wait for its answer. Raises ConnectionError, BadResponse or TimeoutError."""
+        """Send one request and wait for its answer, behind those that are under way.
+
+        Raises ConnectionError, BadResponse or TimeoutError.
+        """
         transport = self._transport
         if transport is None or not self.usable:
             raise ConnectionResetError("the server closed the connection")
-        assert self._waiter is None, "a connection carries one request at a time"
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Response] = loop.create_future()
-        self._waiter = waiter
+        self._waiters.append(waiter)
+        self._exchanges += 1
         if len(body) < _JOIN_BELOW_BYTES:
             transport.write(head + body)
         else:
             transport.writelines((head, body))
-        timer = loop.call_later(timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s"))
+        timer = loop.call_later(timeout_s, _fail, waiter, TimeoutError(f"no answer within {timeout_s:g} s"))
         try:
             return await waiter
         except BaseException:
@@ -65,16 +76,16 @@ class Connection(asyncio.BufferedProtocol):
             raise
         finally:
             timer.cancel()
-            self._waiter = None
+            self._exchanges -= 1
 
     def recall(self) -> bool:
         """Say that nothing more will be said: a server that waits on purpose then answers, and that is still read.
 
         False if it cannot be said: TLS has no half of a connection, and this one may have been lost just now.
         """
-        if self._transport is None or self._waiter is None or not self._transport.can_write_eof():
+        if self._transport is None or not self._exchanges or not self._transport.can_write_eof():
             return False
-        if self._waiter.done():
+        if not self._waiters:
             return True  # the answer is here, and its connection is as good as before
         try:
             self._transport.write_eof()
@@ -98,28 +109,33 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._waiter is None:
+        waiters = self._waiters
+        if not waiters:
             self.close()  # bytes that nobody asked for
             return
         try:
-            response = self._reader.feed(self._buffer[:nbytes])
+            responses = self._reader.feed(self._buffer[:nbytes], len(waiters))
         except BadResponse as error:
-            self._fail(error)
+            _fail(waiters.popleft(), error)
+            self.close()
             return
-        if response is not None:
+        for response in responses:
             self.usable = response.keep_alive and not self.recalled
-            if not self._waiter.done():
-                self._waiter.set_result(response)
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(response)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.usable = False
         self._transport = None
         began = " in the middle of its answer" if self._reader.received else ""
-        self._fail(error or ConnectionResetError(f"the server closed the connection{began}"))
+        while self._waiters:
+            _fail(self._waiters.popleft(), error or ConnectionResetError(f"the server closed the connection{began}"))
 
-    def _fail(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+
+def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
 
 
 class Pool:
@@ -138,8 +154,8 @@ class Pool:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
-        self._waiting: dict[int, Connection] = {}
-        """Which connection carries a call that waits at the server; by the identity of the call."""
+        self._carrying: dict[int, Connection] = {}
+        """Which connection carries a call, by the identity of the call."""
         self._closed = False
         self.reached = False
         """True once any request was answered."""
@@ -150,20 +166,26 @@ class Pool:
 
     async def exchange(self, call: Call[Any]) -> Response:
         """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
-        head, body = encode_request(
-            call.method, self._origin.prefix + call.target, self._constant,
-            content_type=call.content_type, accept=call.accept, body=call.body,
-        )  # fmt: skip
         if call.wait_ms:
-            return await self._carry(head, body, self._timeout_s + call.wait_ms / 1000, id(call))
+            return await self._carry(call, self._take_idle() or await self._connect())
         await self._enter()
         try:
-            return await self._carry(head, body, self._timeout_s)
+            return await self._carry(call, self._take_idle() or await self._connect())
         finally:
             self._leave()
 
+    def can_follow(self, before: Call[Any]) -> bool:
+        connection = self._carrying.get(id(before))
+        return connection is not None and connection.usable
+
+    async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
+        connection = self._carrying.get(id(before))
+        if connection is None or not connection.usable:
+            return await self.exchange(call)
+        return await self._carry(call, connection)
+
     def recall(self, call: Call[Any]) -> bool:
-        connection = self._waiting.get(id(call))
+        connection = self._carrying.get(id(call))
         return connection is not None and connection.recall()
 
     async def close(self) -> None:
@@ -173,13 +195,15 @@ class Pool:
             connection.close()
         self._idle.clear()
 
-    async def _carry(self, head: bytes, body: bytes, timeout_s: float, waiting: int | None = None) -> Response:
-        connection = self._take_idle() or await self._connect()
+    async def _carry(self, call: Call[Any], connection: Connection) -> Response:
+        head, body = encode_request(
+            call.method, self._origin.prefix + call.target, self._constant,
+            content_type=call.content_type, accept=call.accept, body=call.body,
+        )  # fmt: skip
         self._lent.add(connection)
-        if waiting is not None:
-            self._waiting[waiting] = connection
+        self._carrying[id(call)] = connection
         try:
-            response = await connection.exchange(head, body, timeout_s)
+            response = await connection.exchange(head, body, self._timeout_s + call.wait_ms / 1000)
         except BadResponse as error:
             raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
         except OSError as error:  # a TimeoutError is one too
@@ -187,10 +211,12 @@ class Pool:
                 raise PenstockError("the call was withdrawn, and was not answered") from error
             raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
         finally:
-            self._lent.discard(connection)
-            if waiting is not None:
-                del self._waiting[waiting]
+            del self._carrying[id(call)]
+            if not connection.is_busy:
+                self._lent.discard(connection)
         self.reached = True
+        if connection.is_busy:
+            return response  # whoever is behind this one gives it back
         if connection.usable and not self._closed:
             self._idle.append(connection)
         else:

@@ -148,7 +148,7 @@ class Session:
             retry = self._carrier.new_retry()
             wait_ms = 0 if acks.receipts else round(wait_s * 1000)
             seat = self._attendance.seat if self._attendance is not None else None
-            call = self._terms.lease(self._ready_count, wait_ms, acks.receipts, seat)
+            call = self._terms.lease(self._terms.size - self._ready_count, wait_ms, acks.receipts, seat)
             began_ns = time.time_ns()
             try:
                 with self._watched("ack", acks.spans, alone=True):

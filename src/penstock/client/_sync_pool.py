@@ -51,9 +51,8 @@ class Connection:
             if not size:
                 began = " in the middle of its answer" if self._reader.received else ""
                 raise ConnectionResetError(f"the server closed the connection{began}")
-            response = self._reader.feed(self._buffer[:size])
-            if response is not None:
-                return response
+            if responses := self._reader.feed(self._buffer[:size]):
+                return responses[0]
             rest = self._reader.take_body()
             if rest is not None:
                 self._receive_into(rest, deadline)

@@ -42,13 +42,13 @@ class Terms(NamedTuple):
     def new_seat(self) -> Seat | None:
         return None if self.assigned is None else Seat(QueuePath(self.queue), self.group, self.assigned)
 
-    def lease(self, held: int, wait_ms: int, ack: Sequence[str], seat: Seat | None = None) -> calls.Call[calls.Leased]:
-        """The call for more, with `held` messages still at hand."""
+    def lease(self, most: int, wait_ms: int, ack: Sequence[str], seat: Seat | None = None) -> calls.Call[calls.Leased]:
+        """The call for more."""
         return calls.lease(
             self.queue,
             in_scope=self.in_scope,
             group=self.group,
-            max=self.size - held,
+            max=most,
             lease_ms=self.lease_ms,
             wait_ms=wait_ms,
             consumer=self.consumer,

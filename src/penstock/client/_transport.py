@@ -46,6 +46,12 @@ class Transport(Protocol):
         other side is not one of ours. Cancelling the caller withdraws the request as far as that is possible.
         """
 
+    def can_follow(self, before: Call[Any]) -> bool:
+        """True if `exchange_behind` would send on the way that carries `before`, which is not answered yet."""
+
+    async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
+        """Carry a request that is handled after `before`, and answered after it. Fails if that one fails."""
+
     def recall(self, call: Call[Any]) -> bool:
         """Ask that a call which waits at the server be answered now, with what there is.
 

@@ -21,6 +21,7 @@ from penstock._version import __version__
 from penstock.client._calls import Call
 from penstock.client._http1 import RESPONSE_BYTES_MAX, Origin, Response
 from penstock.client._retry import AnswerLost, Unreachable, unreachable
+from penstock.client._separate import SeparateCalls
 from penstock.errors import PenstockError
 from penstock.wire import stream
 
@@ -108,7 +109,7 @@ class _Connection:
         answered.set_result(Response(frame.status, headers, body, True))
 
 
-class WebSocketTransport:
+class WebSocketTransport(SeparateCalls):
     """Connects with the first call, in the event loop that makes it."""
 
     sends_at_once = False
@@ -135,9 +136,6 @@ class WebSocketTransport:
             return await self._exchange_alone(call)
         async with self._room:
             return await self._carried(await self._take_shared(), call)
-
-    def recall(self, call: Call[Any]) -> bool:  # noqa: ARG002
-        return False
 
     async def close(self) -> None:
         self._closed = True

@@ -1,14 +1,15 @@
 """The short way for requests that arrive whole, which is nearly all of them.
 
 The server under us speaks ASGI: a task per request, a coroutine for its body, two events for its answer. That is the
-right shape for bodies that trickle, for connections that end and for clients that pipeline, and it stays in charge of
-all those. A request with a body of known length needs none of it: it is collected here, handled on the spot, and its
-answer leaves in one piece. What has to wait goes on in a task. ADR 0016 has the measurements.
+right shape for bodies that trickle and for connections that end, and it stays in charge of those. A request with a
+body of known length needs none of it: it is collected here, handled on the spot, and its answer leaves in one piece.
+What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -21,17 +22,20 @@ from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
 
+LATER_MAX = 16
+"""Requests that may wait for the one before them; who sends more is not read until there are fewer."""
+
 
 class Exchange:
     """A request that is being answered in a task. To the server under us it looks like one of its own."""
 
     __slots__ = ("_gone", "disconnected", "keep_alive", "response_complete", "said_all")
 
-    def __init__(self) -> None:
+    def __init__(self, *, said_all: bool = False, keep_alive: bool = True) -> None:
         self.disconnected = False
-        self.said_all = False
+        self.said_all = said_all
         """The client will send nothing more, and may or may not be there for the answer."""
-        self.keep_alive = True
+        self.keep_alive = keep_alive
         self.response_complete = False
         self._gone: asyncio.Future[None] | None = None
 
@@ -63,6 +67,10 @@ class Shortcut(HttpToolsProtocol):
         """True while the body of a request that goes the short way is coming in."""
         self._parts: list[bytes] = []
         self._size = 0
+        self._current: Exchange | None = None
+        """What a task is answering, if one is."""
+        self._later: deque[Request] = deque()
+        """Came while that was going on."""
         self._stall_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at = 0.0
@@ -105,23 +113,27 @@ class Shortcut(HttpToolsProtocol):
         self._stop_collecting()
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
-        self._begin(
-            Request(
-                self.parser.get_method().decode("ascii"),
-                unquote(path) if "%" in path else path,
-                url.query or b"",
-                self.headers,
-                body,
-            )
+        request = Request(
+            self.parser.get_method().decode("ascii"),
+            unquote(path) if "%" in path else path,
+            url.query or b"",
+            self.headers,
+            body,
         )
+        if self._current is None:
+            self._begin(request, Exchange())
+            return
+        self._later.append(request)
+        if len(self._later) >= LATER_MAX:
+            self.flow.pause_reading()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has said all it will say, and may still be listening: what it waits for ends, and is answered.
 
         So a consumer can withdraw a long poll without wondering whether an answer was on its way.
         """
-        exchange = self.cycle
-        if not isinstance(exchange, Exchange) or exchange.response_complete:
+        exchange = self._current
+        if exchange is None:
             return None
         exchange.said_all, exchange.keep_alive = True, False
         exchange.set()
@@ -129,6 +141,10 @@ class Shortcut(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
+        self._later.clear()
+        if self._current is not None:
+            self._current.disconnected = True
+            self._current.set()
         super().connection_lost(exc)
 
     def _let_go(self) -> None:
@@ -145,7 +161,7 @@ class Shortcut(HttpToolsProtocol):
             self._respond is None
             or self.expect_100_continue
             or self.flow.write_paused
-            or (cycle is not None and not cycle.response_complete)
+            or (cycle is not None and not cycle.response_complete and not isinstance(cycle, Exchange))
             or self.parser.should_upgrade()
             or not self.parser.should_keep_alive()
             or self.parser.get_http_version() != "1.1"
@@ -177,9 +193,8 @@ class Shortcut(HttpToolsProtocol):
 
     # -- going out --------------------------------------------------------------------------------------------
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: Request, exchange: Exchange) -> None:
         assert self._respond is not None and self._hurry is not None
-        exchange = Exchange()
         request.gone = exchange.gone
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
         if isinstance(begun, Rest):
@@ -188,9 +203,11 @@ class Shortcut(HttpToolsProtocol):
         if isinstance(begun, Finished):
             self.server_state.total_requests += 1
             if begun.result is not None:
-                self._write(begun.result, request.method, close=request.must_close)
+                self._write(begun.result, request.method, close=self._must_close(request, exchange))
             return
-        self.cycle = exchange  # type: ignore[assignment]
+        if self.cycle is None or self.cycle.response_complete:  # otherwise it is one that comes behind all of ours
+            self.cycle = exchange  # type: ignore[assignment]
+        self._current = exchange
         task = self.loop.create_task(self._finish(begun, request, exchange))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -201,11 +218,23 @@ class Shortcut(HttpToolsProtocol):
             await self.flow.drain()
         exchange.response_complete = True
         if answer is None or exchange.disconnected:
+            self._current = None
             if exchange.said_all:
                 self.transport.close()
             return
-        self._write(answer, request.method, close=request.must_close or not exchange.keep_alive)
-        self.on_response_complete()
+        self._write(answer, request.method, close=self._must_close(request, exchange))
+        while self._later and self._current is exchange and not self.transport.is_closing():
+            if self.flow.write_paused:
+                await self.flow.drain()
+            else:
+                following = Exchange(said_all=exchange.said_all, keep_alive=exchange.keep_alive)
+                self._begin(self._later.popleft(), following)
+        if self._current is exchange:
+            self._current = None
+            self.on_response_complete()  # behind ours may be some that do not go the short way
+
+    def _must_close(self, request: Request, exchange: Exchange) -> bool:
+        return request.must_close or (not exchange.keep_alive and not self._later)
 
     def _write(self, answer: Answer, method: str, *, close: bool) -> None:
         head = answer_head(answer, close=close)
@@ -221,7 +250,7 @@ class Shortcut(HttpToolsProtocol):
     def _check_idle(self) -> None:
         """One timer for all requests of the connection: it looks how long ago the last one was."""
         idle_s = self.loop.time() - self._used_at
-        busy = self._collecting or (self.cycle is not None and not self.cycle.response_complete)
+        busy = self._collecting or self._current or (self.cycle is not None and not self.cycle.response_complete)
         if idle_s < self.timeout_keep_alive or busy:
             wait_s = self.timeout_keep_alive if busy else self.timeout_keep_alive - idle_s
             self._idle_timer = self.loop.call_later(wait_s, self._check_idle)
