@@ -497,6 +497,34 @@ def test_what_went_wrong_with_a_call_is_made_good_before_the_one_behind_it(answe
     run_with_broker(test)
 
 
+def test_a_call_that_is_refused_for_now_comes_again_after_the_one_behind_it():
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            await publish(client, 100)
+            seen, refused, late = [], [], []
+
+            async def refuse(request):
+                if carrying(request) and not refused:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(until(lambda: server.piped > 0), 0.3)
+                        refused.append(request)
+                        return error_reply("unavailable", 503)
+                return None
+
+            async def answer_late(request):
+                if carrying(request) and refused and not late:
+                    late.append(request)
+                    await asyncio.sleep(0.2)  # the first one could have come again meanwhile
+
+            broker.before, broker.after = refuse, answer_late
+            async for message in client.queue("orders").consume(prefetch=20, wait=0.05):
+                async with message:
+                    seen.append(message.value)
+            assert seen == list(range(100)) and refused and late
+
+    run_with_broker(test)
+
+
 def test_what_two_calls_bring_to_a_consumer_that_leaves_is_given_back():
     async def test(broker, server):
         async with Client(server.url) as client:

@@ -51,8 +51,9 @@ def test_as_many_responses_as_are_due_may_come_at_once():
     assert (first.body, second.status) == (b"hello", 204)
     (third,) = reader.feed(PLAIN[20:], 1)
     assert third == first
-    with pytest.raises(BadResponse, match="two answers"):
+    with pytest.raises(BadResponse, match="two answers") as bad:
         reader.feed(PLAIN + EMPTY + PLAIN, 2)
+    assert [each.status for each in bad.value.before] == [200, 204], "those before it are as good as ever"
 
 
 def test_an_answer_that_broke_off_is_told_from_one_that_never_began():

@@ -15,13 +15,11 @@ from patience import until
 from uvicorn.server import ServerState
 
 from penstock import limits
+from penstock.batch import Batch, build
 from penstock.clock import SystemClock
 from penstock.transports.http import HttpApp
 from penstock.transports.http.protocol import HttpProtocol
-from penstock.transports.http.shortcut import LATER_MAX
-
-READ_BYTES = 2**18
-"""What asyncio reads at once."""
+from penstock.transports.http.shortcut import LATER_BYTES_MAX, LATER_MAX
 
 
 class Talk:
@@ -180,9 +178,12 @@ def test_one_that_waits_may_follow_one_that_waits():
         it.broker.queues["default/default/q"] = []
         wait = request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
         it.writer.write(wait + ack("a") + wait + ack("b"))
-        await it.broker.parked.wait()
-        it.broker.parked.clear()
-        it.broker.arrived.set()
+        for _ in range(2):
+            await it.broker.parked.wait()
+            it.broker.parked.clear()
+            it.broker.arrived.set()
+            await until(it.broker.parked.is_set if not it.state.total_requests else lambda: it.state.total_requests)
+            it.broker.arrived.clear()
         await it.answer()
         assert await acked(it) == "a"
         await it.answer()
@@ -202,10 +203,62 @@ def test_what_waits_for_its_turn_is_bounded():
         for _ in range(50):
             it.writer.write(piece)
         await until(lambda: connection.flow.read_paused)
-        assert len(connection._later) <= LATER_MAX + READ_BYTES // len(ack("r0")), "and what was read together"
         it.broker.arrived.set()
         await it.answer()
         assert [await acked(it) for _ in range(50 * LATER_MAX)] == [f"r{n}" for n in range(LATER_MAX)] * 50
+
+    talk(story)
+
+
+def test_a_large_request_that_waits_for_its_turn_is_the_last_that_is_read():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}))
+        await it.broker.parked.wait()
+        (connection,) = it.state.connections
+        large = {"queue": "q", "messages": [{"payload": "x" * 1000}] * (LATER_BYTES_MAX // 1000)}
+        it.send("POST", "/v1/publish", large)
+        await until(lambda: connection.flow.read_paused)
+        assert len(connection._later) == 1
+        it.broker.arrived.set()
+        await it.answer()
+        assert (await it.answer())[0] == 201
+        it.writer.write(ack("a"))
+        assert await acked(it) == "a"
+
+    talk(story)
+
+
+def test_order_is_kept_for_clients_that_do_not_read():
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        await until(lambda: it.state.connections)
+        (connection,) = it.state.connections
+        it.reader._transport.pause_reading()
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000, "max": 9_000}) + ack("a"))
+        await until(lambda: len(connection._later) == 1)
+        it.broker.queues["default/default/q"] = [Batch.open(build([b"x" * 1_000] * 8_000))]
+        it.broker.arrived.set()
+        await until(lambda: connection.flow.write_paused)
+        it.writer.write(ack("b") + ack("c"))
+        await until(lambda: connection.pipeline)
+        assert "ack" not in dict(it.broker.calls), "nothing overtakes what waits for its turn"
+        it.reader._transport.resume_reading()
+        assert len(json.loads((await it.answer())[2])["messages"]) == 8_000
+        assert [await acked(it) for _ in range(3)] == ["a", "b", "c"]
+
+    talk(story)
+
+
+def test_a_body_that_stops_coming_is_not_the_answer_to_the_request_before_it(monkeypatch):
+    monkeypatch.setattr(limits, "BODY_STALL_MS", 50)
+
+    async def story(it):
+        it.broker.queues["default/default/q"] = []
+        it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}) + ack("a")[:-5])
+        await it.broker.parked.wait()
+        assert await it.reader.read() == b"", "the connection ends"
+        await until(lambda: it.broker.cancelled)
 
     talk(story)
 

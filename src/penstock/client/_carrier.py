@@ -31,38 +31,38 @@ class Carrier:
         """True if a request that is begun now is on its way before it first waits."""
         return self._transport.sends_at_once
 
-    async def request(self, call: Call[T], retry: Retry | None = None) -> T:
-        """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met."""
+    async def request(
+        self,
+        call: Call[T],
+        retry: Retry | None = None,
+        *,
+        behind: Call[Any] | None = None,
+        turn: Callable[[], Awaitable[object]] | None = None,
+    ) -> T:
+        """The call's result, or the error that remains. Pass a `retry` to learn afterwards what its attempts met.
+
+        `behind`: a call that is under way; the first attempt follows it, to be handled after it.
+        `turn`: to be awaited before any further attempt.
+        """
         while True:
             try:
-                return call.result(await self._transport.exchange(call))
+                if behind is None:
+                    return call.result(await self._transport.exchange(call))
+                before, behind = behind, None
+                return call.result(await self._transport.exchange_behind(call, before))
             except PenstockError as error:
                 retry = retry or self.new_retry()
                 now = asyncio.get_running_loop().time()
                 delay = retry.delay_after(error, now, reached_before=self._transport.reached)
                 if delay is None:
                     raise
+            if turn is not None:
+                await turn()
             await asyncio.sleep(delay)
 
     def can_follow(self, before: Call[Any]) -> bool:
         """True if another call can be sent behind one that is under way, to be handled when that is."""
         return self._transport.can_follow(before)
-
-    async def request_behind(
-        self, call: Call[T], before: Call[Any], before_is_over: Callable[[], Awaitable[object]], retry: Retry
-    ) -> T:
-        """The result of a call that is sent behind another. Further attempts wait until that one is over."""
-        try:
-            return call.result(await self._transport.exchange_behind(call, before))
-        except PenstockError as error:
-            delay = retry.delay_after(
-                error, asyncio.get_running_loop().time(), reached_before=self._transport.reached
-            )  # fmt: skip
-            if delay is None:
-                raise
-        await before_is_over()
-        await asyncio.sleep(delay)
-        return await self.request(call, retry)
 
     def recall(self, call: Call[Any]) -> bool:
         """True if a call that waits at the server is answered now; False: cancel whoever awaits it."""

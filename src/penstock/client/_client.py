@@ -339,7 +339,7 @@ class Queue:
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`.
 
-        Who handles batches within 50 ms, in `async with`, has the next one leased while handling one.
+        Who handles batches within 50 ms, in `async with`, has up to two more leased while handling one.
         """
         size = ("max", max)
         terms = make_terms(

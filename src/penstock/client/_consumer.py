@@ -45,7 +45,7 @@ CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
 
 AHEAD_WITHIN_S = 0.05
-"""Who handles batches faster than this, and hands their acks over, gets the next one leased while they handle one."""
+"""Who handles batches faster than this, and hands their acks over, gets the next ones leased while they handle one."""
 
 log = logging.getLogger("penstock.client")
 _Waiter: TypeAlias = "asyncio.Future[None] | None"
@@ -54,10 +54,14 @@ _Waiter: TypeAlias = "asyncio.Future[None] | None"
 class _Fetch:
     """A lease call that is under way."""
 
-    __slots__ = ("call", "most", "retry", "task")
+    __slots__ = ("behind", "call", "failed", "most", "retry", "task")
 
-    def __init__(self, call: calls.Call[calls.Leased], most: int, retry: Retry):
+    def __init__(self, call: calls.Call[calls.Leased], most: int, retry: Retry, behind: _Fetch | None):
         self.call = call
+        self.behind = behind
+        """The one that it was sent behind, if it was."""
+        self.failed = asyncio.Event()
+        """Its first attempt has."""
         self.most = most
         """Messages that it may bring."""
         self.retry = retry
@@ -217,9 +221,9 @@ class Session:
         acks = self._take_acks()
         wait_ms = round(wait_s * 1000) if acks is None and wait_s > 0 else 0
         room = self._room()
-        fetch = _Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry())
+        fetch = _Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry(), behind)
         self._fetches.append(fetch)
-        work, name = self._fetch(fetch, acks, behind), f"penstock lease {self._terms.queue}"
+        work, name = self._fetch(fetch, acks), f"penstock lease {self._terms.queue}"
         if self._attendance is None and self.tracing is None and (behind is not None or self._carrier.sends_at_once):
             # On its way before this returns. A task would begin when the caller next waits, which a loop that finds
             # its messages in the buffer does not do before the buffer is empty.
@@ -236,7 +240,20 @@ class Session:
         seat = self._attendance.seat if self._attendance is not None else None
         return self._terms.lease(most, wait_ms, acks.receipts if acks else (), seat)
 
-    async def _fetch(self, fetch: _Fetch, acks: AckBatch[_Waiter] | None, behind: _Fetch | None) -> None:
+    async def _turn(self, fetch: _Fetch) -> None:
+        """Before a call is repeated: the other one that is under way comes first, so that messages keep their order.
+
+        Of two that failed it is the first one's turn.
+        """
+        fetch.failed.set()
+        if fetch.behind is not None:
+            await fetch.behind.over()
+        elif len(self._fetches) > 1 and (second := self._fetches[1]).task is not None:
+            failed = asyncio.ensure_future(second.failed.wait())
+            await asyncio.wait({second.task, failed}, return_when=asyncio.FIRST_COMPLETED)
+            failed.cancel()
+
+    async def _fetch(self, fetch: _Fetch, acks: AckBatch[_Waiter] | None) -> None:
         retry, attendance = fetch.retry, self._attendance
         try:
             if attendance is not None:
@@ -244,10 +261,8 @@ class Session:
                 fetch.call = self._lease(fetch.most, fetch.call.wait_ms, acks)  # for the seat as it is now
             began_ns = time.time_ns()
             with self._watched("ack", acks.spans if acks else (), alone=True):
-                if behind is None:
-                    leased = await self._carrier.request(fetch.call, retry)
-                else:
-                    leased = await self._carrier.request_behind(fetch.call, behind.call, behind.over, retry)
+                behind = fetch.behind.call if fetch.behind is not None else None
+                leased = await self._carrier.request(fetch.call, retry, behind=behind, turn=lambda: self._turn(fetch))
             if self.tracing is not None and leased.runs:
                 self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
         except PenstockError as error:
@@ -272,6 +287,7 @@ class Session:
                 await attendance.catch_up(leased.generation)
         finally:
             self._fetches.remove(fetch)
+            fetch.behind = None  # otherwise each would keep all before it
 
     # -- partitions that come and go --------------------------------------------------------------------------
 

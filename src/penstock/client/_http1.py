@@ -1,11 +1,12 @@
 """HTTP/1.1 without I/O: a request becomes bytes, bytes become responses. Both shells drive the same two pieces.
 
-One request at a time per connection (no pipelining): a slow answer then holds up nobody else, and a connection that
-breaks leaves exactly one request in doubt.
+One request at a time per connection, if nobody asks for another one behind it: a slow answer then holds up nobody else,
+and a connection that breaks leaves exactly one request in doubt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -35,6 +36,9 @@ class Response(NamedTuple):
 
 class BadResponse(Exception):
     """What came back is not an HTTP answer that this client can take; the connection is of no further use."""
+
+    before: Sequence[Response] = ()
+    """Those that came whole before it."""
 
 
 class Origin(NamedTuple):
@@ -117,14 +121,19 @@ class ResponseReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            raise BadResponse(str(error.__context__ or error)) from None
+            raise self._bad(str(error.__context__ or error)) from None
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise BadResponse(f"the answer is not HTTP/1.1: {error}") from None
+            raise self._bad(f"the answer is not HTTP/1.1: {error}") from None
         if not self._complete:
             return []
         responses, self._complete = self._complete, []
         self.received = 0
         return responses
+
+    def _bad(self, why: str) -> BadResponse:
+        bad = BadResponse(why)
+        bad.before = self._complete
+        return bad
 
     def take_body(self) -> memoryview | None:
         """Where to put the rest of a large body of known length, instead of feeding it; then call `body_taken`.

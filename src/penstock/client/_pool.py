@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock.client._calls import Call
@@ -49,8 +50,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """True while somebody waits for an answer that can still come."""
-        return bool(self._waiters) and self.usable
+        """True while a call is under way, also one whose answer is here and was not taken yet."""
+        return self._exchanges > 0 and self.usable
 
     async def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
         """Send one request and wait for its answer, behind those that are under way.
@@ -113,17 +114,20 @@ class Connection(asyncio.BufferedProtocol):
         if not waiters:
             self.close()  # bytes that nobody asked for
             return
+        bad: BadResponse | None = None
         try:
-            responses = self._reader.feed(self._buffer[:nbytes], len(waiters))
+            responses: Sequence[Response] = self._reader.feed(self._buffer[:nbytes], len(waiters))
         except BadResponse as error:
-            _fail(waiters.popleft(), error)
-            self.close()
-            return
+            bad, responses = error, error.before
         for response in responses:
             self.usable = response.keep_alive and not self.recalled
             waiter = waiters.popleft()
             if not waiter.done():
                 waiter.set_result(response)
+        if bad is not None:
+            if waiters:
+                _fail(waiters.popleft(), bad)
+            self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.usable = False
@@ -166,23 +170,28 @@ class Pool:
 
     async def exchange(self, call: Call[Any]) -> Response:
         """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+        head, body = self._encoded(call)
         if call.wait_ms:
-            return await self._carry(call, self._take_idle() or await self._connect())
+            return await self._carry(call, head, body, self._take_idle() or await self._connect())
         await self._enter()
         try:
-            return await self._carry(call, self._take_idle() or await self._connect())
+            return await self._carry(call, head, body, self._take_idle() or await self._connect())
         finally:
             self._leave()
 
     def can_follow(self, before: Call[Any]) -> bool:
         connection = self._carrying.get(id(before))
-        return connection is not None and connection.usable
+        return connection is not None and connection.usable and self._free > 0 and not self._queue
 
     async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
-        connection = self._carrying.get(id(before))
-        if connection is None or not connection.usable:
+        if not self.can_follow(before):
             return await self.exchange(call)
-        return await self._carry(call, connection)
+        head, body = self._encoded(call)
+        self._free -= 1
+        try:
+            return await self._carry(call, head, body, self._carrying[id(before)])
+        finally:
+            self._leave()
 
     def recall(self, call: Call[Any]) -> bool:
         connection = self._carrying.get(id(call))
@@ -195,11 +204,13 @@ class Pool:
             connection.close()
         self._idle.clear()
 
-    async def _carry(self, call: Call[Any], connection: Connection) -> Response:
-        head, body = encode_request(
+    def _encoded(self, call: Call[Any]) -> tuple[bytes, bytes]:
+        return encode_request(
             call.method, self._origin.prefix + call.target, self._constant,
             content_type=call.content_type, accept=call.accept, body=call.body,
         )  # fmt: skip
+
+    async def _carry(self, call: Call[Any], head: bytes, body: bytes, connection: Connection) -> Response:
         self._lent.add(connection)
         self._carrying[id(call)] = connection
         try:

@@ -228,7 +228,7 @@ class Message(LeasedMessage, _Settling):
 
 
 class MessageBatch(LeasedBatch[Message], _Settling):
-    """Messages of one lease: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
+    """Messages that were leased together: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch
     along in the same round trip. `with batch:` acks or nacks the whole, as with a message.

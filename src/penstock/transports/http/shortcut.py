@@ -23,7 +23,8 @@ from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
 
 LATER_MAX = 16
-"""Requests that may wait for the one before them; who sends more is not read until there are fewer."""
+LATER_BYTES_MAX = 2**20
+"""Requests that may wait for the one before them; who sends more is not read until these are answered."""
 
 
 class Exchange:
@@ -69,8 +70,9 @@ class Shortcut(HttpToolsProtocol):
         self._size = 0
         self._current: Exchange | None = None
         """What a task is answering, if one is."""
-        self._later: deque[Request] = deque()
-        """Came while that was going on."""
+        self._later: deque[tuple[Request, int]] = deque()
+        """Came while that was going on; with the bytes of their bodies."""
+        self._later_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at = 0.0
@@ -123,8 +125,9 @@ class Shortcut(HttpToolsProtocol):
         if self._current is None:
             self._begin(request, Exchange())
             return
-        self._later.append(request)
-        if len(self._later) >= LATER_MAX:
+        self._later.append((request, len(body)))
+        self._later_bytes += len(body)
+        if len(self._later) >= LATER_MAX or self._later_bytes >= LATER_BYTES_MAX:
             self.flow.pause_reading()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -142,6 +145,7 @@ class Shortcut(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
         self._later.clear()
+        self._later_bytes = 0
         if self._current is not None:
             self._current.disconnected = True
             self._current.set()
@@ -188,6 +192,8 @@ class Shortcut(HttpToolsProtocol):
     def _check_body(self, size_before: int) -> None:
         if self._size > size_before:
             self._watch_body()
+        elif self._current is not None:
+            self.transport.close()  # an answer now would be taken for that to the request before it
         else:
             self._write(error_answer(body_stalled()), "", close=True)
 
@@ -205,8 +211,9 @@ class Shortcut(HttpToolsProtocol):
             if begun.result is not None:
                 self._write(begun.result, request.method, close=self._must_close(request, exchange))
             return
-        if self.cycle is None or self.cycle.response_complete:  # otherwise it is one that comes behind all of ours
+        if self.cycle is None or self.cycle.response_complete or isinstance(self.cycle, Exchange):
             self.cycle = exchange  # type: ignore[assignment]
+        # Otherwise it is one that goes the long way, behind all of ours.
         self._current = exchange
         task = self.loop.create_task(self._finish(begun, request, exchange))
         task.add_done_callback(self.tasks.discard)
@@ -216,8 +223,8 @@ class Shortcut(HttpToolsProtocol):
         answer = await rest
         if self.flow.write_paused and not exchange.disconnected:
             await self.flow.drain()
-        exchange.response_complete = True
         if answer is None or exchange.disconnected:
+            exchange.response_complete = True
             self._current = None
             if exchange.said_all:
                 self.transport.close()
@@ -227,11 +234,16 @@ class Shortcut(HttpToolsProtocol):
             if self.flow.write_paused:
                 await self.flow.drain()
             else:
-                following = Exchange(said_all=exchange.said_all, keep_alive=exchange.keep_alive)
-                self._begin(self._later.popleft(), following)
+                request, size = self._later.popleft()
+                self._later_bytes -= size
+                self._begin(request, Exchange(said_all=exchange.said_all, keep_alive=exchange.keep_alive))
+        # Only now, so that nothing overtakes those that were waiting here.
+        exchange.response_complete = True
         if self._current is exchange:
             self._current = None
             self.on_response_complete()  # behind ours may be some that do not go the short way
+        else:
+            self.server_state.total_requests += 1
 
     def _must_close(self, request: Request, exchange: Exchange) -> bool:
         return request.must_close or (not exchange.keep_alive and not self._later)
