@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 
 import pytest
 
-from penstock.pipeline.background import Use, Watch, belongs_back, use_of
+from penstock.pipeline import background
+from penstock.pipeline.background import Use, Watch, belongs_back, may_come_back, stand_back, use_of
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "SCHED_IDLE") or not use_of(os.getpid()), reason="this kernel does not tell what threads get"
@@ -39,17 +41,61 @@ def started():
     ("is_back", "ran_s", "waited_s", "belongs"),
     [
         (True, 0.0, 0.0, True),  # it does nothing
-        (True, 1.0, 2.0, True),
-        (True, 0.1, 1.9, True),
-        (True, 0.1, 2.1, False),
-        (True, 0.0, 0.3, False),
-        (False, 0.1, 1.9, False),  # fed only because it has stepped forward
-        (False, 1.0, 2.9, True),
+        (True, 0.01, 0.1, True),
+        (True, 0.3, 5.0, True),
+        (True, 0.1, 0.3, False),
+        (True, 0.0, 4.0, False),
+        (False, 0.3, 3.0, False),  # fed only because it has stepped forward
+        (False, 1.2, 3.0, True),
+        (False, 4.0, 100.0, True),  # its threads wait for each other
         (False, 0.0, 0.0, True),
     ],
 )
-def test_who_waits_too_long_steps_forward(is_back, ran_s, waited_s, belongs):
-    assert belongs_back(is_back, Use(ran_s, waited_s)) is belongs
+def test_who_wants_more_and_gets_next_to_nothing_steps_forward(is_back, ran_s, waited_s, belongs):
+    assert belongs_back(is_back, Use(ran_s, waited_s), 2.0) is belongs
+
+
+class Session:
+    """As much of a Spark session as is looked at."""
+
+    def __init__(self, process):
+        self.sparkContext = self._gateway = self
+        self.proc = process
+
+
+@pytest.fixture
+def session(started, monkeypatch):
+    monkeypatch.delenv(background.NICENESS_VARIABLE, raising=False)
+    monkeypatch.setattr(background, "_watched", set())
+    parent = started(PARENT)
+    until(lambda: len(use_of(parent.pid)) == 2)
+    return Session(parent)
+
+
+def watches():
+    return [thread for thread in threading.enumerate() if thread.name == "penstock-background"]
+
+
+def test_a_session_stands_back_as_far_as_it_can_come_back(session, monkeypatch):
+    def forbidden(thread, policy, parameters):
+        raise PermissionError
+
+    before = len(watches())
+    with monkeypatch.context() as without_rights:
+        without_rights.setattr(os, "sched_setscheduler", forbidden)
+        stand_back(session)
+    threads = use_of(session.proc.pid)
+    assert [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads] == [background.NICENESS] * 2
+    assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER} and len(watches()) == before
+
+
+@pytest.mark.skipif(not may_come_back(), reason="only root, or who has a limit `nice`, may come back")
+def test_a_session_that_is_asked_for_again_is_watched_once(session):
+    before = len(watches())
+    for _ in range(3):
+        stand_back(session)
+    assert len(watches()) == before + 1
+    assert {os.sched_getscheduler(thread) for thread in use_of(session.proc.pid)} == {os.SCHED_IDLE}
 
 
 def test_a_process_is_sent_back_with_all_it_has_started(started):
@@ -59,20 +105,23 @@ def test_a_process_is_sent_back_with_all_it_has_started(started):
     assert [os.sched_getscheduler(thread) for thread in use_of(parent.pid)] == [os.SCHED_IDLE] * 2
 
 
+@pytest.mark.skipif(not may_come_back(), reason="only root, or who has a limit `nice`, may come back")
 def test_where_all_cores_are_busy_it_steps_forward(started):
     starving = started(PARENT)
     until(lambda: len(use_of(starving.pid)) == 2)
-    watch = Watch(starving.pid, lambda: False)
+    over = threading.Event()
+    watch = Watch(starving.pid, over.is_set, every_s=0.5)
     watch.look()
     for _ in os.sched_getaffinity(0):
         started(BUSY)
-
-    def stepped_forward():
-        watch.look()
-        return not watch.in_background
-
-    until(stepped_forward, pause_s=1.0)
-    assert {os.sched_getscheduler(thread) for thread in use_of(starving.pid)} == {os.SCHED_OTHER}
+    watching = threading.Thread(target=watch.run)
+    watching.start()
+    try:
+        until(lambda: {os.sched_getscheduler(thread) for thread in use_of(starving.pid)} == {os.SCHED_OTHER})
+        assert not watch.in_background
+    finally:
+        over.set()
+        watching.join()
 
 
 def test_the_watch_ends_with_what_it_watches():
@@ -86,8 +135,8 @@ def kill_with_children(pid):
         os.kill(thread, signal.SIGKILL)
 
 
-def until(condition, pause_s=0.01):
+def until(condition):
     deadline = time.monotonic() + GIVE_UP_S
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
-        time.sleep(pause_s)
+        time.sleep(0.01)

@@ -4,6 +4,7 @@ Being nice is not enough. A broker and its clients wake up thousands of times a 
 nice thread that runs on to the end of its slice. Threads of the class `SCHED_IDLE` make way at once, and a core that
 runs nothing else counts as free. But where every core is busy they get a three-hundredth of one, and an archive that
 stands still fills the disk; so a watch looks at what they get, and lets them be merely nice while that is too little.
+The kernel lets only some come back (root, or who has a limit `nice` that allows it); all others are just nice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,11 +29,12 @@ NICENESS_VARIABLE = "PENSTOCK_SPARK_NICE"
 """In the environment: be nice by this much and no more, always; 0 for sessions that do not stand back."""
 
 WATCH_EVERY_S = 2.0
-_STARVED = 20
-"""Whoever has waited for a core this many times as long as it had one gets too little."""
-_FED = 3
-_WAITED_MIN_S = 0.2
-"""Shorter waits of a whole process tree say nothing."""
+_STARVED = 0.1
+"""Whoever wants more and had less than this of one core starves."""
+_FED = 0.5
+"""Whoever has this much of one core although merely nice will have enough in the background too."""
+_WAITED = 0.1
+"""Who has waited for a core for a smaller part of the time than this, all its threads together, wants no more."""
 
 
 class Use(NamedTuple):
@@ -48,10 +51,37 @@ def stand_back(session: SparkSession) -> None:
     if jvm is None or asked == 0:
         return  # without a process of ours somebody else has started it, such as spark-submit
     _be_nice(jvm.pid, NICENESS if asked is None else asked)
-    if asked is None and hasattr(os, "SCHED_IDLE") and use_of(jvm.pid):
+    if asked is None and jvm.pid not in _watched and may_come_back() and use_of(jvm.pid):
+        _watched.add(jvm.pid)
         watch = Watch(jvm.pid, lambda: jvm.poll() is not None)
         watch.look()
         threading.Thread(target=watch.run, name="penstock-background", daemon=True).start()
+
+
+_watched: set[int] = set()
+"""A session may be asked for many times; its JVM is watched once."""
+
+
+def may_come_back() -> bool:
+    """True if what was put in the background can be taken out of it again. Tried out by a thread that then ends."""
+    if not hasattr(os, "SCHED_IDLE"):
+        return False
+    outcome: list[bool] = []
+
+    def try_it() -> None:
+        thread = threading.get_native_id()
+        try:
+            os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        except OSError:
+            return
+        outcome.append(True)
+
+    trial = threading.Thread(target=try_it, name="penstock-background-trial")
+    trial.start()
+    trial.join()
+    return bool(outcome)
 
 
 def asked_niceness() -> int | None:
@@ -72,6 +102,7 @@ class Watch:
         self._is_over = is_over
         self._every_s = every_s
         self._seen: dict[int, Use] = {}
+        self._seen_at = 0.0
         self._pause = threading.Event()
         self.in_background = True
 
@@ -85,8 +116,9 @@ class Watch:
         before = self._seen
         ran_s = sum(use.ran_s - before.get(thread, use).ran_s for thread, use in now.items())
         waited_s = sum(use.waited_s - before.get(thread, use).waited_s for thread, use in now.items())
-        self._seen = now
-        self.in_background = belongs_back(self.in_background, Use(ran_s, waited_s))
+        at = time.monotonic()
+        self.in_background = belongs_back(self.in_background, Use(ran_s, waited_s), at - self._seen_at)
+        self._seen, self._seen_at = now, at
         policy = os.SCHED_IDLE if self.in_background else os.SCHED_OTHER
         for thread in now:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,10 +126,10 @@ class Watch:
                     os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
-def belongs_back(is_back: bool, use: Use) -> bool:
-    if use.waited_s < _WAITED_MIN_S:
-        return True
-    return use.waited_s < use.ran_s * (_STARVED if is_back else _FED)
+def belongs_back(is_back: bool, use: Use, elapsed_s: float) -> bool:
+    """By what it got in this time. That it waits alone says little: its threads also wait for each other's cores."""
+    wants_more = use.waited_s >= _WAITED * elapsed_s
+    return not wants_more or use.ran_s >= (_STARVED if is_back else _FED) * elapsed_s
 
 
 def use_of(pid: int) -> dict[int, Use]:
@@ -111,8 +143,8 @@ def use_of(pid: int) -> dict[int, Use]:
 
 
 def _be_nice(pid: int, niceness: int) -> None:
-    # Priority belongs to a thread; what a thread starts has the same.
-    for thread in _threads(pid):
+    # On Linux priority belongs to a thread; what a thread starts has the same.
+    for thread in list(_threads(pid)) or [pid]:
         # Who stands further back already may not come forward.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, thread, niceness)
