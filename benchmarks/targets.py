@@ -87,7 +87,6 @@ TARGETS: dict[tuple[str, str, str], Target] = {
     ("ordered_keys", "other keys vs no failures", "penstock-http"): at_least(0.9),
     ("fair_share", "p99 wait vs alone", "penstock-http"): at_most(2),
     ("fair_share", "p99 wait vs alone, capped", "penstock-http"): at_most(2),
-    ("fair_share", "p99 wait vs alone, one at a time", "penstock-http"): at_most(2),
     # A WebSocket costs little while nothing happens, a crowd is served as one, and who does not read is on their own.
     ("ws_idle_10k", "memory each", "penstock-http"): at_most(30),
     ("ws_fanout_1k", "last reader", "penstock-http"): at_most(100),

@@ -264,19 +264,16 @@ CAP = 2
 async def fair_share(run: Run) -> list[Row]:
     """9 tenants with a steady trickle, and one that floods: what the others wait, with the flood and without.
 
-    With turns alone, who comes in the middle of the flood's batch waits until the consumer has handled it: nobody can
-    take back what a consumer has. With a cap on what a tenant may have in flight the batch is short; who takes one at
-    a time has no such batch at all.
+    With turns alone, who comes in the middle of the flood's batch waits until the consumer has handled it; with a cap
+    on what a tenant may have in flight the batch is short.
     """
     name = "fair_share"
     if not run.wants(WHO):
         return []
     turns: dict[str, _Sharing] = {
-        "alone": _Sharing(0),
-        "flooded": _Sharing(FLOOD),
-        "flooded, capped": _Sharing(FLOOD, cap=CAP),
-        "alone, one at a time": _Sharing(0, batch=1),
-        "flooded, one at a time": _Sharing(FLOOD, batch=1),
+        "alone": _Sharing(0, None),
+        "flooded": _Sharing(FLOOD, None),
+        "flooded, capped": _Sharing(FLOOD, CAP),
     }
     p99: dict[str, list[float]] = {which: [] for which in turns}
     async with AsyncExitStack() as stack:
@@ -296,17 +293,12 @@ async def fair_share(run: Run) -> list[Row]:
             name, "p99 wait vs alone, capped", WHO, "x", ratio(p99["flooded, capped"], p99["alone"]),
             f"{batches}, max_in_flight {CAP}",
         ),
-        figure(
-            name, "p99 wait vs alone, one at a time", WHO, "x",
-            ratio(p99["flooded, one at a time"], p99["alone, one at a time"]), "batches of 1",
-        ),
     ]  # fmt: skip
 
 
 class _Sharing(NamedTuple):
     flood: int
-    cap: int | None = None
-    batch: int = CONSUMER_BATCH
+    cap: int | None
 
 
 async def _fair_turn(peer: _Penstock, sharing: _Sharing, *, quick: bool) -> list[float]:
@@ -329,7 +321,7 @@ async def _fair_turn(peer: _Penstock, sharing: _Sharing, *, quick: bool) -> list
             due += EVERY_S
 
     async def consume() -> None:
-        async with queue.consume_batches(max=sharing.batch, wait=0.5) as batches:
+        async with queue.consume_batches(max=CONSUMER_BATCH, wait=0.5) as batches:
             async for batch in batches:
                 now = time.perf_counter()
                 sent = [value for value in batch.values() if value]
