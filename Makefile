@@ -13,13 +13,12 @@ DEMO_READY := $(VENV)/.demo-ready
 run: $(SERVER_READY)
 	$(BIN)/penstock serve
 
-# Three workers for two cores: a third of the time of tests is waiting, for restarts, for leases to end, for Java.
 test: $(DEV_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 2
 
 check: $(DEV_READY)
 	$(BIN)/ruff format --check .

@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
-from penstock.pipeline.lake.tables import EVENTS, Lake
+from penstock.pipeline.lake.tables import EVENTS, Lake, Table
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
 from tests.acceptance.http_server import running
@@ -132,6 +132,30 @@ def test_a_killed_archive_goes_on_where_it_was(spark, client, broker, server, tm
         cwd=ROOT, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert checked.returncode == 0 and "sound" in checked.stdout, checked
+
+
+def test_an_archive_that_was_overtaken_goes_on_behind_who_overtook_it(spark, client, broker, tmp_path, monkeypatch):
+    queue = client.create_queue("overtaken", retention={"mode": "keep"})
+    queue.publish_many(list(range(20)))
+    archive(spark, tmp_path / "lake", broker, ["overtaken"])
+    queue.publish_many(list(range(20)))
+    start, overtaken = Archive._start, []
+
+    def start_before_the_other_committed(self, source, trigger):
+        with monkeypatch.context() as past:
+            if source != EVENTS and len(overtaken) < times:
+                overtaken.append(source)
+                past.setattr(Table, "positions", lambda _self, _source: {})
+            return start(self, source, trigger)
+
+    monkeypatch.setattr(Archive, "_start", start_before_the_other_committed)
+    times = 1
+    archive(spark, tmp_path / "lake", broker, ["overtaken"])
+    assert overtaken and [offset for _, _, offset in stored(tmp_path / "lake")] == list(range(40))
+    times = 100
+    queue.publish_many([1])
+    with pytest.raises(PipelineError, match="Does another archive write to this lake"):
+        archive(spark, tmp_path / "lake", broker, ["overtaken"])
 
 
 def signal_group(process):

@@ -20,7 +20,7 @@ from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.hold import LakeHold, NoSuchQueue
 from penstock.pipeline.lake.spans import frame_of
-from penstock.pipeline.lake.tables import EVENTS, Lake
+from penstock.pipeline.lake.tables import EVENTS, OVERTAKEN, Lake
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.staging import ROOM
 
@@ -83,6 +83,8 @@ class Archive:
         """Source -> how often its query has failed since it last had a batch."""
         self._looked: dict[str, str] = {}
         """Source -> which progress of its query was the last to be looked at."""
+        self._overtaken = 0
+        """How often somebody else had committed what a query was about to."""
         self._rows = 0
 
     def once(self) -> int:
@@ -206,7 +208,8 @@ class Archive:
         """Tell of batches that have come since, and let the broker go of what is in the lake now.
 
         Returns what has to be started again. A query that Spark has failed, and not the broker or the lake, goes on
-        from where it was: a worker has died, or was not there in time.
+        from where it was: a worker has died, or was not there in time. So does one that was overtaken: of an archive
+        that was killed just now, a worker may live for long enough to commit its batch.
         """
         moved = False
         again: list[str] = []
@@ -226,7 +229,9 @@ class Archive:
                 moved = True
                 continue
             self._failures[source] = self._failures.get(source, 0) + 1
-            if _OURS in str(failure) or self._failures[source] > FAILURES_MAX:
+            self._overtaken += (was_overtaken := OVERTAKEN in str(failure))
+            is_ours = _OURS in str(failure) and not was_overtaken
+            if is_ours or self._failures[source] > FAILURES_MAX or self._overtaken > FAILURES_MAX:
                 raise PipelineError(_said(str(failure))) from None
             again.append(source)
         if moved:

@@ -92,6 +92,9 @@ class Lake:
         return self.directory / "checkpoints"
 
 
+OVERTAKEN = "does not go on where the table ends"
+
+
 class Table:
     """One version of a table: the one that is the newest when it is first looked at."""
 
@@ -152,7 +155,7 @@ class Table:
                 after = next_positions(before, [each.span for each in written], dense=self.layout.dense)
             except Mismatch as error:
                 raise PipelineError(
-                    f"{self.directory}: {source} does not go on where the table ends ({error}). Does another archive "
+                    f"{self.directory}: {source} {OVERTAKEN} ({error}). Does another archive "
                     "write to this lake? `penstock pipeline verify` says whether all is well"
                 ) from None
             if after is None:
