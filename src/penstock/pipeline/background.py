@@ -55,11 +55,16 @@ def stand_back(session: SparkSession) -> None:
         _watched.add(jvm.pid)
         watch = Watch(jvm.pid, lambda: jvm.poll() is not None)
         watch.look()
-        threading.Thread(target=watch.run, name="penstock-background", daemon=True).start()
+
+        def watch_to_the_end() -> None:
+            watch.run()
+            _watched.discard(jvm.pid)
+
+        threading.Thread(target=watch_to_the_end, name="penstock-background", daemon=True).start()
 
 
 _watched: set[int] = set()
-"""A session may be asked for many times; its JVM is watched once."""
+"""Processes. A session may be asked for many times; its JVM is watched once."""
 
 
 def may_come_back() -> bool:
