@@ -17,7 +17,7 @@ from benchmarks.peers.http_client import HttpConnection
 from benchmarks.peers.penstock_sdk import PenstockSdk
 from benchmarks.report import Row, figure
 from benchmarks.rounds import take_turns
-from benchmarks.stats import Sample, percentile, percentile_by_parts, ratio
+from benchmarks.stats import Spread, percentile, percentile_by_parts, ratio
 from benchmarks.workloads.run import Run, data_directory, failures, new_queue
 from benchmarks.workloads.turns import Cycle, measured
 from penstock.limits import HOT_BYTES_MAX, LAST_READ_BYTES_MAX
@@ -189,63 +189,89 @@ def _lease_one_by_one(consumer: Consumer, count: int) -> list[float]:
 KEYS = 10_000
 PER_KEY = 5
 FAILS_EVERY = 20
+LEASES_IN_TURN = 10
 
 
 async def ordered_keys(run: Run) -> list[Row]:
-    """10,000 keys, the first message of 5 % of them failing: throughput of the other keys against no failures."""
+    """10,000 keys, the first message of 5 % of them failing: throughput of the other keys against no failures.
+
+    The two queues are drained side by side, a few leases of one and then of the other: the ratio is near one, and a
+    neighbour's busy second must not fall upon one of them alone.
+    """
     name = "ordered_keys"
     if not run.wants(WHO):
         return []
     keys = 1_000 if run.quick else KEYS
+    drains: dict[str, list[_KeysDrain]] = {"no failures": [], "5 % failing": []}
     async with AsyncExitStack() as stack:
         peer = await _started(stack, run)
-        samples, errors = await take_turns(
-            {
-                "no failures": partial(_keys_turn, peer, keys, fails_every=0),
-                "5 % failing": partial(_keys_turn, peer, keys, fails_every=FAILS_EVERY),
-            },
-            2 * run.pace.rounds,  # a ratio near one, of turns that a neighbour disturbs
-        )
-    if errors:
-        return failures(name, errors)
-    rates = {which: [sample.rate for sample in each] for which, each in samples.items()}
+        for number in range(run.pace.rounds + 1):
+            both = {
+                "no failures": await _filled_with_keys(peer, keys, fails_every=0),
+                "5 % failing": await _filled_with_keys(peer, keys, fails_every=FAILS_EVERY),
+            }
+            peer.server.wait_until_idle()
+            while any(not drain.is_over for drain in both.values()):
+                for drain in both.values():
+                    drain.go_on(LEASES_IN_TURN)
+            for which, drain in both.items():
+                await peer.drop(drain.queue)
+                if number:  # after one round of warm-up
+                    drains[which].append(drain)
+    rates = {which: [drain.handled / drain.seconds for drain in each] for which, each in drains.items()}
     note = f"{keys:,} keys of {PER_KEY} messages, leases of {BATCH}"
     return [
-        *(figure(name, f"lease+ack, {which}", WHO, "msg/s", max(each), note) for which, each in rates.items()),
+        *(figure(name, f"lease+ack, {which}", WHO, "msg/s", Spread.of(each), note) for which, each in rates.items()),
         figure(name, "other keys vs no failures", WHO, "x", ratio(rates["5 % failing"], rates["no failures"]), note),
     ]
 
 
-async def _keys_turn(peer: _Penstock, keys: int, *, fails_every: int) -> Sample:
-    """Drain all keys that do not fail; the others stay blocked behind their first message."""
+async def _filled_with_keys(peer: _Penstock, keys: int, *, fails_every: int) -> _KeysDrain:
     queue = await peer.client.create_queue(new_queue(), ordered_keys=True, max_retries=100)
-    failing = {f"key-{number}" for number in range(0, keys, fails_every)} if fails_every else set()
     for _ in range(PER_KEY):
         for first in range(0, keys, FILL_BATCH):
             names = [f"key-{number}" for number in range(first, first + FILL_BATCH)]
             await queue.publish_many(payloads(FILL_BATCH), keys=names)
-    consumer = Consumer(peer.server.url, queue.path)
-    wanted = (keys - len(failing)) * PER_KEY
+    failing = {f"key-{number}" for number in range(0, keys, fails_every)} if fails_every else set[str]()
+    return _KeysDrain(peer.server.url, queue.path, failing, (keys - len(failing)) * PER_KEY)
 
-    async def work() -> int:
-        handled, acks, nacks = 0, list[str](), list[str]()
-        while handled < wanted:
-            messages = consumer.lease(BATCH, acks)
-            assert messages or acks, "keys that do not fail are stuck"
-            fine = [message for message in messages if message["key"] not in failing]
-            nacks += [message["receipt"] for message in messages if message["key"] in failing]
-            if len(nacks) >= BATCH:
-                # As clients do it: failures are reported a batch at a time, like everything else.
-                consumer.settle("nack", nacks, delay_ms=3_600_000)
-                nacks = []
-            acks = receipts_of(fine)
-            handled += len(fine)
-        consumer.settle("ack", acks)
-        return handled
 
-    sample = await measured(peer, work)
-    await peer.drop(queue.path)
-    return sample
+class _KeysDrain:
+    """Takes all keys that do not fail out of a queue; the others stay blocked behind their first message."""
+
+    def __init__(self, url: str, queue: str, failing: set[str], wanted: int):
+        self.queue = queue
+        self.handled = 0
+        self.seconds = 0.0
+        self.is_over = False
+        self._consumer = Consumer(url, queue)
+        self._failing = failing
+        self._wanted = wanted
+        self._acks: list[str] = []
+        self._nacks: list[str] = []
+
+    def go_on(self, leases: int) -> None:
+        """So many more leases, if there is anything left."""
+        began = time.perf_counter()
+        for _ in range(leases):
+            if not self.is_over:
+                self._lease()
+        self.seconds += time.perf_counter() - began
+
+    def _lease(self) -> None:
+        messages = self._consumer.lease(BATCH, self._acks)
+        assert messages or self._acks, "keys that do not fail are stuck"
+        fine = [message for message in messages if message["key"] not in self._failing]
+        self._nacks += [message["receipt"] for message in messages if message["key"] in self._failing]
+        if len(self._nacks) >= BATCH:
+            # As clients do it: failures are reported a batch at a time, like everything else.
+            self._consumer.settle("nack", self._nacks, delay_ms=3_600_000)
+            self._nacks = []
+        self._acks = receipts_of(fine)
+        self.handled += len(fine)
+        if self.handled >= self._wanted:
+            self._consumer.settle("ack", self._acks)
+            self.is_over = True
 
 
 # -- fair share -----------------------------------------------------------------------------------------------------

@@ -126,6 +126,26 @@ def test_a_reply_is_cut_near_its_room_and_never_to_nothing(history, room, data):
         assert fits - first == 1 or sum(len(payload) for _, _, payload in known[first:fits]) <= room + 3500
 
 
+@given(commits, st.integers(1, 30), st.integers(1, 20_000), st.booleans(), st.data())
+def test_what_surely_fits_does(history, count, room, restarted, data):
+    shelf = Shelf(0)
+    for batches, _ in history:
+        shelf.commit(batches)
+    if restarted:
+        for place, index in shelf.log.indexes.items():
+            shelf.log.indexes[place] = PartitionIndex.load(index.dump())
+    places = {place: known for place, known in shelf.stored.items() if place[0] == 1}
+    sure = shelf.log.surely_fit(1, 2, count, room)
+    assert sure or room < count * 800, "small messages are not weighed one by one"
+    if sure and places:
+        wanted = data.draw(st.lists(st.sampled_from(sorted(places)), min_size=count, max_size=count))
+        left = room
+        for place in wanted:
+            offset = data.draw(st.integers(0, len(places[place]) - 1))
+            left -= shelf.log.fit(*place, offset, offset + 1, room)[1]
+        assert left >= 0
+
+
 @given(commits)
 def test_an_index_survives_its_bytes(history):
     shelf = Shelf(0)

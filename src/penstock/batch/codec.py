@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
+from struct import Struct
 from typing import Literal, TypeAlias
 
 from penstock import limits
@@ -20,6 +21,7 @@ from penstock.errors import InvalidRequest
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+_offset_at = Struct("<I").unpack_from
 _FORMATS: dict[int, Literal["q", "i", "B"]] = {8: "q", 4: "i", 1: "B"}
 
 
@@ -316,8 +318,7 @@ def _var_end(view: memoryview, at: int, count: int, size: int, known: bool) -> i
     if data > size:
         raise BadBatch("the frame ends inside a column's offsets")
     if count == 1 or known:
-        offsets_view = view[at:data].cast("I")
-        first, last = offsets_view[0], offsets_view[count]
+        (first,), (last,) = _offset_at(view, at), _offset_at(view, data - 4)
         if last < first:
             raise BadBatch("offsets of a column go backwards")
     else:

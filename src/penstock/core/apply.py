@@ -39,9 +39,8 @@ def _opened(shard: Shard, record: records.Opened) -> None:
     shard.term = record.term
     for lease in shard.leases.values():
         deadline = record.at + lease.lease_ms
-        for run in lease.held:
-            # Never sooner than promised: the last extension's duration may have been meant for other messages.
-            run.deadline = max(run.deadline, deadline)
+        # Never sooner than promised: the last extension's duration may have been meant for other messages.
+        lease.held = [Held(run.first, run.stop, run.attempt, max(run.deadline, deadline)) for run in lease.held]
         heappush(shard.deadlines, (deadline, lease.id))
     rebalancing.start_over(shard, record.at)
 
@@ -409,11 +408,11 @@ def _freed(shard: Shard, queue: Queue, at_ms: int) -> None:
 
 def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int]) -> None:
     lease = shard.leases[lease_id]
+    lease.release(ranges)
     for first, stop in pairs(ranges):
-        lease.release(first, stop)
         progress.leased.remove(first, stop)
-        if progress.desk is not None:
-            progress.desk.let_go(first, stop)
+    if progress.desk is not None:
+        progress.desk.let_go(pairs(ranges))
     if not lease.held:
         del shard.leases[lease_id]
     if shard.queues[lease.queue].partitions[lease.partition].overdue:

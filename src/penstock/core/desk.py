@@ -102,10 +102,11 @@ class Desk:
     def unpark(self, key: int, offset: int) -> None:
         self._dispatcher.unpark(key, self.place(offset))
 
-    def let_go(self, first: int, stop: int) -> None:
+    def let_go(self, ranges: Iterable[tuple[int, int]]) -> None:
         if self._dispatcher.shares is not None:
-            for place in self.places(first, stop):
-                self._dispatcher.let_go(place)
+            for first, stop in ranges:
+                for place in self.places(first, stop):
+                    self._dispatcher.let_go(place)
 
 
 def open_desks(queue: Queue) -> None:

@@ -211,8 +211,8 @@ class Dispatcher:
 
     # -- who is next --------------------------------------------------------------------------------------------------
 
-    def take(self, wanted: int, now_ms: int, room_after: Callable[[int], int]) -> list[int]:
-        """Up to this many places, best first, until there is no room left after one of them.
+    def take(self, wanted: int, now_ms: int, room_after: Callable[[int], int] | None) -> list[int]:
+        """Up to this many places, best first, until there is no room left after one of them, if that is asked.
 
         They are out of here until they are leased. One at a time: what is looked at and not given spends no share.
         """
@@ -227,7 +227,7 @@ class Dispatcher:
                 break
             seen.add(place)
             taken.append(place)
-            if room_after(place) <= 0:
+            if room_after is not None and room_after(place) <= 0:
                 break
         return taken
 

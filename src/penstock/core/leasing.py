@@ -10,7 +10,7 @@ import msgspec
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.exclusive import is_occupied
-from penstock.core.line import partition_and_offset
+from penstock.core.line import OFFSET_MASK, PARTITION_BITS, PARTITION_MASK, partition_and_offset
 from penstock.core.members import unknown_member
 from penstock.core.rebalancing import new_group, seat_of
 from penstock.core.records import Record
@@ -109,15 +109,7 @@ def _lease_in_order(
     shard: Shard, queue: Queue, group: int, command: commands.Lease, now_ms: int, fit: Fit | None
 ) -> Decision:
     """Up to `max` messages as the dispatcher orders them, over all partitions: one lease per partition again."""
-    room = command.bytes_max
-
-    def room_after(place: int) -> int:
-        nonlocal room
-        if fit is not None:
-            number, offset = partition_and_offset(place)
-            room -= fit(queue.number, number, offset, offset + 1, room)[1]
-        return room
-
+    room_after = _room_after(fit, queue.number, command.bytes_max) if fit is not None else None
     settled = queue.config.delivery == "at_most_once"
     lease_ms = command.lease_ms or queue.config.lease_ms
     leases: dict[int, records.Leased] = {}
@@ -125,7 +117,7 @@ def _lease_in_order(
     """(partition, first offset, count, attempt, lease): neighbours of one attempt go together."""
     following = (-1, -1, -1)
     for place in queue.dispatchers[group].take(command.max, now_ms, room_after):
-        number, offset = partition_and_offset(place)
+        number, offset = place & PARTITION_MASK, place >> PARTITION_BITS & OFFSET_MASK
         lease = leases.get(number)
         if lease is None:
             lease = leases[number] = records.Leased(
@@ -147,6 +139,18 @@ def _lease_in_order(
         for number, first, count, attempt, lease_id in runs
     ]
     return Decision(list(leases.values()), granted)
+
+
+def _room_after(fit: Fit, queue: int, room: int) -> Callable[[int], int]:
+    """What is left of the room of a reply after each place that is put into it."""
+
+    def room_after(place: int) -> int:
+        nonlocal room
+        number, offset = partition_and_offset(place)
+        room -= fit(queue, number, offset, offset + 1, room)[1]
+        return room
+
+    return room_after
 
 
 def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) -> list[int]:

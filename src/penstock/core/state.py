@@ -32,7 +32,7 @@ from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
 from penstock.core.members import Membership
-from penstock.core.ranges import CrumblingSet, RangeSet
+from penstock.core.ranges import CrumblingSet, RangeSet, pairs
 from penstock.core.records import ScheduleSpec, Transacted, WebhookSpec
 from penstock.core.traits import Traits
 
@@ -59,7 +59,7 @@ class Retry(msgspec.Struct, gc=False, omit_defaults=True):
     """How often it was redriven."""
 
 
-class Held(msgspec.Struct, gc=False):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A run of offsets under a lease."""
 
     first: int
@@ -84,13 +84,18 @@ class Lease(msgspec.Struct):
     def parts(self, first: int, stop: int) -> list[Held]:
         """What of `[first, stop)` this lease still holds, run by run."""
         low, high = self._overlapping(first, stop)
-        return [
-            Held(max(first, run.first), min(stop, run.stop), run.attempt, run.deadline) for run in self.held[low:high]
-        ]
+        runs = self.held[low:high]
+        if len(runs) == 1 and first <= runs[0].first and runs[0].stop <= stop:
+            return runs
+        return [Held(max(first, run.first), min(stop, run.stop), run.attempt, run.deadline) for run in runs]
 
-    def release(self, first: int, stop: int) -> None:
-        """Let go of `[first, stop)`."""
-        self._put(first, stop, [])
+    def release(self, ranges: list[int]) -> None:
+        """Let go of these, a flat list of them."""
+        if len(ranges) == 2 * len(self.held) and sorted(pairs(ranges)) == [(run.first, run.stop) for run in self.held]:
+            self.held = []  # all of it at once, as most leases are let go
+            return
+        for first, stop in pairs(ranges):
+            self._put(first, stop, [])
 
     def extend(self, first: int, stop: int, deadline: int) -> None:
         self._put(
@@ -591,8 +596,9 @@ class Shard:
 def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:
     """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
     if stop - first <= len(table):
-        for offset in range(first, stop):
-            table.pop(offset, None)
+        if not table.keys().isdisjoint(range(first, stop)):
+            for offset in range(first, stop):
+                table.pop(offset, None)
     else:
         for offset in [offset for offset in table if first <= offset < stop]:
             del table[offset]

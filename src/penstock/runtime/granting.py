@@ -35,7 +35,7 @@ class Granting:
         if isinstance(command, commands.LeaseScope):
             return self._grant_scope(command, future)
         try:
-            decision = self._decide_lease(command, self._loop.now_ms(), self._loop.log.fit)
+            decision = self._decide_lease(command, self._loop.now_ms(), self._fit_for(command))
         except PenstockError as error:
             future.set_exception(error)
             return True
@@ -45,7 +45,15 @@ class Granting:
         self._loop.arm_timer()
         return True
 
-    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit) -> Decision:
+    def _fit_for(self, command: commands.Lease) -> Fit | None:
+        """Small messages, as most are, need not be weighed one by one."""
+        queue, log = self._loop.shard.queues.get(command.queue), self._loop.log
+        partitions = len(queue.partitions) if queue is not None else 0
+        if partitions <= command.max and log.surely_fit(command.queue, partitions, command.max, command.bytes_max):
+            return None
+        return log.fit
+
+    def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit | None) -> Decision:
         decision = decide(self._loop.shard, command, now_ms, fit)
         if decision.reply is None:
             # The group began with this call; ask again, now that it exists.

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from operator import floordiv, sub
 from typing import NamedTuple
 from zlib import crc32
 
@@ -55,7 +56,9 @@ _LOW = 2**64 - 1
 class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
-    __slots__ = ("ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sizes", "skips", "spans")
+    __slots__ = (
+        "each_max", "ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sizes", "skips", "spans",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.firsts = array("q")
@@ -76,11 +79,14 @@ class PartitionIndex:
         The number of messages, if the ids have no gap."""
         self.prints: dict[tuple[int, int], bytes] = {}
         """(locator, skip) of a piece -> `key_prints` of all of its messages, where they are known."""
+        self.each_max = 0
+        """No piece that is or was in here has larger messages than this, on average."""
 
     def add(
         self, first: int, end: int, locator: int, skip: int, length: int, message_id: int,
         prints: bytes | None = None,
     ) -> None:  # fmt: skip
+        self.each_max = max(self.each_max, length // (end - first) + 1)
         if (
             self.firsts
             and self.locators[-1] == locator
@@ -157,6 +163,7 @@ class PartitionIndex:
             self.prints.pop((piece.locator, piece.skip), None)
         if fresh is not None:
             self.prints |= fresh.prints
+            self.each_max = max(self.each_max, fresh.each_max)
 
     def _without(self, gone: Sequence[StoredPiece]) -> list[tuple[int, int]]:
         """The stretches of pieces between these."""
@@ -229,13 +236,19 @@ class PartitionIndex:
             index.ids_low = array("Q", bytes(8 * len(index)))
             index.spans = array("q", [_SPAN_MAX]) * len(index)
             index.sizes = index.lengths[:]
+            index._weigh()
             return index
         names = list(_COLUMNS)
         if len(columns) == len(names) - 1:
             columns = [*columns, columns[names.index("lengths")]]  # sizes were not told apart from lengths yet
         for name, column in zip(names, columns, strict=True):
             getattr(index, name).frombytes(column)
+        index._weigh()
         return index
+
+    def _weigh(self) -> None:
+        counts = map(sub, self.ends, self.firsts)
+        self.each_max = 1 + max(map(floordiv, self.sizes, counts), default=0)
 
 
 def key_prints(batch: Batch) -> bytes:
@@ -380,10 +393,16 @@ class MessageLog:
             record = hot.holding(offset)
             return _cut(record, offset, offset + 1)
         index = self.indexes.get(place)
-        if index is not None and (piece := index.at(offset)) < len(index):
-            for record in self._piece(place, piece):
-                if record.offset <= offset < record.offset + record.batch.count:
-                    return StoredRun(record, offset, offset + 1)
+        if index is None:
+            return None
+        piece = bisect_right(index.firsts, offset) - 1
+        if piece < 0 or offset >= index.ends[piece]:
+            return None
+        for record in self._read(
+            place, index.locators[piece], index.skips[piece], index.lengths[piece], index.ends[piece]
+        ):
+            if record.offset <= offset < record.offset + record.batch.count:
+                return StoredRun(record, offset, offset + 1)
         return None
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
@@ -406,6 +425,11 @@ class MessageLog:
             used += each * (end - begin)
             piece += 1
         return stop, used
+
+    def surely_fit(self, queue: int, partitions: int, count: int, room: int) -> bool:
+        """True if any so many messages of a queue fit: then nobody need ask for each of them."""
+        places = [self.indexes.get((queue, partition)) for partition in range(partitions)]
+        return count * max([index.each_max for index in places if index is not None], default=0) <= room
 
     def offset_at(self, queue: int, partition: int, time_ms: int) -> int | None:
         """The first stored offset published at or after this time; None if there is none."""
@@ -472,14 +496,14 @@ class MessageLog:
             offset, steps = stored.end, steps + 1
             prints = index.prints.get((stored.locator, stored.skip))
             if prints is None:
-                records = self._read(place, stored)
+                records = self._read(place, *stored)
                 prints = b"".join([key_prints(record.batch) for record in records])
                 if held + len(prints) <= limits.KEY_PRINTS_BYTES_MAX:
                     index.prints[stored.locator, stored.skip] = prints
                     held += len(prints)
                 steps = SCAN_PIECES
             if has_print(prints, key):
-                yield from self._read(place, stored)
+                yield from self._read(place, *stored)
                 steps = SCAN_PIECES
             if steps >= SCAN_PIECES:
                 yield None
@@ -495,14 +519,15 @@ class MessageLog:
             piece += 1
 
     def _piece(self, place: tuple[int, int], piece: int) -> list[Published]:
-        return self._read(place, self.indexes[place].stored(piece))
+        return self._read(place, *self.indexes[place].stored(piece))
 
-    def _read(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
+    def _read(self, place: tuple[int, int], locator: int, skip: int, length: int, end: int) -> list[Published]:
         """The records of one piece that belong to its partition; the last one read is remembered."""
-        locator, skip, length, end = stored
         last = self._last_piece.get(place)
-        if last is not None and last[:2] == (locator, skip) and last[3] and last[3][-1].offset < end:
-            return last[3]
+        if last is not None:
+            if last[0] == locator and last[1] == skip and last[3] and last[3][-1].offset < end:
+                return last[3]
+            self._forget_piece(place)
         if locator > 0:
             data = self._journal.read(locator, skip, length)
         else:
@@ -517,7 +542,6 @@ class MessageLog:
         except UnknownRecord as error:
             where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
             raise Damaged(f"{where}: {error}") from None
-        self._forget_piece(place)
         self._last_piece[place] = (locator, skip, length, records)
         self._last_room -= length
         while self._last_room < 0 and len(self._last_piece) > 1:
@@ -531,7 +555,7 @@ class MessageLog:
 
     def records(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
         """What is in a piece, wherever it is in the index by now."""
-        return self._read(place, stored)
+        return self._read(place, *stored)
 
 
 def segment_name(number: int) -> str:
