@@ -114,7 +114,8 @@ async def heap_2m(run: Run) -> list[Row]:
         large.server.wait_until_idle()
         waits = _lease_one_by_one(consumer, leases)
         cycles, errors = await take_turns(
-            {which: partial(_heap_turn, peer, dice) for which, peer in peers.items()}, run.pace.rounds
+            {which: partial(_heap_turn, peer, dice) for which, peer in peers.items()},
+            5 * run.pace.rounds,  # short turns, so that the two of a quotient are close in time
         )
         stopping, starting = await large.restart(kill=False)
         _, after_kill = await large.restart(kill=True)
@@ -159,7 +160,7 @@ async def _fill_heap(peer: _Penstock, count: int, dice: Random) -> None:
 
 async def _heap_turn(peer: _Penstock, dice: Random) -> Cycle:
     """As many in as out, so that the heap stays as large as it is."""
-    queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 10_000
+    queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 2_000
 
     async def publish() -> int:
         for _ in range(count // BATCH):
