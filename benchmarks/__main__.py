@@ -88,7 +88,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _list(console: Console) -> None:
     for name, workload in WORKLOADS.items():
-        console.print(f"[bold]{name:22}[/bold] {inspect.getdoc(workload)}")
+        summary, _, _ = (inspect.getdoc(workload) or "").partition("\n")
+        console.print(f"[bold]{name:22}[/bold] {summary}")
     console.print(f"\npeers: {', '.join(PEERS)}")
 
 

@@ -17,11 +17,12 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
+from penstock.core.lease import Held, Lease
 from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State, diagram
 from penstock.core.publishing import partition_of
 from penstock.core.ranges import RangeSet
 from penstock.core.slices import encoded
-from penstock.core.state import Held, Lease, Shard
+from penstock.core.state import Shard
 
 START_MS = 1_760_000_000_000
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core.state import Lease, Queue
+from penstock.core.lease import Lease
+from penstock.core.state import Queue
 from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import QueuePath, receipt_prefix, ulid_value
 from penstock.runtime.loop import ShardLoop

@@ -17,7 +17,7 @@ Functions instead of loops:
     _handler    what a function wants to be called with          _worker, _workers  who calls it, and until when
     _thread_desk  settling from a thread
 With asyncio:
-    _carrier, _producer, _consumer, _attendance, _message, _scope, _schedules, _webhooks, _client
+    _carrier, _producer, _consumer, _acks, _renewal, _attendance, _message, _scope, _schedules, _webhooks, _client
 Blocking:
     _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
 """

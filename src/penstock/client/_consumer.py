@@ -24,18 +24,19 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from penstock import limits
 from penstock.client import _calls as calls
+from penstock.client._acks import Acks, AckSender
 from penstock.client._attendance import Attendance
 from penstock.client._carrier import Carrier
 from penstock.client._leased import LeasedRun
-from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
+from penstock.client._leases import Span, stale_error
 from penstock.client._message import Message, MessageBatch
 from penstock.client._outbox import Transacted
+from penstock.client._renewal import Renewal
 from penstock.client._retry import Retry
-from penstock.client._terms import ACK_LINGER_S, RELEASE_WITHIN_S, Terms, lost_in, receipts_of
+from penstock.client._terms import RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.client._tracing import settling
 from penstock.eager import Finished, Rest, begin
 from penstock.errors import PenstockError
@@ -48,7 +49,6 @@ AHEAD_WITHIN_S = 0.05
 """Who handles batches faster than this, and hands their acks over, gets the next ones leased while they handle one."""
 
 log = logging.getLogger("penstock.client")
-_Waiter: TypeAlias = "asyncio.Future[None] | None"
 
 
 class _Fetch:
@@ -95,21 +95,22 @@ class Session:
         self._handed_at = 0.0
         self._is_quick = False
         """The last batch was handled so fast that the next one might as well have been here already."""
-        self._hands_over = False
-        """The last ack was handed over, not awaited."""
-        self._acks: PendingAcks[_Waiter] = PendingAcks()
-        self._keeper = LeaseKeeper(terms.lease_ms / 1000)
+        self._acks = AckSender(carrier, terms, self._note)
+        # Called for every message: handed on as they are.
+        self.ack_one_soon, self.ack_soon = self._acks.one_soon, self._acks.soon
+        self._renewal = Renewal(carrier, terms)
+        self.hold, self.let_go = self._renewal.hold, self._renewal.let_go
         self._fetches: list[_Fetch] = []
         """Under way, at most two, the second behind the first."""
-        self._flushing: asyncio.Task[None] | None = None
-        self._linger: asyncio.TimerHandle | None = None
-        self._renewal: asyncio.TimerHandle | None = None
-        self._renewing: asyncio.Task[None] | None = None
         self._settling: set[asyncio.Task[list[Settled]]] = set()
         seat = terms.new_seat()
         self._attendance = None if seat is None else Attendance(carrier, seat, self._drop)
         self._error: PenstockError | None = None
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def group(self) -> str:
+        return self._terms.group
 
     # -- out of the buffer ------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Session:
             self._ready_count -= 1
             if row + 1 == run.batch.count:
                 self._ready.popleft()
-                self._keeper.remove(run)
+                self.let_go(run)
             if self._ready_count <= self._low_water and not self._fetches:
                 self._start_fetch(self._terms.poll_s())
             if row not in run.lost_rows:
@@ -147,7 +148,7 @@ class Session:
     async def next_batch(self) -> MessageBatch | None:
         """What the buffer has, up to a whole batch, or None if nothing came for as long as the terms allow."""
         if self.current is not None:
-            self._is_quick = self._hands_over and self._loop.time() - self._handed_at < AHEAD_WITHIN_S
+            self._is_quick = self._acks.hands_over and self._loop.time() - self._handed_at < AHEAD_WITHIN_S
         self._move_on()
         while (self._ready and self._closing is None) or await self._fill():
             runs = [self._ready.popleft()]
@@ -157,7 +158,7 @@ class Session:
                 runs.append(self._ready.popleft())
             self._ready_count -= count
             for run in runs:
-                self._keeper.remove(run)
+                self.let_go(run)
             if runs := [run for run in runs if not run.lost_rows]:
                 batch = MessageBatch(runs, self)
                 self._hand_out(batch)
@@ -175,7 +176,7 @@ class Session:
     def _move_on(self) -> None:
         """The loop is no longer at what it was given last; that keeps its lease only inside `async with`."""
         if self.current is not None and not self.current.entered:
-            self._keeper.remove(self.current)
+            self.let_go(self.current)
         self.current = None
 
     # -- into the buffer --------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ class Session:
         return self._terms.size - self._ready_count - sum(fetch.most for fetch in self._fetches)
 
     def _start_fetch(self, wait_s: float, *, behind: _Fetch | None = None) -> None:
-        acks = self._take_acks()
+        acks = self._acks.take()
         wait_ms = round(wait_s * 1000) if acks is None and wait_s > 0 else 0
         room = self._room()
         fetch = _Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry(), behind)
@@ -234,9 +235,9 @@ class Session:
             fetch.task.add_done_callback(lambda _: begun.abandon())
         else:
             fetch.task = self._loop.create_task(work, name=name)
-        self._flush()  # in case there were more than one call can carry
+        self._acks.flush()  # in case there were more than one call can carry
 
-    def _lease(self, most: int, wait_ms: int, acks: AckBatch[_Waiter] | None) -> calls.Call[calls.Leased]:
+    def _lease(self, most: int, wait_ms: int, acks: Acks | None) -> calls.Call[calls.Leased]:
         seat = self._attendance.seat if self._attendance is not None else None
         return self._terms.lease(most, wait_ms, acks.receipts if acks else (), seat)
 
@@ -253,7 +254,7 @@ class Session:
             await asyncio.wait({second.task, failed}, return_when=asyncio.FIRST_COMPLETED)
             failed.cancel()
 
-    async def _fetch(self, fetch: _Fetch, acks: AckBatch[_Waiter] | None) -> None:
+    async def _fetch(self, fetch: _Fetch, acks: Acks | None) -> None:
         retry, attendance = fetch.retry, self._attendance
         try:
             if attendance is not None:
@@ -270,9 +271,9 @@ class Session:
             if not withdrawn and (attendance is None or not await attendance.put_out(error)):
                 self._error = error
             if acks is not None:
-                self._not_acked(acks, error)
+                self._acks.failed(acks, error)
         else:
-            renew_at = self._keeper.renew_at(self._loop.time())
+            renew_at = self._renewal.due_at()
             for run in leased.runs:
                 run.renew_at = renew_at
                 self._ready.append(run)
@@ -280,7 +281,7 @@ class Session:
                 if run.leased:
                     self.hold(run)
             if acks is not None:
-                self._acked(acks, leased.results, retry)
+                self._acks.answered(acks, leased.results, retry)
             if attendance is not None:
                 # What came of partitions that were lost meanwhile goes back; what is new is heard now.
                 self._drop({run.meta.partition for run in leased.runs} - set(attendance.seat.partitions))
@@ -299,7 +300,7 @@ class Session:
         self._ready = deque(run for run in self._ready if run not in gone)
         self._ready_count -= sum(run.batch.count - run.next_row for run in gone)
         for run in gone:
-            self._keeper.remove(run)
+            self.let_go(run)
         spans = [span for run in gone for span in run.spans()]
         task = self._loop.create_task(self._give_back(spans), name=f"penstock release {self._terms.queue}")
         self._settling.add(task)
@@ -317,13 +318,11 @@ class Session:
     # -- acks -------------------------------------------------------------------------------------------------
 
     async def ack(self, spans: Sequence[Span]) -> None:
-        self._hands_over = False
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._acks.add(spans, waiter)
+        waiter = self._acks.awaited(spans)
         if self._wants_more():
             self._start_fetch(0.0)
         else:
-            self._flush()
+            self._acks.flush()
         await waiter
 
     def _wants_more(self) -> bool:
@@ -335,63 +334,9 @@ class Session:
         seated = self._attendance is None or self._attendance.seat.joined
         return room and seated and self._handed_out > 1 and not self._fetches and self._closing is None
 
-    def ack_one_soon(self, prefix: str, offset: int) -> None:
-        self._acks.add_one(prefix, offset)
-        if self._linger is None:
-            self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
-
-    def ack_soon(self, spans: Sequence[Span]) -> None:
-        self._hands_over = True
-        self._acks.add(spans, None)
-        if self._linger is None:
-            self._linger = self._loop.call_later(ACK_LINGER_S, self._flush)
-
-    def _take_acks(self) -> AckBatch[_Waiter] | None:
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        return self._acks.take() if self._acks else None
-
-    def _flush(self) -> None:
-        """Send what is pending without waiting for a lease call; if that is being done already, it takes this along."""
-        if self._flushing is None and self._acks:
-            self._flushing = self._loop.create_task(self._flush_all(), name=f"penstock ack {self._terms.queue}")
-
-    async def _flush_all(self) -> None:
-        try:
-            while (acks := self._take_acks()) is not None:
-                retry = self._carrier.new_retry()
-                try:
-                    with self._watched("ack", acks.spans, alone=True):
-                        results = await self._carrier.request(calls.ack(acks.receipts), retry)
-                except PenstockError as error:
-                    self._not_acked(acks, error)
-                else:
-                    self._acked(acks, results, retry)
-        finally:
-            self._flushing = None
-
-    def _acked(self, acks: AckBatch[_Waiter], results: list[Settled], retry: Retry) -> None:
-        lost = lost_in(results, retry)
-        for spans, waiter in acks.entries:
-            gone = common(spans, lost) if lost else []
-            if waiter is None:
-                if gone:
-                    log.warning("%s: %s", self._terms.queue, stale_error(gone, sum(span.size for span in spans)))
-            elif not waiter.done():
-                if gone:
-                    waiter.set_exception(stale_error(gone, sum(span.size for span in spans)))
-                else:
-                    waiter.set_result(None)
-
-    def _not_acked(self, acks: AckBatch[_Waiter], error: PenstockError) -> None:
-        for spans, waiter in acks.entries:
-            if waiter is None:
-                # Nobody waits for this one; the loop hears of it when it next waits for messages.
-                self._error = self._error or error
-                log.warning("%s: ack of %d messages failed: %s", self._terms.queue, sum(s.size for s in spans), error)
-            elif not waiter.done():
-                waiter.set_exception(error)
+    def _note(self, error: PenstockError) -> None:
+        """Nobody waits for what failed; the loop hears of it when it next waits for messages."""
+        self._error = self._error or error
 
     # -- other settlements ------------------------------------------------------------------------------------
 
@@ -431,46 +376,6 @@ class Session:
             raise stale_error(lost, sum(span.size for span in spans))
         return results
 
-    # -- renewal ----------------------------------------------------------------------------------------------
-
-    @property
-    def group(self) -> str:
-        return self._terms.group
-
-    def hold(self, holder: Holder) -> None:
-        self._keeper.add(holder)
-        # All leases are equally long, so whoever comes later is due later: an armed timer is never too late.
-        if self._renewal is None and self._renewing is None:
-            self._arm(holder.renew_at)
-
-    def let_go(self, holder: Holder) -> None:
-        self._keeper.remove(holder)
-
-    def _arm(self, at: float) -> None:
-        self._renewal = self._loop.call_at(at, self._start_renewal)
-
-    def _start_renewal(self) -> None:
-        self._renewal = None
-        self._renewing = self._loop.create_task(self._renew(), name=f"penstock extend {self._terms.queue}")
-
-    async def _renew(self) -> None:
-        now = self._loop.time()
-        holders, spans = self._keeper.due(now)
-        try:
-            results: list[Settled] = []
-            for at in range(0, len(spans), limits.RECEIPTS_MAX):
-                receipts = receipts_of(spans[at : at + limits.RECEIPTS_MAX])
-                results += await self._carrier.request(calls.extend(receipts, lease_ms=self._terms.lease_ms))
-        except PenstockError as error:
-            log.warning("%s: renewal of %d leases failed: %s", self._terms.queue, len(holders), error)
-            self._keeper.not_renewed(holders, self._loop.time())
-        else:
-            self._keeper.renewed(holders, now, results)
-        finally:
-            self._renewing = None
-        if (at_next := self._keeper.next_at()) is not None:
-            self._arm(at_next)
-
     # -- the end ----------------------------------------------------------------------------------------------
 
     def close_soon(self) -> None:
@@ -488,9 +393,8 @@ class Session:
 
     def stop(self) -> None:
         """No more calls: the client goes away. After `aclose`."""
-        for handle in (self._renewal, self._linger, self._renewing):
-            if handle is not None:
-                handle.cancel()
+        self._renewal.stop()
+        self._acks.stop()
         if self._attendance is not None:
             self._attendance.stop()
 
@@ -515,10 +419,10 @@ class Session:
                 await asyncio.wait({fetch.task})
         spans = [span for run in self._ready for span in run.spans()]
         for run in self._ready:
-            self._keeper.remove(run)
+            self.let_go(run)
         self._ready.clear()
         self._ready_count = 0
-        self._flush()
+        self._acks.flush()
         if spans:
             await self._give_back(spans)
         await self._settle_rest()
@@ -527,10 +431,10 @@ class Session:
 
     async def _settle_rest(self) -> None:
         """Wait until everything that was settled so far is sent and answered."""
-        self._flush()
-        while under_way := {task for task in (self._flushing, *self._settling) if task is not None}:
+        self._acks.flush()
+        while under_way := {task for task in (self._acks.sending, *self._settling) if task is not None}:
             await asyncio.wait(under_way)
-            self._flush()
+            self._acks.flush()
 
 
 async def _rest_of(begun: Rest[None]) -> None:

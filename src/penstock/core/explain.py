@@ -17,10 +17,11 @@ import msgspec
 
 from penstock.core import exclusive, windows
 from penstock.core.deadletters import DeadLetter
+from penstock.core.lease import Lease
 from penstock.core.leasing import partitions_before
 from penstock.core.lifecycle import State
 from penstock.core.line import partition_and_offset
-from penstock.core.state import Lease, Partition, Progress, Queue, Shard
+from penstock.core.state import Partition, Progress, Queue, Shard
 
 SCAN_MAX = 2_000
 """Entries of an index that one explanation looks at; what lies behind them is reported as "at least"."""

@@ -23,10 +23,11 @@ from penstock import limits
 from penstock.core import commands, records
 from penstock.core.assignment import NOBODY, assign
 from penstock.core.decision import Decision, queue_of
+from penstock.core.lease import Lease
 from penstock.core.members import Member, Membership, Move, unknown_member
 from penstock.core.records import Record
 from penstock.core.settling import fail
-from penstock.core.state import Lease, Queue, Shard
+from penstock.core.state import Queue, Shard
 from penstock.errors import Conflict
 
 # -- deciding -----------------------------------------------------------------------------------------------------

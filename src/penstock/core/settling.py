@@ -9,10 +9,11 @@ import msgspec
 from penstock.core import commands, records
 from penstock.core.commands import Claim, Outcome
 from penstock.core.decision import Decision
+from penstock.core.lease import Held, Lease
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.records import Record
 from penstock.core.retry import backoff_ms, exhausted, retries_of
-from penstock.core.state import Held, Lease, Partition, Shard
+from penstock.core.state import Partition, Shard
 
 Reason: TypeAlias = Literal["nack", "lease_expired", "session_expired"]
 _WORDS: dict[Reason, str] = {

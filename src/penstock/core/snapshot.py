@@ -24,6 +24,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
+from penstock.core.lease import Held, Lease
 from penstock.core.members import Membership
 from penstock.core.ranges import CrumblingSet, RangeSet
 from penstock.core.rebuild import rebuild
@@ -31,10 +32,8 @@ from penstock.core.records import Transacted, TransactedRun
 from penstock.core.slices import Later, Rows, encoded_whole, plain
 from penstock.core.state import (
     FormerQueue,
-    Held,
     Hold,
     KeptOffsets,
-    Lease,
     Partition,
     Progress,
     Queue,
