@@ -7,6 +7,7 @@ damage, and no byte of it may be believed, skipped, or cost more memory than a c
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import struct
@@ -62,6 +63,7 @@ class Journal:
 
     def __init__(self, root: Path):
         self.root = root
+        self.place = str(root)
         self.files = QuickFiles()
         (root / "journal").mkdir(parents=True)
         (root / "blobs").mkdir()
@@ -77,7 +79,7 @@ class Journal:
         (self.root / "durable").write_bytes(cell(index))
 
     def opened(self) -> LocalJournal:
-        journal = LocalJournal(self.files, str(self.root), 0, str(self.root / "reserve"), "always", 1 << 20)
+        journal = LocalJournal(self.files, self.place, 0, f"{self.place}/reserve", "always", 1 << 20)
         journal.open()
         return journal
 
@@ -262,8 +264,8 @@ def test_every_single_bit_of_a_segment_is_guarded(journal, place):
         journal.set_hint(8)
     journal.path().write_bytes(data)
     assert journal.read() == expected
-    refused = 0
-    with journal.path().open("r+b", buffering=0) as file:
+    refused, path = 0, journal.path()
+    with path.open("r+b", buffering=0) as file:
         for at in range(len(data)):
             for bit in range(8):
                 file.seek(at)
@@ -272,10 +274,9 @@ def test_every_single_bit_of_a_segment_is_guarded(journal, place):
                     assert journal.read() == expected, f"bit {bit} of byte {at} changed the content"
                 except Damaged as error:
                     refused += 1
-                    assert f"{journal.path()}, offset " in str(error)
-                if journal.path().stat().st_size != len(data):
-                    journal.path().write_bytes(data)
-                    file.seek(0, 2)
+                    assert f"{path}, offset " in str(error)
+                if file.seek(0, os.SEEK_END) != len(data):
+                    path.write_bytes(data)
                 file.seek(at)
                 file.write(data[at : at + 1])
     assert refused == 8 * (len(data) - spare), "only what was prepared ahead may be lost"

@@ -12,7 +12,6 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -87,9 +86,9 @@ class OsFiles:
         self._bulk_worker: DiskWorker | None = None
 
     def make_dir(self, path: str) -> None:
-        if not Path(path).is_dir():
+        if not os.path.isdir(path):
             os.makedirs(path, mode=0o700)
-            self.sync_dir(str(Path(path).parent))
+            self.sync_dir(os.path.dirname(os.path.abspath(path)))
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -166,7 +165,7 @@ class OsFiles:
             os.unlink(path)
 
     def exists(self, path: str) -> bool:
-        return Path(path).exists()
+        return os.path.exists(path)
 
     def lock(self, path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
