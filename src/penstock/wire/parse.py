@@ -7,8 +7,9 @@ that fit nowhere and nesting without end all end here.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -55,17 +56,7 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
     """The query string as a struct. Each name once: of two values nobody can say which was meant."""
     values: dict[str, Any] = {}
     if query:
-        try:
-            pairs = parse_qsl(
-                query.decode(),
-                keep_blank_values=True,
-                strict_parsing=True,
-                errors="strict",
-                max_num_fields=_QUERY_FIELDS_MAX,
-            )
-        except ValueError:
-            raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
-        for name, value in pairs:
+        for name, value in _pairs(query):
             if name in values:
                 raise InvalidRequest(f"{name[:64]} is given twice", details={"field": name[:64]})
             values[name] = value
@@ -73,6 +64,21 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise named_error(error) from None
+
+
+def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
+    try:
+        text = query.decode()
+        if not ("%" in text or "+" in text):
+            # As almost all are, and then there is nothing to decode: a tenth of the time.
+            fields = [tuple(field.split("=", 1)) for field in text.split("&", _QUERY_FIELDS_MAX)]
+            if len(fields) <= _QUERY_FIELDS_MAX and all(len(field) == 2 for field in fields):
+                return cast("list[tuple[str, str]]", fields)
+        return parse_qsl(
+            text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
+        )
+    except ValueError:
+        raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
 
 
 def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRequest:
