@@ -29,8 +29,10 @@ counting_up = st.tuples(st.sampled_from(LEASES), offsets, st.integers(1, 9)).map
 with_gaps = st.tuples(st.sampled_from(LEASES), st.lists(offsets, min_size=2, max_size=12)).map(
     lambda t: [f"{t[0]}{offset}" for offset in t[1]]
 )
+mixed_up = counting_up.flatmap(st.permutations)
 lists = st.one_of(
     counting_up,
+    mixed_up,
     with_gaps,
     st.lists(st.one_of(honest, spans, forged), max_size=12),
     st.tuples(counting_up, st.lists(st.one_of(honest, forged), max_size=2), counting_up).map(
@@ -103,6 +105,12 @@ def test_every_receipt_gets_its_own_outcome(receipts, data):
             assert {fate[lease, nonce, offset].pop(0) for offset in part[2]} == {result.status}
             wanted = wanted[len(part[2]) :]
     assert next(answered, None) is None
+
+
+@pytest.mark.parametrize("middle", [[7, 6], [6, 6], [6, 8], [60, 7]])
+def test_a_batch_that_only_begins_and_ends_in_order_is_read_one_by_one(middle):
+    claims = Claims([f"{LEASES[0]}{offset}" for offset in (4, 5, *middle, 8)]).claims
+    assert [offset for claim in claims for offset in range(claim.first, claim.stop)] == [4, 5, *middle, 8]
 
 
 def test_a_batch_of_one_lease_is_one_claim():

@@ -52,12 +52,14 @@ class Claims:
             for claim, texts in zip(self.claims, self._texts, strict=True)
         ]
 
-    def _claim_runs(self, receipts: Sequence[str], numbers: list[int]) -> None:
+    def _claim_runs(self, receipts: Sequence[str], numbers: Sequence[int]) -> None:
         """One claim for each stretch that counts up: what was skipped or failed in between is not among them."""
         prefix = parse_receipt_prefix(receipts[0][: receipts[0].rfind(".")])
         assert prefix is not None
         _, lease, nonce = prefix
-        ends = [at for at, (one, next) in enumerate(pairwise(numbers), 1) if next != one + 1]
+        ends: list[int] = []
+        if not isinstance(numbers, range):
+            ends = [at for at, (one, next) in enumerate(pairwise(numbers), 1) if next != one + 1]
         for begin, end in pairwise((0, *ends, len(numbers))):
             self.claims.append(Claim(lease, nonce, numbers[begin], numbers[end - 1] + 1))
             self._texts.append(receipts[begin:end])
@@ -87,7 +89,7 @@ def _times(outcome: Outcome) -> tuple[int | None, int | None]:
     return (None, outcome.at) if outcome.status == "extended" else (outcome.at, None)
 
 
-def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
+def _of_one_lease(receipts: Sequence[str]) -> Sequence[int] | None:
     """The offsets of receipts that are each one message of the same lease: what a consumer that acks its batch sends.
 
     Told by writing down what such receipts look like and comparing. Anything else is None, and looked at one by one.
@@ -99,10 +101,16 @@ def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
     if parse_receipt_prefix(prefix[:-1]) is None:
         return None
     try:
-        numbers = [int(text[cut:]) for text in receipts]
+        lowest = int(receipts[0][cut:])
+        highest = lowest + len(receipts) - 1
+        numbers: Sequence[int] = range(lowest, highest + 1)
+        # A whole batch in order, as most are: then no other number need be read.
+        if receipts[1] != f"{prefix}{lowest + 1}" or receipts[-1] != f"{prefix}{highest}":
+            numbers = [int(text[cut:]) for text in receipts]
+            lowest, highest = min(numbers), max(numbers)
     except ValueError:
         return None
-    if min(numbers) < 0 or max(numbers) >= 10**_DIGITS_MAX:
+    if lowest < 0 or highest >= 10**_DIGITS_MAX:
         return None
     # As one text each: there are as many line breaks on the right as parts, so none can hide inside a receipt.
     return numbers if "\n".join(receipts) == prefix + f"\n{prefix}".join(map(str, numbers)) else None
