@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import AsyncExitStack
 from functools import partial
@@ -160,7 +161,7 @@ async def _fill_heap(peer: _Penstock, count: int, dice: Random) -> None:
 
 async def _heap_turn(peer: _Penstock, dice: Random) -> Cycle:
     """As many in as out, so that the heap stays as large as it is."""
-    queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 2_000
+    queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 4_000
 
     async def publish() -> int:
         for _ in range(count // BATCH):
@@ -196,30 +197,31 @@ LEASES_IN_TURN = 10
 async def ordered_keys(run: Run) -> list[Row]:
     """10,000 keys, the first message of 5 % of them failing: throughput of the other keys against no failures.
 
-    The two queues are drained side by side, a few leases of one and then of the other: the ratio is near one, and a
-    neighbour's busy second must not fall upon one of them alone.
+    Two servers, a few leases of one and then of the other: the ratio is near one, and a neighbour's busy second must
+    not fall upon one of them alone.
     """
     name = "ordered_keys"
     if not run.wants(WHO):
         return []
     keys = 1_000 if run.quick else KEYS
-    drains: dict[str, list[_KeysDrain]] = {"no failures": [], "5 % failing": []}
+    fails_every = {"no failures": 0, "5 % failing": FAILS_EVERY}
+    rates: dict[str, list[float]] = {which: [] for which in fails_every}
     async with AsyncExitStack() as stack:
-        peer = await _started(stack, run)
+        peers = {which: await _started(stack, run) for which in fails_every}
         for number in range(run.pace.rounds + 1):
-            both = {
-                "no failures": await _filled_with_keys(peer, keys, fails_every=0),
-                "5 % failing": await _filled_with_keys(peer, keys, fails_every=FAILS_EVERY),
-            }
-            peer.server.wait_until_idle()
-            while any(not drain.is_over for drain in both.values()):
-                for drain in both.values():
+            drains = {which: await _filled_with_keys(peers[which], keys, fails_every[which]) for which in peers}
+            os.sync()
+            for peer in peers.values():
+                peer.server.wait_until_idle()
+            # Each is the first in every other round.
+            in_turn = list(drains.values())[:: 1 if number % 2 else -1]
+            while any(not drain.is_over for drain in in_turn):
+                for drain in in_turn:
                     drain.go_on(LEASES_IN_TURN)
-            for which, drain in both.items():
-                await peer.drop(drain.queue)
+            for which, drain in drains.items():
+                await peers[which].drop(drain.queue)
                 if number:  # after one round of warm-up
-                    drains[which].append(drain)
-    rates = {which: [drain.handled / drain.seconds for drain in each] for which, each in drains.items()}
+                    rates[which].append(drain.handled / drain.seconds)
     note = f"{keys:,} keys of {PER_KEY} messages, leases of {BATCH}"
     return [
         *(figure(name, f"lease+ack, {which}", WHO, "msg/s", Spread.of(each), note) for which, each in rates.items()),
@@ -227,7 +229,7 @@ async def ordered_keys(run: Run) -> list[Row]:
     ]
 
 
-async def _filled_with_keys(peer: _Penstock, keys: int, *, fails_every: int) -> _KeysDrain:
+async def _filled_with_keys(peer: _Penstock, keys: int, fails_every: int) -> _KeysDrain:
     queue = await peer.client.create_queue(new_queue(), ordered_keys=True, max_retries=100)
     for _ in range(PER_KEY):
         for first in range(0, keys, FILL_BATCH):

@@ -13,6 +13,11 @@ from penstock.wire.delivery import Settled, results_json
 
 LEASES = [receipt_prefix(0, lease, nonce) for lease, nonce in ((1, 0xA), (2, 0xB), (12, 0xA))]
 
+ODD_NUMBERS = (
+    "", "07", " 7", "7 ", "7\n", "+7", "-0", "-1", "7.0", "7e0", "7,8", ",", "1_0", "9" * 18, "9" * 30, "\ud800",
+)  # fmt: skip
+"""Written in another way, or several, or none."""
+
 offsets = st.integers(0, 12)
 honest = st.tuples(st.sampled_from(LEASES), offsets).map(lambda pair: f"{pair[0]}{pair[1]}")
 spans = st.tuples(st.sampled_from(LEASES), offsets, st.integers(0, 9)).map(lambda t: f"{t[0]}{t[1]}-{t[1] + t[2]}")
@@ -22,6 +27,7 @@ forged = st.one_of(
     st.tuples(honest, st.text(min_size=1, max_size=3)).map("".join).filter(lambda text: not text[-1].isdigit()),
     # Receipts glued together by what might separate them.
     st.tuples(honest, st.sampled_from(["\n", ".", ",", "-"]), honest).map("".join),
+    st.tuples(st.sampled_from(LEASES), st.sampled_from(ODD_NUMBERS)).map("".join),
 )
 counting_up = st.tuples(st.sampled_from(LEASES), offsets, st.integers(1, 9)).map(
     lambda t: [f"{t[0]}{offset}" for offset in range(t[1], t[1] + t[2])]
@@ -30,7 +36,11 @@ with_gaps = st.tuples(st.sampled_from(LEASES), st.lists(offsets, min_size=2, max
     lambda t: [f"{t[0]}{offset}" for offset in t[1]]
 )
 mixed_up = counting_up.flatmap(st.permutations)
+with_strangers = st.tuples(
+    st.sampled_from(LEASES), st.lists(st.sampled_from(["1", "2", "8", *ODD_NUMBERS]), min_size=2, max_size=6)
+).map(lambda t: [f"{t[0]}{text}" for text in t[1]])
 lists = st.one_of(
+    with_strangers,
     counting_up,
     mixed_up,
     with_gaps,

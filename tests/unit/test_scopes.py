@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from patience import until
 
+from penstock import limits
 from penstock.core import commands, scopes
 from penstock.core.advance import advance
 from penstock.core.apply import apply
@@ -36,6 +37,28 @@ async def lease(box: InProcess, scope: str = "email", **options: Any) -> list[st
 async def ready_boxes(box: InProcess) -> None:
     for name, priority in (("email/news/low", -1), ("email/news/high", 5), ("email/bills/mid", 0), ("sms/x/y", 9)):
         await box.broker.put_queue(parse_queue(name), {"queue_priority": priority})
+
+
+@pytest.mark.parametrize("order", ["fifo", "heap"])
+def test_what_is_too_much_for_one_reply_stays_for_the_next(order):
+    """The room of a reply is that of all queues together."""
+
+    async def story():
+        async with in_process() as box:
+            for name, priority, count in (("email/a/x", 5, 4), ("email/b/y", 0, 20)):
+                await box.broker.put_queue(parse_queue(name), {"queue_priority": priority, "order": order})
+                for _ in range(count):
+                    await box.publish(name, bytes(900_000), priority=[0])
+            first = await box.broker.lease_scope("email", max=1_000)
+            assert [run.queue for run in first.runs][:1] == ["email/a/x"]
+            given = sum(len(message.payload) for message in messages(first.runs))
+            assert limits.LEASE_REPLY_BYTES_MAX // 2 < given <= limits.LEASE_REPLY_BYTES_MAX + 900_000
+            rest = 0
+            while found := messages((await box.broker.lease_scope("email", max=1_000)).runs):
+                rest += len(found)
+            assert rest + given // 900_000 == 24
+
+    run(story)
 
 
 def test_higher_priority_first_then_the_oldest_message():

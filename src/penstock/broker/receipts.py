@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import sub
+
+import msgspec
 
 from penstock.core.commands import Claim, Outcome
 from penstock.ids import parse_offsets, parse_receipt_prefix
@@ -13,6 +16,8 @@ _FORGED = Claim(0, 0, 0, 1)
 """No lease has number 0, so this is stale like any other."""
 
 _DIGITS_MAX = 18
+_decode = msgspec.json.Decoder(list[int]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Claims:
@@ -52,14 +57,12 @@ class Claims:
             for claim, texts in zip(self.claims, self._texts, strict=True)
         ]
 
-    def _claim_runs(self, receipts: Sequence[str], numbers: Sequence[int]) -> None:
+    def _claim_runs(self, receipts: Sequence[str], numbers: list[int]) -> None:
         """One claim for each stretch that counts up: what was skipped or failed in between is not among them."""
         prefix = parse_receipt_prefix(receipts[0][: receipts[0].rfind(".")])
         assert prefix is not None
         _, lease, nonce = prefix
-        ends: list[int] = []
-        if not isinstance(numbers, range):
-            ends = [at for at, (one, next) in enumerate(pairwise(numbers), 1) if next != one + 1]
+        ends = [at for at, step in enumerate(map(sub, numbers[1:], numbers), 1) if step != 1]
         for begin, end in pairwise((0, *ends, len(numbers))):
             self.claims.append(Claim(lease, nonce, numbers[begin], numbers[end - 1] + 1))
             self._texts.append(receipts[begin:end])
@@ -89,10 +92,11 @@ def _times(outcome: Outcome) -> tuple[int | None, int | None]:
     return (None, outcome.at) if outcome.status == "extended" else (outcome.at, None)
 
 
-def _of_one_lease(receipts: Sequence[str]) -> Sequence[int] | None:
+def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
     """The offsets of receipts that are each one message of the same lease: what a consumer that acks its batch sends.
 
-    Told by writing down what such receipts look like and comparing. Anything else is None, and looked at one by one.
+    All are read at once, as an array, and written again: only what is then the same, byte by byte, was such receipts.
+    Anything else is None, and looked at one by one.
     """
     if len(receipts) < 2:
         return None
@@ -101,16 +105,12 @@ def _of_one_lease(receipts: Sequence[str]) -> Sequence[int] | None:
     if parse_receipt_prefix(prefix[:-1]) is None:
         return None
     try:
-        lowest = int(receipts[0][cut:])
-        highest = lowest + len(receipts) - 1
-        numbers: Sequence[int] = range(lowest, highest + 1)
-        # A whole batch in order, as most are: then no other number need be read.
-        if receipts[1] != f"{prefix}{lowest + 1}" or receipts[-1] != f"{prefix}{highest}":
-            numbers = [int(text[cut:]) for text in receipts]
-            lowest, highest = min(numbers), max(numbers)
-    except ValueError:
+        # A line break stays in the text wherever a receipt does not begin like the first one.
+        inside = "\n".join(receipts)[cut:].replace(f"\n{prefix}", ",")
+        text = f"[{inside}]".encode()
+        numbers = _decode(text)
+    except (msgspec.DecodeError, ValueError):
         return None
-    if lowest < 0 or highest >= 10**_DIGITS_MAX:
+    if len(numbers) != len(receipts) or _encode(numbers) != text:
         return None
-    # As one text each: there are as many line breaks on the right as parts, so none can hide inside a receipt.
-    return numbers if "\n".join(receipts) == prefix + f"\n{prefix}".join(map(str, numbers)) else None
+    return numbers if min(numbers) >= 0 and max(numbers) < 10**_DIGITS_MAX else None

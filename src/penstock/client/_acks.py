@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from penstock.client import _calls as calls
@@ -26,11 +26,9 @@ Acks: TypeAlias = "AckBatch[asyncio.Future[None] | None]"
 
 
 class AckSender:
-    def __init__(self, carrier: Carrier, terms: Terms, on_unheard: Callable[[PenstockError], None]):
-        """`on_unheard` is told of failures for which nobody waits."""
+    def __init__(self, carrier: Carrier, terms: Terms):
         self._carrier = carrier
         self._terms = terms
-        self._on_unheard = on_unheard
         self._loop = asyncio.get_running_loop()
         self._pending: PendingAcks[asyncio.Future[None] | None] = PendingAcks()
         self._linger: asyncio.TimerHandle | None = None
@@ -38,6 +36,8 @@ class AckSender:
         """Where acks are being sent without a lease call."""
         self.hands_over = False
         """The last ack of a batch was handed over, not awaited."""
+        self.unheard: PenstockError | None = None
+        """The first failure for which nobody waited; the loop hears of it when it next waits for messages."""
 
     def __bool__(self) -> bool:
         """True if there is something to send."""
@@ -104,7 +104,7 @@ class AckSender:
     def failed(self, acks: Acks, error: PenstockError) -> None:
         for spans, waiter in acks.entries:
             if waiter is None:
-                self._on_unheard(error)
+                self.unheard = self.unheard or error
                 log.warning("%s: ack of %d messages failed: %s", self._terms.queue, sum(s.size for s in spans), error)
             elif not waiter.done():
                 waiter.set_exception(error)

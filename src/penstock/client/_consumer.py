@@ -95,7 +95,7 @@ class Session:
         self._handed_at = 0.0
         self._is_quick = False
         """The last batch was handled so fast that the next one might as well have been here already."""
-        self._acks = AckSender(carrier, terms, self._note)
+        self._acks = AckSender(carrier, terms)
         # Called for every message: handed on as they are.
         self.ack_one_soon, self.ack_soon = self._acks.one_soon, self._acks.soon
         self._renewal = Renewal(carrier, terms)
@@ -193,8 +193,8 @@ class Session:
                 await self._fetches[0].over()
             if self._ready:
                 return True
-            if self._error is not None:
-                error, self._error = self._error, None
+            if (error := self._error or self._acks.unheard) is not None:
+                self._error = self._acks.unheard = None
                 raise error
             if self._terms.is_over(self._loop.time() - since):
                 break
@@ -334,10 +334,6 @@ class Session:
         seated = self._attendance is None or self._attendance.seat.joined
         return room and seated and self._handed_out > 1 and not self._fetches and self._closing is None
 
-    def _note(self, error: PenstockError) -> None:
-        """Nobody waits for what failed; the loop hears of it when it next waits for messages."""
-        self._error = self._error or error
-
     # -- other settlements ------------------------------------------------------------------------------------
 
     async def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]:
@@ -428,6 +424,7 @@ class Session:
         await self._settle_rest()
         if self._attendance is not None:
             await self._attendance.leave()
+        self._renewal.rest()
 
     async def _settle_rest(self) -> None:
         """Wait until everything that was settled so far is sent and answered."""

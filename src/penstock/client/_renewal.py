@@ -65,6 +65,12 @@ class Renewal:
         if (at_next := self._keeper.next_at()) is not None:
             self._arm(at_next)
 
+    def rest(self) -> None:
+        """There is nothing to do for now, if nobody holds anything."""
+        if self._timer is not None and self._keeper.next_at() is None:
+            self._timer.cancel()
+            self._timer = None
+
     def stop(self) -> None:
         for handle in (self._timer, self._renewing):
             if handle is not None:

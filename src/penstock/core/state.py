@@ -524,6 +524,7 @@ class Shard:
 def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:
     """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
     if stop - first <= len(table):
+        # Most of what is done was never in it.
         if not table.keys().isdisjoint(range(first, stop)):
             for offset in range(first, stop):
                 table.pop(offset, None)

@@ -49,6 +49,7 @@ class Granting:
         """Small messages, as most are, need not be weighed one by one."""
         queue, log = self._loop.shard.queues.get(command.queue), self._loop.log
         partitions = len(queue.partitions) if queue is not None else 0
+        # To ask more partitions than there will be messages would be more work than to weigh those.
         if partitions <= command.max and log.surely_fit(command.queue, partitions, command.max, command.bytes_max):
             return None
         return log.fit
@@ -78,7 +79,7 @@ class Granting:
             if queue is None:
                 break
             lease = commands.Lease(
-                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer
+                queue, command.group, wanted, command.nonce, command.lease_ms, command.consumer, bytes_max=room
             )  # fmt: skip
             try:
                 decision = self._decide_lease(lease, now_ms, fit)

@@ -80,7 +80,7 @@ class PartitionIndex:
         self.prints: dict[tuple[int, int], bytes] = {}
         """(locator, skip) of a piece -> `key_prints` of all of its messages, where they are known."""
         self.each_max = 0
-        """No piece that is or was in here has larger messages than this, on average."""
+        """No piece in here has larger messages than this, on average. Does not fall when pieces go."""
 
     def add(
         self, first: int, end: int, locator: int, skip: int, length: int, message_id: int,
@@ -197,6 +197,7 @@ class PartitionIndex:
         twin = PartitionIndex()
         for name in _COLUMNS:
             setattr(twin, name, getattr(self, name)[:])
+        twin.each_max = self.each_max
         return twin
 
     def since(self, offset: int) -> PartitionIndex:

@@ -88,7 +88,7 @@ class OsFiles:
     def make_dir(self, path: str) -> None:
         if not os.path.isdir(path):
             os.makedirs(path, mode=0o700)
-            self.sync_dir(os.path.dirname(os.path.abspath(path)))
+            self.sync_dir(os.path.dirname(path.rstrip("/")) or ".")
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -165,7 +165,11 @@ class OsFiles:
             os.unlink(path)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True  # not `os.path.exists`: a disk that cannot be read is no reason to believe that nothing is there
 
     def lock(self, path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
