@@ -53,6 +53,41 @@ def test_one_by_one_and_by_the_run_are_the_same_text(batch, receipt, deadline):
         assert b"[%b]" % one_by_one == render(runs(batch.count)) == render(runs(1))
 
 
+@given(
+    count=st.integers(1, 40),
+    columns=st.sets(st.sampled_from(sorted(COLUMNS))),
+    rows=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 39)), min_size=1, max_size=40, unique=True),
+    ordered=st.booleans(),
+    first_id=st.sampled_from([0, 1010]),
+)
+def test_what_a_lease_has_left_out_of_a_batch_is_left_out(count, columns, rows, ordered, first_id):
+    """Runs of two frames with gaps of all sizes between them, in order or not."""
+    values = {
+        column: [b'{"n":"%d"}' % row for row in range(count)] if column > layout.PRIORITY else list(range(count))
+        for column in columns
+    }
+    frames = [
+        Batch.open(build([b'"%d-%d"' % (frame, row) for row in range(count)], columns=values, checked=True))
+        for frame in range(2)
+    ]
+    runs: list[DeliveredRun] = []
+    for frame, row in sorted(rows) if ordered else rows:
+        if row < count:
+            offset, batch = 100 * frame + row, frames[frame].run(row, row + 1)
+            last = runs[-1] if runs else None
+            if last is not None and last.offset + last.count == offset and ordered:
+                runs.pop()
+                row, offset = row - last.count, last.offset
+                batch = frames[frame].run(row, row + last.count + 1)
+            runs.append(
+                DeliveredRun(
+                    "default/default/q", 0, offset, batch.count, (9 << 80) + first_id + offset, 1, batch, 1, "r1.0.7.0."
+                )
+            )
+    for render in (leased_messages, read_messages):
+        assert render(runs) == b"[%b]" % b",".join(render([run])[1:-1] for run in runs)
+
+
 @pytest.mark.parametrize("render", [leased_messages, read_messages])
 def test_nothing_is_an_empty_list(render):
     assert render([]) == b"[]"

@@ -44,8 +44,8 @@ class Batch:
     """
 
     __slots__ = (
-        "_bytes", "_first", "_frame", "_payload_base", "_payload_offsets", "_positions", "_total", "columns", "count",
-        "flags",
+        "_bytes", "_first", "_frame", "_offsets", "_payload_base", "_payload_offsets", "_positions", "_total",
+        "columns", "count", "flags",
     )  # fmt: skip
 
     count: int
@@ -54,7 +54,7 @@ class Batch:
 
     def __init__(
         self, whole: Buffer, total: int, flags: int, columns: int, positions: dict[int, int],
-        payload_offsets: memoryview, payload_base: int, first: int, count: int,
+        offsets: memoryview, payload_base: int, first: int, count: int,
     ):  # fmt: skip
         self.count = count
         self.flags = flags
@@ -64,7 +64,9 @@ class Batch:
         self._first = first
         """Row of the whole that is our first."""
         self._positions = positions
-        self._payload_offsets = payload_offsets
+        self._offsets = offsets
+        """Of all payloads of the whole."""
+        self._payload_offsets = offsets if count == total else offsets[first : first + count + 1]
         self._payload_base = payload_base
         """Where offset 0 of the payloads would be."""
         self._frame = whole if count == total else None
@@ -203,8 +205,19 @@ class Batch:
             return self
         assert 0 <= first < stop <= self.count
         return Batch(
-            self._bytes, self._total, self.flags, self.columns, self._positions,
-            self._payload_offsets[first : stop + 1], self._payload_base, self._first + first, stop - first,
+            self._bytes, self._total, self.flags, self.columns, self._positions, self._offsets, self._payload_base,
+            self._first + first, stop - first,
+        )  # fmt: skip
+
+    def up_to(self, later: Batch, gap_max: int) -> Batch | None:
+        """Our messages, those of a later run of the same frame, and what lies between; None if that is more than
+        `gap_max` messages, or if it is no such run."""
+        begin, end = self._first, self._first + self.count
+        if later._bytes is not self._bytes or not end <= later._first <= end + gap_max:
+            return None
+        return Batch(
+            self._bytes, self._total, self.flags, self.columns, self._positions, self._offsets, self._payload_base,
+            begin, later._first + later.count - begin,
         )  # fmt: skip
 
     def _cut_out(self) -> bytes:

@@ -7,8 +7,9 @@ header is ASCII by its own rules (queue names, ids, receipts) and needs no escap
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, groupby
+from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +21,12 @@ from penstock.transports.publishing import Parts, rows_of_request
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, results_json
 from penstock.wire.publishing import is_json
 
+T = TypeVar("T")
+
 _encoder = msgspec.json.Encoder()
+
+GAP_MAX = 8
+"""Messages between two runs of one frame that are read along and left out: reading a run by itself costs more."""
 
 
 # -- published ----------------------------------------------------------------------------------------------------
@@ -198,16 +204,55 @@ def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+class _Part:
+    """Runs of one frame that lie close together: columns are read in one go, and what lies between is left out."""
+
+    __slots__ = ("batch", "gaps", "id")
+
+    def __init__(self, run: DeliveredRun):
+        self.id = run.id
+        self.batch = run.batch
+        self.gaps: list[slice] = []
+        """Rows of the batch that are in none of the runs, the last first."""
+
+    def takes(self, run: DeliveredRun) -> bool:
+        wider = self.batch.up_to(run.batch, GAP_MAX)
+        if wider is None:
+            return False
+        self.gaps.insert(0, slice(self.batch.count, wider.count - run.batch.count))
+        self.batch = wider
+        return True
+
+    def without(self, values: list[T]) -> list[T]:
+        """One value for each row becomes one for each message."""
+        for gap in self.gaps:
+            del values[gap]
+        return values
+
+
+def _parts(runs: Sequence[DeliveredRun]) -> list[_Part]:
+    parts = [_Part(runs[0])]
+    for run in runs[1:]:
+        if not parts[-1].takes(run):
+            parts.append(_Part(run))
+    return parts
+
+
 def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     """The messages of runs that are alike, with commas between."""
     if len(runs) == 1 and runs[0].batch.count == 1:
         return _message(runs[0], leased=leased)
-    run, batches = runs[0], [run.batch for run in runs]
-    batch = batches[0]
-    tails = [ulid_tails(each.id, each.batch.count) for each in runs]
+    run, parts = runs[0], _parts(runs)
+    batch = run.batch
+
+    def all_of(read: Callable[[Batch], list[T]]) -> list[T]:
+        """A column of all messages."""
+        return _joined([part.without(read(part.batch)) for part in parts])
+
+    tails = [ulid_tails(part.id, part.batch.count) for part in parts]
     offsets = numbers(chain.from_iterable([range(each.offset, each.offset + each.batch.count) for each in runs]))
     weave = Weave(f'{{"id":"{tails[0][0]}')
-    weave.column(_joined([texts for _, texts in tails]))
+    weave.column(_joined([part.without(texts) for part, (_, texts) in zip(parts, tails, strict=True)]))
     if leased and run.receipt is not None:
         weave.text(f'","receipt":"{run.receipt}')
         weave.column(offsets)
@@ -218,32 +263,29 @@ def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     weave.column(offsets)
     if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
         weave.text(',"payload":')
-        weave.column(_joined([each.payloads() for each in batches]))
+        weave.column(all_of(Batch.payloads))
     else:
         weave.text(",")
-        weave.column(_joined([_payload_fields(each) for each in batches]))
+        weave.column(all_of(_payload_fields))
     # A column that the batch does not have is the same for all.
     if batch.has(layout.KEY):
         weave.text(',"key":')
-        keys = chain.from_iterable([each.strings(layout.KEY) for each in batches])
-        weave.column([_text_or_null(key) for key in keys])
+        weave.column([_text_or_null(key) for key in all_of(lambda each: each.strings(layout.KEY))])
     else:
         weave.text(',"key":null')
     if batch.has(layout.PRIORITY):
         weave.text(',"priority":')
-        weave.column(numbers(chain.from_iterable([each.integers(layout.PRIORITY) for each in batches])))
+        weave.column(numbers(all_of(lambda each: each.integers(layout.PRIORITY).tolist())))
     else:
         weave.text(',"priority":0')
     if batch.has(layout.HEADERS):
         weave.text(',"headers":')
-        headers = chain.from_iterable([each.strings(layout.HEADERS) for each in batches])
-        weave.column([each or b"{}" for each in headers])
+        weave.column([each or b"{}" for each in all_of(lambda each: each.strings(layout.HEADERS))])
     else:
         weave.text(',"headers":{}')
     if batch.has(layout.TENANT):
         weave.text(',"tenant":')
-        tenants = chain.from_iterable([each.strings(layout.TENANT) for each in batches])
-        weave.column([_text_or_null(name) for name in tenants])
+        weave.column([_text_or_null(name) for name in all_of(lambda each: each.strings(layout.TENANT))])
     weave.text(f',"attempt":{run.attempt},"published_at_ms":{run.published_at_ms}')
     if leased:
         weave.text(f',"deadline_at_ms":{"null" if run.deadline_at_ms is None else run.deadline_at_ms}')
@@ -292,7 +334,7 @@ def _text_or_null(text: bytes | None) -> bytes:
     return _encoder.encode(text.decode()) if text else b"null"
 
 
-def _joined(lists: list[list[bytes]]) -> list[bytes]:
+def _joined(lists: list[list[T]]) -> list[T]:
     return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
 
 
