@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from disks import FailingFiles, SmallDisk
@@ -288,3 +289,34 @@ def test_after_a_stop_in_peace_a_turned_bit_of_the_last_frame_is_damage(tmp_path
             await box.start()
 
     asyncio.run(run())
+
+
+def test_a_disk_that_cannot_be_asked_is_no_empty_one(tmp_path, monkeypatch):
+    """Otherwise a node whose name cannot be read would give itself another."""
+    engine = LocalEngine(str(tmp_path))
+    assert engine.node_id(bytes([1]) * 16) == bytes([1]) * 16
+    stat = os.stat
+
+    def failing(path, *args, **options):
+        if str(path).endswith("/node"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, *args, **options)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "stat", failing)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            engine.node_id(bytes([2]) * 16)
+    assert engine.node_id(bytes([2]) * 16) == bytes([1]) * 16
+    asyncio.run(engine.close())
+
+
+@pytest.mark.parametrize("name", ["data", "data/", "./data", "real/deep/../data"])
+def test_the_directory_that_got_a_new_one_is_synced(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    synced = []
+    files = OsFiles()
+    monkeypatch.setattr(files, "sync_dir", lambda path: synced.append(Path(path).resolve()))
+    files.make_dir(name)
+    assert Path(name).is_dir()
+    assert synced == [Path(name).resolve().parent]

@@ -12,7 +12,7 @@ from client_fake import Hangup, error_reply, run_with_broker
 from patience import until
 
 from penstock.client import Client
-from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt
+from penstock.errors import InvalidRequest, PenstockError, QueueNotFound, StaleReceipt, Unavailable
 
 
 def acks_in(requests) -> list[str]:
@@ -225,6 +225,48 @@ def test_an_ack_that_failed_can_be_repeated():
             await message.ack()
             assert broker.state == ["acked"]
             await consumer.aclose()
+
+    run_with_broker(test)
+
+
+def test_an_ack_that_nobody_waits_for_and_that_fails_reaches_the_loop():
+    async def test(broker, server):
+        async with Client(server.url, retry_for=0) as client:
+            await publish(client, 2)
+
+            async def refuse(request):
+                return error_reply("unavailable", 503) if acks_in([request]) else None
+
+            broker.before = refuse
+            with pytest.raises(Unavailable):
+                async for message in client.queue("orders").consume(prefetch=2, wait=1):
+                    async with message:
+                        pass
+            broker.before = None
+        assert broker.state == ["leased"] * 2
+
+    run_with_broker(test)
+
+
+def test_nothing_is_left_to_do_for_a_consumer_that_was_closed():
+    def planned() -> list[asyncio.TimerHandle]:
+        return [
+            handle
+            for handle in asyncio.get_running_loop()._scheduled
+            if not handle.cancelled() and "penstock.client" in str(getattr(handle._callback, "__module__", ""))
+        ]
+
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            for _ in range(3):
+                await publish(client, 1)
+                async with client.queue("orders").consume_batches(wait=0.05) as batches:
+                    async for batch in batches:
+                        async with batch:
+                            assert planned(), "its lease is renewed"
+                        break
+            gc.collect()
+            assert not planned()
 
     run_with_broker(test)
 
@@ -559,7 +601,7 @@ def test_what_two_calls_bring_to_a_consumer_that_leaves_is_given_back():
     run_with_broker(test)
 
 
-@pytest.mark.parametrize("style", ["quick", "slow", "awaited", "single"])
+@pytest.mark.parametrize("style", ["quick", "slow", "awaited", "awaited later", "single"])
 def test_the_next_batch_is_leased_ahead_for_who_is_quick_and_hands_acks_over(style, monkeypatch):
     async def test(broker, server):
         if style == "slow":
@@ -574,10 +616,11 @@ def test_the_next_batch_is_leased_ahead_for_who_is_quick_and_hands_acks_over(sty
                         # The server, which is in the same loop, gets to hear of what is on its way.
                         await asyncio.sleep(0.005)
                         ahead.append(server.paths().count("/v1/lease") - len(ahead) - 1)
-                        if style == "awaited":
+                        if style == "awaited" or (style == "awaited later" and len(ahead) > 1):
                             await batch.ack()
         assert broker.state == ["acked"] * 6 * size
-        assert (1 in ahead[1:5]) is (style == "quick"), ahead
+        assert (1 in ahead[1:5]) is (style in ("quick", "awaited later")), ahead
+        assert 1 not in ahead[3:] or style == "quick", ahead
         assert ahead[0] == 0, "who takes one batch and leaves shall not have leased another"
 
     run_with_broker(test)

@@ -1,0 +1,66 @@
+"""Acks by the short way, a lease as a whole, and run by run: the same answers and the same facts."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.core import commands, settling
+from penstock.core.commands import Claim
+from penstock.core.lease import Held, Lease
+from penstock.core.state import Shard
+
+NONCE = 7
+"""Leases that were granted together have the same."""
+
+
+def held_runs(lengths: list[tuple[int, int]]) -> list[Held]:
+    runs, at = [], 0
+    for gap, length in lengths:
+        runs.append(Held(at + gap, at + gap + length, 1 + gap % 2, 1_000))
+        at += gap + length
+    return runs
+
+
+leases = st.lists(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), min_size=1, max_size=4), min_size=2, max_size=2
+)
+strangers = st.builds(
+    Claim, st.integers(0, 3), st.sampled_from([NONCE, 8]), st.integers(0, 5), st.integers(6, 9)
+)  # fmt: skip
+
+
+@given(leases, st.lists(strangers, max_size=2), st.integers(0, 2), st.booleans(), st.randoms(use_true_random=False))
+@example([[(0, 2)], [(0, 2)]], [], 3, False, None)
+def test_the_short_way_of_an_ack_is_the_long_one(lengths, others, of_which, twice, chance):
+    shard = Shard()
+    for number, each in enumerate(lengths, 1):
+        shard.leases[number] = Lease(number, NONCE, 1, number, 0, "", 1_000, 0, held_runs(each))
+    claims = [
+        Claim(number, NONCE, run.first, run.stop)
+        for number, lease in shard.leases.items()
+        for run in lease.held
+        if of_which in (0, number)
+    ]
+    if of_which == 3:
+        # What one lease holds, shown as if it were of both.
+        first = shard.leases[1].held[0]
+        claims = [Claim(1, NONCE, first.first, first.stop), Claim(2, NONCE, first.first, first.stop)]
+    claims += others + claims[:1] * twice
+    if chance is not None:
+        chance.shuffle(claims)
+    command = commands.Ack(claims)
+    short = settling.ack(shard, command, 5)
+    with patch.object(settling, "_all_of_one", return_value=None):
+        assert settling.ack(shard, command, 5) == short
+
+
+def test_claims_of_another_lease_are_not_those_of_the_first():
+    """Both leases were granted together, and hold as many messages."""
+    shard = Shard()
+    shard.leases[1] = Lease(1, NONCE, 1, 0, 0, "", 1_000, 0, held_runs([(0, 1), (1, 1)]))
+    shard.leases[2] = Lease(2, NONCE, 1, 1, 0, "", 1_000, 0, held_runs([(0, 1), (1, 1)]))
+    decision = settling.ack(shard, commands.Ack([Claim(1, NONCE, 0, 1), Claim(2, NONCE, 2, 3)]), 5)
+    assert [(fact.lease, fact.partition, fact.ranges) for fact in decision.records] == [(1, 0, [0, 1]), (2, 1, [2, 3])]
