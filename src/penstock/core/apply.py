@@ -347,8 +347,11 @@ def _acked(shard: Shard, record: records.Acked) -> None:
 def _retried(shard: Shard, record: records.Retried) -> None:
     progress = shard.queues[record.queue].partitions[record.partition].progress[record.group]
     lease = shard.leases[record.lease]
+    waiting: list[tuple[int, int]] = []
     for first, stop in pairs(record.ranges):
         for run in lease.parts(first, stop):
+            if record.due > record.at:
+                waiting.append((run.first, run.stop))
             for offset in range(run.first, run.stop):
                 before = progress.retries.get(offset)
                 progress.retries[offset] = Retry(
@@ -360,8 +363,8 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
-                    if progress.desk is not None:
-                        progress.desk.delayed(offset)
+    if waiting and progress.desk is not None:
+        progress.desk.delayed(waiting)
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -453,7 +456,7 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
                     if progress.desk is not None:
-                        progress.desk.delayed(offset)
+                        progress.desk.delayed([(offset, offset + 1)])
                 elif progress.desk is not None:
                     progress.desk.leave(((offset, offset + 1),))
                 elif offset >= progress.cursor:

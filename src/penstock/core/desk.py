@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 from penstock.core.ages import Ages
@@ -19,6 +19,8 @@ from penstock.core.line import PARTITION_BITS, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
 
+SPARSE_MAX = 64
+"""Offsets for each range, about: where there are more, ranges are read one by one."""
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Offsets `[first, stop)`, as they come."""
 
@@ -75,9 +77,18 @@ class Desk:
     def _keyed(self, ranges: Ranges) -> Iterable[tuple[int, int]]:
         """(key, place) of each; none if no message of the partition has a key."""
         column = self._queue.partitions[self._partition].traits.key
-        if column is None:
+        if column is None or not ranges:
             return ()
-        keys, places = array("q"), list[int]()
+        first, last = ranges[0][0], ranges[-1][1]
+        if len(ranges) > 1 and last - first <= SPARSE_MAX * len(ranges):
+            gaps = [slice(one[1] - first, next[0] - first) for one, next in pairwise(ranges)]
+            if all(gap.start <= gap.stop for gap in gaps):
+                # Close together and in order: read in one go, and what lies between is left out.
+                keys, places = column.stretch(first, last), self.places(first, last)
+                for gap in reversed(gaps):
+                    del keys[gap], places[gap]
+                return zip(keys, places, strict=True)
+        keys, places = array("q"), []
         for first, stop in ranges:
             keys += column.stretch(first, stop)
             places += self.places(first, stop)
@@ -90,11 +101,13 @@ class Desk:
         self._dispatcher.hold(place)
         self._dispatcher.wait(place)
 
-    def delayed(self, offset: int) -> None:
-        """A message that was tried before, and holds its key if it did, cannot be given out for a while."""
-        self._dispatcher.not_offered(self._partition, ((offset, offset + 1),))
+    def delayed(self, ranges: Ranges) -> None:
+        """Messages that were tried before, and hold their keys if they did, cannot be given out for a while."""
+        self._dispatcher.not_offered(self._partition, ranges)
         if self._dispatcher.gate is not None:
-            self._dispatcher.wait(self.place(offset))
+            wait = self._dispatcher.gate.wait
+            for key, place in self._keyed(ranges):
+                wait(key, place)
 
     def park(self, key: int, offset: int) -> None:
         self._dispatcher.park(key, self.place(offset))

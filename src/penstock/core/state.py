@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappush
+from itertools import chain, starmap
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -83,10 +84,11 @@ class Progress:
         self.armed = NEVER_MS
 
     def mark_done(self, ranges: Sequence[tuple[int, int]]) -> None:
+        if self.retries and _may_hold(self.retries, ranges):
+            for first, stop in ranges:
+                forget(self.retries, first, stop)
         for first, stop in ranges:
             self.done.add(first, stop)
-            if self.retries:
-                forget(self.retries, first, stop)
             if first <= self.floor:
                 self.floor = self.done.past(self.floor)
                 self.done.remove_below(self.floor)
@@ -521,13 +523,18 @@ class Shard:
             self.arm(due, queue, partition)
 
 
+def _may_hold(table: dict[int, Retry], ranges: Sequence[tuple[int, int]]) -> bool:
+    """False if none of these is in the table, as far as that is quickly seen: most of what is done never failed."""
+    if sum([stop - first for first, stop in ranges]) > len(table):
+        return True
+    return not table.keys().isdisjoint(chain.from_iterable(starmap(range, ranges)))
+
+
 def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:
     """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
     if stop - first <= len(table):
-        # Most of what is done was never in it.
-        if not table.keys().isdisjoint(range(first, stop)):
-            for offset in range(first, stop):
-                table.pop(offset, None)
+        for offset in range(first, stop):
+            table.pop(offset, None)
     else:
         for offset in [offset for offset in table if first <= offset < stop]:
             del table[offset]
