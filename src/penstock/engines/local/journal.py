@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -30,7 +30,7 @@ from penstock.engines.local.opening import (
 )
 from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.reserve import Reserve
-from penstock.engines.local.segment import Segment
+from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
@@ -49,12 +49,6 @@ ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
 
 
-@cache
-def _zeros(count: int) -> bytes:
-    """The same ones for all shards."""
-    return bytes(count)
-
-
 class LocalJournal:
     def __init__(
         self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int,
@@ -66,8 +60,8 @@ class LocalJournal:
         self._reserve = Reserve(files, reserve)
         self._fsync = fsync
         self._segment_bytes = segment_bytes
-        self._zero_ahead = _zeros(zero_ahead_bytes)
-        self._page = _zeros(page_bytes)
+        self._zero_ahead = zeros(zero_ahead_bytes)
+        self._page = zeros(page_bytes)
         self._segments: dict[int, Segment] = {}
         """By first index, ascending. A locator is a first index and a position, so it outlives the process."""
         self._current = 0

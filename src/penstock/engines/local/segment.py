@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from penstock.batch import Buffer
 
@@ -32,3 +33,9 @@ class Segment:
         Otherwise what is left there of an earlier life would have to be read before the page can be written.
         """
         return [*parts, page[: max(0, min(-end % len(page), self.prepared - end))]]
+
+
+@cache
+def zeros(count: int) -> bytes:
+    """What is written ahead: one and the same for all journals."""
+    return bytes(count)
