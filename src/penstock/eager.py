@@ -73,3 +73,8 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> Finished[T] | Rest[T]:
     except StopIteration as end:
         return Finished(end.value)
     return Rest(coroutine, awaited)
+
+
+async def rest_of(begun: Rest[T]) -> T:
+    """For a task, which takes nothing but a coroutine."""
+    return await begun

@@ -11,6 +11,7 @@ from patience import until
 from penstock import limits
 from penstock.batch import Batch
 from penstock.client import Client, ProducerSeq
+from penstock.eager import begin
 from penstock.errors import InvalidRequest, PenstockError, QueueFull, TooLarge, Unavailable
 
 
@@ -138,6 +139,80 @@ def test_many_are_sent_in_order_beyond_the_limits_of_a_frame():
         assert len(server.requests) == 3 and len(published) == count
         assert stored(broker) == [b"%d" % n for n in range(count)]
         assert published[-1].offset == count - 1 and len(set(published.ids)) == count
+
+    run_with_broker(test)
+
+
+def test_many_are_on_their_way_before_their_caller_first_waits():
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            queue, pool = client.queue("orders"), client._carrier._transport
+            await queue.publish_many([0])
+            begun = begin(queue.publish_many([1]))
+            assert [connection.is_busy for connection in pool._lent] == [True]
+            # What comes meanwhile goes behind it, whoever publishes it.
+            later = [asyncio.ensure_future(queue.publish(2)), asyncio.ensure_future(queue.publish_many([3]))]
+            published = await begun
+            assert len(published) == 1
+            await asyncio.gather(*later)
+        assert stored(broker) == [b"0", b"1", b"2", b"3"]
+        assert not pool._lent and not pool._carrying
+
+    run_with_broker(test)
+
+
+def test_who_is_cancelled_has_published_many_all_the_same():
+    async def test(broker, server):
+        gate = asyncio.Event()
+
+        async def hold(request):
+            if request.path == "/v1/publish" and len(server.requests) > 1:
+                await gate.wait()
+
+        broker.before = hold
+        async with Client(server.url) as client:
+            queue = client.queue("orders")
+            await queue.publish_many([0])
+            caller = asyncio.ensure_future(queue.publish_many([1]))
+            await until(lambda: len(server.requests) == 2)
+            caller.cancel()
+            await asyncio.wait({caller})
+            assert caller.cancelled()
+            gate.set()
+            await queue.publish_many([2])
+        assert stored(broker) == [b"0", b"1", b"2"]
+
+    run_with_broker(test)
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_a_client_can_be_closed_after_everything_was_cancelled(many):
+    """As an event loop does it that ends before its time."""
+
+    async def test(broker, server):
+        gate = asyncio.Event()
+
+        async def hold(request):
+            if request.path == "/v1/publish" and not gate.is_set():
+                await gate.wait()
+
+        broker.before = hold
+        client = Client(server.url)
+        queue = client.queue("orders")
+        callers = [
+            asyncio.ensure_future(queue.publish_many([n]) if many else queue.publish(n, headers={"n": "x"}))
+            for n in range(2)
+        ]
+        await first_request(server)
+        later = asyncio.ensure_future(queue.publish_many([2]))
+        await asyncio.sleep(0)
+        client._lanes[queue.path]._sender.cancel()
+        gate.set()
+        async with asyncio.timeout(10):
+            await client.aclose()
+            assert (await asyncio.gather(callers[0], return_exceptions=True))[0].__class__ is asyncio.CancelledError
+            assert len(await later) == 1, "what had not begun is finished"
+        assert client._room.is_empty
 
     run_with_broker(test)
 

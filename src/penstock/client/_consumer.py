@@ -38,7 +38,7 @@ from penstock.client._renewal import Renewal
 from penstock.client._retry import Retry
 from penstock.client._terms import RELEASE_WITHIN_S, Terms, lost_in, receipts_of
 from penstock.client._tracing import settling
-from penstock.eager import Finished, Rest, begin
+from penstock.eager import Finished, begin, rest_of
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
@@ -231,7 +231,7 @@ class Session:
             begun = begin(work)
             if isinstance(begun, Finished):
                 return
-            fetch.task = self._loop.create_task(_rest_of(begun), name=name)
+            fetch.task = self._loop.create_task(rest_of(begun), name=name)
             fetch.task.add_done_callback(lambda _: begun.abandon())
         else:
             fetch.task = self._loop.create_task(work, name=name)
@@ -432,10 +432,6 @@ class Session:
         while under_way := {task for task in (self._acks.sending, *self._settling) if task is not None}:
             await asyncio.wait(under_way)
             self._acks.flush()
-
-
-async def _rest_of(begun: Rest[None]) -> None:
-    await begun
 
 
 class _Iterator:

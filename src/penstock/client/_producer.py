@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from penstock import limits
 from penstock.client import _calls as calls
@@ -22,6 +23,7 @@ from penstock.client._frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_row
 from penstock.client._numbers import Sequencer
 from penstock.client._published import PublishedMessage, messages_of
 from penstock.client._room import Room
+from penstock.eager import Rest, begin, rest_of
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.replies import PublishRunsReply
@@ -107,12 +109,13 @@ class Lane:
         replies: list[PublishRunsReply] = []
         before: asyncio.Future[PublishRunsReply] | None = None
         for frame in frames:
-            await self._room.enter(frame.rows, len(frame.data))
+            if not self._room.enter_now(frame.rows, len(frame.data)):
+                await self._room.enter(frame.rows, len(frame.data))
             waiter = self._add_sealed(frame, many)
-            if before is None:
-                await asyncio.sleep(0)  # the sender writes the first frame before the second is built
-            else:
+            if before is not None:
                 replies.append(await before)
+            elif self._entries:
+                await asyncio.sleep(0)  # the sender writes the first frame before the second is built
             before = waiter
         if before is not None:
             replies.append(await before)
@@ -130,14 +133,27 @@ class Lane:
     def _append(self, entry: _Open | _Sealed) -> None:
         self._entries.append(entry)
         if self._sender is None or self._sender.done():
-            self._sender = asyncio.get_running_loop().create_task(self._run(), name=f"penstock publish {self._queue}")
+            self._start_sender(at_once=isinstance(entry, _Sealed) and self._carrier.sends_at_once)
         elif len(self._entries) > 1:
             self._enough.set()  # the one before will not grow any more
+
+    def _start_sender(self, *, at_once: bool) -> None:
+        """A frame that cannot grow may leave now; a task would begin when the caller next waits."""
+        loop, work, name = asyncio.get_running_loop(), self._run(), f"penstock publish {self._queue}"
+        if not at_once:
+            self._sender = loop.create_task(work, name=name)
+            return
+        begun = begin(work)
+        if isinstance(begun, Rest):
+            self._sender = loop.create_task(rest_of(begun), name=name)
+            self._sender.add_done_callback(lambda _: begun.abandon())
 
     async def drain(self) -> None:
         """Wait until everything handed over so far was sent and answered."""
         self._linger_s = 0.0
         self._enough.set()
+        if self._entries and (self._sender is None or self._sender.done()):
+            self._start_sender(at_once=False)  # the last one was cancelled, by a loop that ends before its time
         if self._sender is not None:
             await asyncio.wait({self._sender})
 
@@ -147,12 +163,20 @@ class Lane:
                 await self._linger()
             entry = self._entries.popleft()
             if isinstance(entry, _Sealed):
-                await self._send_sealed(entry)
-                self._room.leave(entry.frame.rows, len(entry.frame.data))
+                rows, size = entry.frame.rows, len(entry.frame.data)
+                work = self._send_sealed(entry)
+                waiters: list[asyncio.Future[Any]] = [entry.waiter]
             else:
-                count = len(entry.rows)
-                await self._send_open(entry.rows, entry.waiters)
-                self._room.leave(count, entry.size)
+                rows, size = len(entry.rows), entry.size
+                work, waiters = self._send_open(entry.rows, entry.waiters), list(entry.waiters)
+            try:
+                await work
+            except asyncio.CancelledError:
+                for waiter in waiters:
+                    waiter.cancel()
+                raise
+            finally:
+                self._room.leave(rows, size)
 
     async def _linger(self) -> None:
         """Let the frame that is next grow, until it is as old as the client allows or cannot grow any more."""
