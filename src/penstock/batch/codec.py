@@ -204,10 +204,7 @@ class Batch:
         if first == 0 and stop == self.count:
             return self
         assert 0 <= first < stop <= self.count
-        return Batch(
-            self._bytes, self._total, self.flags, self.columns, self._positions, self._offsets, self._payload_base,
-            self._first + first, stop - first,
-        )  # fmt: skip
+        return self._rows(self._first + first, stop - first)
 
     def up_to(self, later: Batch, gap_max: int) -> Batch | None:
         """Our messages, those of a later run of the same frame, and what lies between; None if that is more than
@@ -215,9 +212,13 @@ class Batch:
         begin, end = self._first, self._first + self.count
         if later._bytes is not self._bytes or not end <= later._first <= end + gap_max:
             return None
+        return self._rows(begin, later._first + later.count - begin)
+
+    def _rows(self, first: int, count: int) -> Batch:
+        """These rows of the whole."""
         return Batch(
             self._bytes, self._total, self.flags, self.columns, self._positions, self._offsets, self._payload_base,
-            begin, later._first + later.count - begin,
+            first, count,
         )  # fmt: skip
 
     def _cut_out(self) -> bytes:
