@@ -22,7 +22,7 @@ from sim.plan import FAULTS, FEATURES, ORDERS, Plan
 from sim.world import Result, run
 
 MINUTES = 10.0
-SWITCHES = (*FEATURES, *FAULTS, *ORDERS, "exclusive", "lulls", "archives")
+SWITCHES = (*FEATURES, *FAULTS, *ORDERS, "exclusive", "lulls", "archives", "standstills")
 CHUNK = 10
 """Seeds that a worker process is given at a time."""
 

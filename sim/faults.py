@@ -27,6 +27,9 @@ class Victim(Protocol):
 
     def drain_and_restart(self) -> None: ...
 
+    def stand_still(self, seconds: float) -> None:
+        """The process does nothing for so long, and does not know it."""
+
 
 class DiskFaults:
     """Errors and deaths at exact operations of the disk: a countdown each, over all operations or those of one kind."""
@@ -87,6 +90,7 @@ class Faults:
             "steps": self._step,
             "drift": lambda rng: machine.set_drift(rng.choice((-0.05, -0.0005, 0.0, 0.0005, 0.05))),
             "restarts": lambda _: victim.drain_and_restart(),
+            "standstills": lambda rng: victim.stand_still(rng.choice((0.03, 0.3, 1.5, 5, 12)) * (0.5 + rng.random())),
         }
         self._kinds = [begin for name, begin in kinds.items() if plan.has(name)]
 

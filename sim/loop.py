@@ -31,11 +31,13 @@ class VirtualLoop(base_events.BaseEventLoop):
     def __init__(self, start_s: float = 1000.0) -> None:
         super().__init__()
         self._now = start_s
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, asyncio.Handle]] = []
         """A heap of our own: the number behind the time keeps the order of equals, and spares comparing handles."""
         self._numbers = count()
         self._dead: set[object] = set()
         self._lull_until = 0.0
+        self._still: dict[object, float] = {}
+        """Processes that stand still, and until when."""
         self.outside = contextvars.Context()
         """For callbacks that no process owns: packets on the wire, the world's own timers."""
         self.set_exception_handler(lambda _loop, _context: None)
@@ -60,6 +62,20 @@ class VirtualLoop(base_events.BaseEventLoop):
         ]
         heapify(self._timers)
 
+    def stand_still(self, owner: object, seconds: float) -> None:
+        """Nothing of this process runs for so long, and then everything at once, as it would have come: SIGSTOP, or
+        a disk that does not answer. What others send to it waits; the clocks go on."""
+        until = self._still[owner] = self._now + seconds
+        self._timers = [
+            (max(when, until) if handle._context.get(OWNER) is owner else when, number, handle)  # type: ignore[attr-defined]
+            for when, number, handle in self._timers
+        ]
+        heapify(self._timers)
+
+    def _wakes_at(self, handle: asyncio.Handle) -> float:
+        """When this may run at the earliest."""
+        return self._still.get(handle._context.get(OWNER), 0.0) if self._still else 0.0  # type: ignore[attr-defined]
+
     def _may_sleep(self, handle: asyncio.Handle) -> bool:
         context = handle._context  # type: ignore[attr-defined]
         return context is not self.outside and context.get(OWNER) is None
@@ -68,7 +84,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = self._unless_dead(asyncio.Handle(callback, args, self, context))
-        self._ready.append(handle)
+        wakes_at = self._wakes_at(handle)
+        if wakes_at > self._now:
+            heappush(self._timers, (wakes_at, next(self._numbers), handle))
+        else:
+            self._ready.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]
@@ -77,6 +97,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         handle = self._unless_dead(asyncio.TimerHandle(when, callback, args, self, context))
         if self._now < self._lull_until and self._may_sleep(handle):
             when += self._lull_until - self._now
+        when = max(when, self._wakes_at(handle))
         heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 

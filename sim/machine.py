@@ -114,6 +114,10 @@ class Machine:
             task = self._loop.create_task(process.stop(), context=process.context)
             task.add_done_callback(lambda done: self._stopped(process, done), context=self._loop.outside)
 
+    def stand_still(self, seconds: float) -> None:
+        if self.process is not None:
+            self._loop.stand_still(self.process, seconds)
+
     def _started(self, process: Process, task: asyncio.Task[None]) -> None:
         self._changed.set()
         if self.process is not process or task.cancelled():

@@ -39,6 +39,9 @@ EXCLUSIVE = 0.15
 ARCHIVES = 0.2
 """How many worlds have somebody who copies the queues, and for whom retention waits."""
 
+STANDSTILLS = 0.25
+"""How many worlds have a broker process that stands still at times, and then goes on as if nothing had been."""
+
 LULLS = 0.25
 """How many worlds have hours in which every client sleeps: what is counted in hours and days happens only in them."""
 LULL_S = (600, 3_600, 7_200, 30_000, 100_000)
@@ -99,6 +102,7 @@ class Plan:
         alone = self.rng("exclusive")
         self._on["exclusive"] = alone.random() < EXCLUSIVE
         self._on["archives"] = self.rng("archives").random() < ARCHIVES
+        self._on["standstills"] = self.rng("standstills").random() < STANDSTILLS
         self.lulls = self._lulls(self.rng("lulls"))
         """(when it begins, how long it lasts) in seconds, one after the other."""
         self.seconds += sum(length for _, length in self.lulls)

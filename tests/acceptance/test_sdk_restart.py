@@ -36,6 +36,12 @@ class Phoenix:
     def start(self) -> None:
         self._server = Server(self._path, "--listen", f"127.0.0.1:{self._port}", "--grpc", self._grpc)
 
+    def stand_still(self) -> None:
+        self._server.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._server.process.send_signal(signal.SIGCONT)
+
     async def crash_and_return(self) -> None:
         await asyncio.to_thread(self.crash)
         await asyncio.to_thread(self.start)
@@ -180,3 +186,27 @@ def test_the_blocking_twin_goes_on_through_a_crash(phoenix):
                 seen += batch.values()
                 batch.ack()
         assert seen == list(range(200))
+
+
+def test_a_server_that_stood_still_for_longer_than_a_lease_takes_nothing_away(phoenix):
+    async def test(client):
+        queue = client.queue("orders")
+        await queue.publish_many(range(3))
+        attempts = []
+
+        async def outlast_a_lease() -> None:
+            begun = time.monotonic()
+            phoenix.stand_still()
+            try:
+                await until(lambda: time.monotonic() > begun + 1.2)
+            finally:
+                phoenix.go_on()
+
+        async for message in queue.consume(lease=1.0, prefetch=3, wait=0.2):
+            attempts.append((message.value, message.attempt))
+            if message.value == 0:
+                await outlast_a_lease()
+            await message.ack()
+        assert attempts == [(0, 1), (1, 1), (2, 1)]
+
+    run(phoenix, test)

@@ -24,7 +24,7 @@ from penstock.errors import StaleGeneration, UnknownMember
 
 
 class Member:
-    __slots__ = ("changed", "confirmed", "drain_ms", "heard_ms", "id", "joined", "session_ms", "turn")
+    __slots__ = ("changed", "confirmed", "drain_ms", "excused", "heard_ms", "id", "joined", "session_ms", "turn")
 
     def __init__(self, id: str, generation: int, session_ms: int, drain_ms: int, heard_ms: int):
         self.id = id
@@ -37,10 +37,17 @@ class Member:
         # Soft.
         self.heard_ms = heard_ms
         """Time of the last heartbeat. Not a fact: heartbeats cost no disk, and a restart gives everyone more time."""
+        self.excused = False
+        """It was given more time since then, because nobody was listening."""
         self.confirmed = generation
         """The last change of its partitions that it has confirmed by a heartbeat."""
         self.turn = 0
         """Partition to look at first, so that none of its own is always last."""
+
+    def hear(self, now_ms: int) -> None:
+        """There is a sign of life."""
+        self.heard_ms = max(self.heard_ms, now_ms)
+        self.excused = False
 
 
 class Slot(msgspec.Struct, gc=False):
@@ -207,7 +214,14 @@ class Membership:
 
     def renew_sessions(self, now_ms: int) -> None:
         for member in self.members.values():
-            member.heard_ms = now_ms
+            member.hear(now_ms)
+
+    def forbear(self, now_ms: int, patience_ms: int) -> None:
+        """Heartbeats may have come that nobody has read: sessions that ran out last so much longer, once."""
+        for member in self.members.values():
+            if not member.excused and member.heard_ms + member.session_ms <= now_ms:
+                member.excused = True
+                member.heard_ms = now_ms - member.session_ms + min(patience_ms, member.session_ms)
 
     # -- as plain values ----------------------------------------------------------------------------------------------
 

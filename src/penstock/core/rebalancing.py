@@ -71,7 +71,7 @@ def heartbeat(shard: Shard, command: commands.Heartbeat, now_ms: int) -> Decisio
     queue = queue_of(shard, command.queue)
     group, membership = _membership(queue, command.group, command.member)
     member = membership.require(command.member, command.generation)
-    member.heard_ms = max(member.heard_ms, now_ms)
+    member.hear(now_ms)
     member.confirmed = max(member.confirmed, min(command.generation, member.changed))
     made: list[Record] = []
     busy = busy_partitions(queue, group)

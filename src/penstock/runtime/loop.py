@@ -23,7 +23,7 @@ from typing import Any
 from penstock import limits
 from penstock.clock import Clock
 from penstock.core import commands
-from penstock.core.advance import advance
+from penstock.core.advance import advance, forbear
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
@@ -37,12 +37,13 @@ from penstock.core.records import (
     ScheduleRefused,
 )
 from penstock.core.scopes import Scopes, scopes_over
-from penstock.core.state import NEVER_MS, Queue, Shard
+from penstock.core.state import Queue, Shard
 from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
+from penstock.runtime.alarm import Alarm
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
@@ -54,8 +55,10 @@ from penstock.runtime.watchers import Watchers
 
 PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
 """What makes the log grow, and waits while there is no room for that."""
-HOP_S = 0.1
-"""A longer wait is taken in hops; a shorter one may be late by a tenth of itself while clocks are being mended."""
+LATE_MS = 50
+"""Whoever comes later than this to what was due has been held up, and is not just busy."""
+CATCH_UP_MS = 250
+"""After that, the time to read what was sent meanwhile; in addition to as much as was lost."""
 FULL_PAUSE_S = 1.0
 """After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
 
@@ -112,8 +115,7 @@ class ShardLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._work = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = NEVER_MS
+        self._alarm = Alarm(clock, self._on_alarm)
         self._committed_bytes = 0
         self._last_locator = 0
         self.on_commit_took: Callable[[float], None] = lambda _: None
@@ -277,6 +279,9 @@ class ShardLoop:
         """Let time do what it does, before anything is decided at `now_ms`."""
         if self.shard.next_deadline_ms() > now_ms:
             return
+        late_ms = self._alarm.late_ms()
+        if late_ms > LATE_MS:
+            forbear(self.shard, now_ms, late_ms + CATCH_UP_MS)
         woken: set[int] = set()
         # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
@@ -308,23 +313,9 @@ class ShardLoop:
 
     def arm_timer(self) -> None:
         """Sleep exactly until time has something to do."""
-        deadline_ms = self.shard.next_deadline_ms()
-        if deadline_ms == self._timer_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_ms = deadline_ms
-        if deadline_ms < NEVER_MS:
-            wait_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
-            if wait_s > HOP_S:
-                # Journal time may run a tenth faster than timers do: what is far is approached in a few hops.
-                wait_s = min(wait_s / 1.1, 3600)
-            self._timer = self._events.call_later(wait_s, self._on_timer)
+        self._alarm.set(self.shard.next_deadline_ms())
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._timer_ms = NEVER_MS
+    def _on_alarm(self) -> None:
         if self.failed is None and not self._without_room:
             with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
                 self._advance(self._clock.now_ms())
@@ -546,8 +537,7 @@ class ShardLoop:
         self._shut = True
         while not self._idle.is_set():
             await self._idle.wait()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         await asyncio.sleep(0)  # whoever was answered just now reads what they were given, while there is a journal
         self._committer.cancel()
         self.failed = self.failed or "the broker is shut down"
