@@ -8,7 +8,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipeline.java import find_java
-from tests.spark.kills import KINDS, Driver, run
+from tests.spark.kills import KINDS, MOMENTS, Driver, Missed, run
+
+ATTEMPTS = 5
+"""To meet the moment that is meant."""
 
 
 @pytest.fixture(scope="module")
@@ -22,5 +25,13 @@ def driver(tmp_path_factory):
 @pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_message_once_whatever_dies(kind, tmp_path, driver):
-    outcome = run(kind, 1, tmp_path, driver)
-    assert not outcome.faulty, outcome
+    for number in range(ATTEMPTS):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        try:
+            outcome = run(kind, 1 + number * len(MOMENTS), directory, driver)
+        except Missed:
+            continue  # a busy machine: the batch was over before the blow fell
+        assert not outcome.faulty, outcome
+        return
+    pytest.fail(f"{kind}: nobody was killed in {ATTEMPTS} runs")
