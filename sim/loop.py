@@ -48,6 +48,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def end_process(self, owner: object) -> None:
         """Nothing that belongs to this process runs from now on, not even what its current step still asks for."""
         self._dead.add(owner)
+        self._still.pop(owner, None)
         for handle in (*self._ready, *(handle for _, _, handle in self._timers)):
             if handle._context.get(OWNER) is owner:
                 handle.cancel()
@@ -65,9 +66,13 @@ class VirtualLoop(base_events.BaseEventLoop):
     def stand_still(self, owner: object, seconds: float) -> None:
         """Nothing of this process runs for so long, and then everything at once, as it would have come: SIGSTOP, or
         a disk that does not answer. What others send to it waits; the clocks go on."""
-        until = self._still[owner] = self._now + seconds
+        until = self._still[owner] = max(self._now + seconds, self._still.get(owner, 0.0))
+        # In the order in which they were due, as an event loop finds them.
+        self._timers.sort()
         self._timers = [
-            (max(when, until) if handle._context.get(OWNER) is owner else when, number, handle)  # type: ignore[attr-defined]
+            (until, next(self._numbers), handle)
+            if when < until and handle._context.get(OWNER) is owner  # type: ignore[attr-defined]
+            else (when, number, handle)
             for when, number, handle in self._timers
         ]
         heapify(self._timers)

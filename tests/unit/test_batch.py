@@ -41,6 +41,18 @@ def batches(draw):
     return draw(several(st.binary(max_size=30))), kinds, columns
 
 
+def test_two_runs_and_what_lies_between():
+    batch = Batch.open(build([b"%d" % row * (row + 1) for row in range(10)]))
+    first, later = batch.run(1, 3), batch.run(5, 7)  # between them are 4 and 5 bytes
+    wider = first.up_to(later, 2, 9)
+    assert wider is not None and wider.payloads() == batch.payloads()[1:7]
+    assert first.up_to(later, 1, 9) is first.up_to(later, 2, 8) is later.up_to(first, 9, 99) is None
+    assert first.up_to(batch.run(2, 4), 9, 99) is None  # they share a message
+    neighbour = first.up_to(batch.run(3, 4), 0, 0)
+    assert neighbour is not None and neighbour.count == 3
+    assert first.up_to(Batch.open(bytes(bytearray(batch.frame))).run(5, 7), 9, 99) is None  # of another frame
+
+
 @given(batches(), st.data())
 def test_what_goes_in_comes_out_whole_cut_and_picked(content, data):
     payloads, kinds, columns = content

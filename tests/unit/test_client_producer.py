@@ -217,6 +217,50 @@ def test_a_client_can_be_closed_after_everything_was_cancelled(many):
     run_with_broker(test)
 
 
+def test_a_sender_that_is_cancelled_before_its_first_step_leaves_nobody_waiting():
+    async def test(broker, server):
+        client = Client(server.url)
+        queue = client.queue("orders")
+        await queue.publish_many([0])
+        before = client._lanes[queue.path]._sender
+        caller = asyncio.ensure_future(queue.publish_many([1]))
+        await asyncio.sleep(0)
+        assert client._lanes[queue.path]._sender is not before
+        client._lanes[queue.path]._sender.cancel()
+        async with asyncio.timeout(10):
+            await client.aclose()
+            assert (await asyncio.gather(caller, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+        assert client._room.is_empty
+
+    run_with_broker(test)
+
+
+def test_after_a_cancelled_frame_the_later_ones_of_the_same_call_are_not_sent():
+    async def test(broker, server):
+        gate = asyncio.Event()
+
+        async def hold(request):
+            if request.path == "/v1/publish" and not gate.is_set():
+                await gate.wait()
+                raise Hangup
+
+        broker.before = hold
+        client = Client(server.url)
+        queue = client.queue("orders")
+        caller = asyncio.ensure_future(queue.publish_many(list(range(2 * limits.BATCH_MESSAGES_MAX))))
+        await first_request(server)
+        await until(lambda: client._lanes[queue.path]._entries)
+        client._lanes[queue.path]._sender.cancel()
+        async with asyncio.timeout(20):
+            await client.aclose()
+            gate.set()
+            await asyncio.wait({caller})
+        assert caller.cancelled() or caller.exception() is not None
+        assert stored(broker) == [] and client._room.is_empty
+
+    run_with_broker(test)
+
+
 def test_after_a_failed_frame_the_later_ones_of_the_same_call_are_not_sent():
     async def test(broker, server):
         async def refuse(request):

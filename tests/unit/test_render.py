@@ -88,6 +88,15 @@ def test_what_a_lease_has_left_out_of_a_batch_is_left_out(count, columns, rows, 
         assert render(runs) == b"[%b]" % b",".join(render([run])[1:-1] for run in runs)
 
 
+def test_a_frame_that_was_published_twice_has_two_ids_for_each_row():
+    batch = Batch.open(build([b"%d" % row for row in range(10)], checked=True))
+    runs = [
+        DeliveredRun("q", 0, offset, 2, (9 << 80) + offset, 1, batch.run(row, row + 2), 1, "r1.0.7.0.")
+        for offset, row in ((0, 0), (15, 5))
+    ]
+    assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
+
+
 @pytest.mark.parametrize("render", [leased_messages, read_messages])
 def test_nothing_is_an_empty_list(render):
     assert render([]) == b"[]"

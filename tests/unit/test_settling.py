@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from unittest.mock import patch
 
 from hypothesis import example, given
@@ -11,7 +12,10 @@ from penstock.core import commands, settling
 from penstock.core.commands import Claim
 from penstock.core.lease import Held, Lease
 from penstock.core.state import Shard
+from penstock.ids import parse_queue
+from penstock.testing.inprocess import in_process
 
+JOBS = parse_queue("jobs")
 NONCE = 7
 """Leases that were granted together have the same."""
 
@@ -64,3 +68,23 @@ def test_claims_of_another_lease_are_not_those_of_the_first():
     shard.leases[2] = Lease(2, NONCE, 1, 1, 0, "", 1_000, 0, held_runs([(0, 1), (1, 1)]))
     decision = settling.ack(shard, commands.Ack([Claim(1, NONCE, 0, 1), Claim(2, NONCE, 2, 3)]), 5)
     assert [(fact.lease, fact.partition, fact.ranges) for fact in decision.records] == [(1, 0, [0, 1]), (2, 1, [2, 3])]
+
+
+def test_what_failed_together_is_one_fact_for_each_time_at_which_it_is_tried_again():
+    async def run() -> None:
+        async with in_process() as box:
+            backoff = {"kind": "exponential", "base_ms": 1_000, "cap_ms": 60_000, "jitter": 0.0}
+            await box.broker.put_queue(JOBS, {"backoff": backoff})
+            await box.publish("jobs", b"0", b"1", b"2")
+            messages = await box.lease("jobs", max=3)
+            await box.broker.nack([messages[1].receipt], delay_ms=0)
+            await box.broker.release([messages[0].receipt, messages[2].receipt])
+            again = await box.lease("jobs", max=3)
+            assert sorted((m.offset, m.attempt) for m in again) == [(0, 1), (1, 2), (2, 1)]
+            dues = {m.offset: box.clock.now_ms() + 1_000 * 2 ** (m.attempt - 1) for m in again}
+            results = await box.broker.nack([m.receipt for m in again])
+            assert {result.due_at_ms for result in results} == set(dues.values())
+            retries = box.host.loop.shard.queues[1].partitions[0].progress[0].retries
+            assert {offset: retry.due for offset, retry in retries.items()} == dues
+
+    asyncio.run(run())

@@ -6,16 +6,31 @@ import asyncio
 import functools
 
 import pytest
+from patience import until
 
 from penstock.core.commands import Tick
-from penstock.errors import UnknownMember
+from penstock.core.grace import CATCH_UP_MS, CATCH_UP_MS_MAX, Grace
+from penstock.core.members import Member, Membership
+from penstock.engines.memory import MemoryEngine
+from penstock.errors import DiskFull, UnknownMember
 from penstock.ids import parse_queue
-from penstock.runtime.loop import CATCH_UP_MS, LATE_MS
+from penstock.journal.port import OutOfSpace
+from penstock.runtime import loop
+from penstock.runtime.alarm import Alarm
+from penstock.runtime.loop import LATE_MS
+from penstock.testing.clock import ManualClock
 from penstock.testing.inprocess import in_process
 
 JOBS = parse_queue("jobs")
 TEAM = parse_queue("team")
 LEASE_MS = 1_000
+ALARM_MS = int(LEASE_MS / 1.1)
+"""The timer rings on the way to the deadline, by a tenth of it earlier."""
+
+
+def lost(stood_still_ms: int, deadline_ms: int = LEASE_MS) -> int:
+    """Since the timer should have rung."""
+    return int(stood_still_ms - deadline_ms / 1.1)
 
 
 def with_broker(test):
@@ -41,12 +56,19 @@ def stand_still(box, ms: int) -> None:
     box.clock.advance(ms)
 
 
-async def hold_one(box, **options) -> str:
-    """The receipt of a message that somebody holds."""
-    await box.broker.put_queue(JOBS, {"lease_ms": LEASE_MS, "backoff": {"kind": "none"}})
-    await box.publish("jobs", b"1")
-    (message,) = await box.lease("jobs", **options)
-    return message.receipt
+async def awake(box, ms: int) -> None:
+    """Time goes by, and everything happens when it is due."""
+    for _ in range(ms // 10):
+        stand_still(box, 10)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+async def hold(box, count: int = 1, lease_ms: int = LEASE_MS) -> list[str]:
+    """The receipts of so many messages that somebody holds, with one lease."""
+    await box.broker.put_queue(JOBS, {"lease_ms": lease_ms, "backoff": {"kind": "none"}})
+    await box.publish("jobs", *[b"%d" % number for number in range(count)])
+    return [message.receipt for message in await box.lease("jobs", max=count)]
 
 
 async def extended(box, receipt: str) -> str:
@@ -54,68 +76,151 @@ async def extended(box, receipt: str) -> str:
     return result.status
 
 
+async def attempts(box) -> list[int]:
+    """Of what somebody else gets now."""
+    return [message.attempt for message in await box.lease("jobs", max=10)]
+
+
 @with_broker
 async def test_a_renewal_that_nobody_read_in_time_still_counts(box):
-    receipt = await hold_one(box)
+    (receipt,) = await hold(box)
     stand_still(box, LEASE_MS + 400)
     assert await extended(box, receipt) == "extended"
-    box.clock.advance(LEASE_MS - 1)
-    assert await box.lease("jobs") == []
-    box.clock.advance(1)
-    assert [m.attempt for m in await box.lease("jobs")] == [2]
+    await awake(box, LEASE_MS - 10)
+    assert await attempts(box) == []
+    await awake(box, 10)
+    assert await attempts(box) == [2]
 
 
 @with_broker
 async def test_whoever_asks_for_more_first_does_not_get_what_others_hold(box):
-    receipt = await hold_one(box)
+    (receipt,) = await hold(box)
     stand_still(box, LEASE_MS + 400)
-    assert await box.lease("jobs") == []
+    assert await attempts(box) == []
     (result,) = await box.broker.ack([receipt])
     assert result.status == "acked"
 
 
 @with_broker
-async def test_patience_ends_and_is_not_for_ever_renewed(box):
-    await hold_one(box)
+async def test_a_moment_to_catch_up_and_no_more(box):
+    await hold(box)
     stand_still(box, LEASE_MS + 100)
-    # The timer was to ring on the way to the deadline, by a tenth of it earlier.
-    lost_ms = LEASE_MS + 100 - int(LEASE_MS / 1.1)
-    assert await box.lease("jobs") == []
-    box.clock.advance(lost_ms + CATCH_UP_MS - 2)
-    assert await box.lease("jobs") == []
-    box.clock.advance(2)
-    assert [m.attempt for m in await box.lease("jobs")] == [2]
+    assert await attempts(box) == []
+    box.clock.advance(lost(LEASE_MS + 100) + CATCH_UP_MS - 100 - 1)
+    assert await attempts(box) == []
+    box.clock.advance(1)
+    assert await attempts(box) == [2]
+
+
+@with_broker
+async def test_after_an_hour_as_much_as_was_left_and_some_seconds(box):
+    await hold(box)
+    stand_still(box, 3_600_000)
+    assert await attempts(box) == []
+    box.clock.advance(LEASE_MS + lost(3_600_000) - 3_600_000 + CATCH_UP_MS_MAX - 1)
+    assert await attempts(box) == []
+    box.clock.advance(1)
+    assert await attempts(box) == [2]
 
 
 @with_broker
 async def test_whoever_is_always_late_does_not_wait_for_ever(box):
-    await hold_one(box)
+    await hold(box)
     await box.broker.put_queue(TEAM, {})
     await box.broker.join_group(TEAM, member="a", session_ms=5_000)
-    for _ in range(6):
+    for _ in range(8):
         stand_still(box, 2_500)
         await box.host.loop.submit(Tick())
-    assert [m.attempt for m in await box.lease("jobs")] == [2]
+    assert await attempts(box) == [2]
     assert box.broker.groups(TEAM)["groups"][0]["members"] == []
 
 
 @with_broker
-async def test_at_most_another_lease_however_long_it_was(box):
-    await hold_one(box)
-    stand_still(box, 3_600_000)
-    assert await box.lease("jobs") == []
-    box.clock.advance(LEASE_MS - 1)
-    assert await box.lease("jobs") == []
-    box.clock.advance(1)
-    assert [m.attempt for m in await box.lease("jobs")] == [2]
+async def test_a_lease_ends_in_time_where_nobody_was_held_up(box):
+    await hold(box)
+    stand_still(box, ALARM_MS + LATE_MS)
+    box.clock.advance(LEASE_MS - ALARM_MS - LATE_MS)
+    assert await attempts(box) == [2]
 
 
 @with_broker
-async def test_a_lease_ends_in_time_where_nobody_was_held_up(box):
-    await hold_one(box)
-    stand_still(box, int(LEASE_MS / 1.1) + LATE_MS)
-    box.clock.advance(LEASE_MS - int(LEASE_MS / 1.1) - LATE_MS)
-    assert [m.attempt for m in await box.lease("jobs")] == [2]
+async def test_what_is_leased_afterwards_ends_in_time(box):
+    await hold(box)
+    stand_still(box, 60_000)
+    await box.broker.put_queue(TEAM, {"backoff": {"kind": "none"}})
+    await box.publish("team", b"1")
+    assert len(await box.lease("team", lease_ms=LEASE_MS)) == 1
+    await awake(box, LEASE_MS)
+    assert len(await box.lease("team")) == 1
+    assert await attempts(box) == []
+
+
+@with_broker
+async def test_what_was_settled_meanwhile_is_nobody_s_any_more(box):
+    """Its deadline is still on the list that time goes through."""
+    acked, held = await hold(box, 1), await hold(box, 1)
+    await box.broker.ack(acked)
+    stand_still(box, LEASE_MS + 400)
+    assert await attempts(box) == []
+    assert await extended(box, *held) == "extended"
+
+
+@with_broker
+async def test_messages_of_one_lease_have_a_deadline_each(box):
+    first, second = await hold(box, 2)
+    await awake(box, 500)
+    assert await extended(box, second) == "extended"
+    stand_still(box, 950)
+    assert await attempts(box) == []
+    await awake(box, 60)  # the second one's deadline is over, and so is neither's time
+    assert await extended(box, first) == "extended"
+
+
+@with_broker
+async def test_each_message_has_its_time_and_no_more(box):
+    _, second = await hold(box, 2)
+    await awake(box, 200)
+    assert await extended(box, second) == "extended"
+    stand_still(box, 1_100)
+    assert await attempts(box) == []
+    # 1,300 of now; both deadlines, 1,000 and 1,200, are put off by what was lost and the same again.
+    box.clock.advance(2 * (1_300 - ALARM_MS) - 300)
+    assert await attempts(box) == [2]
+    box.clock.advance(200)
+    assert await attempts(box) == [2]
+
+
+@with_broker
+async def test_each_standstill_is_made_up_for(box):
+    _, second = await hold(box, 2)
+    await awake(box, 500)
+    assert await extended(box, second) == "extended"
+    stand_still(box, 600)
+    assert await attempts(box) == []
+    stand_still(box, 500)
+    assert await extended(box, second) == "extended"
+
+
+@with_broker
+async def test_a_lease_that_was_shortened(box):
+    (receipt,) = await hold(box, lease_ms=2_000)
+    await awake(box, 100)
+    assert await extended(box, receipt) == "extended"
+    stand_still(box, 1_850)
+    assert await attempts(box) == []
+    await awake(box, 60)  # past the deadline that it had first
+    assert await extended(box, receipt) == "extended"
+
+
+@with_broker
+async def test_also_what_runs_out_in_the_next_moment(box):
+    (receipt,) = await hold(box)
+    stand_still(box, LEASE_MS - 1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    stand_still(box, 1)
+    assert await attempts(box) == []
+    assert await extended(box, receipt) == "extended"
 
 
 @with_broker
@@ -128,8 +233,85 @@ async def test_members_stay_whose_heartbeats_nobody_read(box):
 
     stand_still(box, 7_000)
     await beat(shares[0])
+    box.clock.advance(5_000 + 2 * lost(7_000, 5_000) - 7_000 - 1)
+    await beat(shares[0])
     assert len(box.broker.groups(JOBS)["groups"][0]["members"]) == 2
-    box.clock.advance(4_999)
+    box.clock.advance(1)
     await beat(shares[0])
     with pytest.raises(UnknownMember):  # it had its time to be heard
         await beat(shares[1])
+
+
+@with_broker
+async def test_who_gives_up_a_partition_may_finish(box):
+    await box.broker.put_queue(JOBS, {"partitions": 2, "lease_ms": 30_000})
+    share = await box.broker.join_group(JOBS, member="a", session_ms=60_000, drain_ms=1_000)
+    for number in range(8):
+        await box.publish("jobs", b"%d" % number)
+    held = await box.lease("jobs", max=10, member="a", generation=share.generation)
+    await box.broker.join_group(JOBS, member="b", session_ms=60_000, drain_ms=1_000)
+    stand_still(box, 1_200)
+    results = await box.broker.ack([message.receipt for message in held])
+    assert {result.status for result in results} == {"acked"}
+
+
+def test_sessions_and_drains_are_put_off_alike():
+    group = Membership(2)
+    group.members["a"] = Member("a", 1, session_ms=1_000, drain_ms=500, heard_ms=5_000)
+    group.slots[1].until = 6_200
+    grace = Grace(until_ms=6_500, more_ms=300)
+    assert (group.next_ms(Grace()), group.next_ms(grace)) == (6_000, 6_300)
+    assert (group.silent(6_299, grace), group.silent(6_300, grace)) == ([], ["a"])
+    assert (group.late(6_499, grace), group.late(6_500, grace)) == (set(), {1})
+    assert (group.silent(6_000, Grace()), group.late(6_200, Grace())) == (["a"], {1})
+
+
+def test_what_was_granted_is_not_taken_back_and_does_not_add_up():
+    once = Grace().after(10_000, 1_000)
+    assert once == (10_000 + CATCH_UP_MS, 2_000)
+    assert (once.end_of(9_500), once.end_of(10_000 + CATCH_UP_MS + 1)) == (11_500, 10_000 + CATCH_UP_MS + 1)
+    assert once.after(11_000, 100).more_ms == 2_000
+    assert once.after(11_000, 1_000).more_ms == 2_000
+    assert once.after(20_000, 100).more_ms == 100 + CATCH_UP_MS
+
+
+def test_a_disk_without_room_costs_nobody_a_lease(monkeypatch):
+    """While nothing at all can be written, renewals are refused."""
+    monkeypatch.setattr(loop, "FULL_PAUSE_S", 0.0)
+
+    async def run() -> None:
+        async with in_process(MemoryEngine) as box:
+            (receipt,) = await hold(box)
+            journal, reread = box.host.loop.journal, box.host.loop._reload
+            append = journal.append
+
+            async def append_nothing(index, parts, **options):
+                journal.append = append
+                raise OutOfSpace("the disk is full")
+
+            async def reread_slowly():
+                box.clock.advance(2 * LEASE_MS)
+                return await reread()
+
+            journal.append, box.host.loop._reload = append_nothing, reread_slowly
+            with pytest.raises(DiskFull):
+                await extended(box, receipt)
+            await until(lambda: not box.host.loop.without_room)
+            assert await attempts(box) == []
+            assert await extended(box, receipt) == "extended"
+
+    asyncio.run(run())
+
+
+def test_an_alarm_that_rang_and_was_not_set_again_is_not_late():
+    async def run() -> None:
+        events = asyncio.get_running_loop()
+        rang = asyncio.Event()
+        alarm = Alarm(clock := ManualClock(), rang.set)
+        alarm.set(clock.now_ms())
+        await rang.wait()
+        later_s = events.time() + 10
+        events.time = lambda: later_s
+        assert alarm.late_ms() == 0
+
+    asyncio.run(run())

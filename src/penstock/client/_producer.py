@@ -22,6 +22,7 @@ from penstock.client._carrier import Carrier
 from penstock.client._frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_rows
 from penstock.client._numbers import Sequencer
 from penstock.client._published import PublishedMessage, messages_of
+from penstock.client._retry import AnswerLost
 from penstock.client._room import Room
 from penstock.eager import Rest, begin, rest_of
 from penstock.errors import InvalidRequest, TooLarge
@@ -171,9 +172,13 @@ class Lane:
                 work, waiters = self._send_open(entry.rows, entry.waiters), list(entry.waiters)
             try:
                 await work
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, GeneratorExit):
+                # By a loop that ends before its time, which may be over already.
+                if isinstance(entry, _Sealed):
+                    entry.of.error = AnswerLost("the client was cancelled while an earlier part was under way")
                 for waiter in waiters:
-                    waiter.cancel()
+                    if not waiter.get_loop().is_closed():
+                        waiter.cancel()
                 raise
             finally:
                 self._room.leave(rows, size)

@@ -59,36 +59,20 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
     while shard.deadlines and shard.deadlines[0][0] <= now_ms:
         _, lease_id = heappop(shard.deadlines)
         lease = shard.leases.get(lease_id)
-        if lease is not None and any(run.deadline <= now_ms for run in lease.held):
+        if lease is None:
+            continue
+        ends = [shard.grace.end_of(run.deadline) for run in lease.held if run.deadline <= now_ms]
+        if any(end <= now_ms for end in ends):
             shard.overdue.append(lease_id)
             woken.add(lease.queue)
+        if put_off := [end for end in ends if end > now_ms]:
+            heappush(shard.deadlines, (min(put_off), lease_id))
     while shard.alarms and shard.alarms[0][0] <= now_ms:
         due, name = heappop(shard.alarms)
         schedule = shard.schedules.get(name)
         if schedule is not None and not schedule.paused and schedule.next is not None and schedule.wakes_at() == due:
             shard.due_schedules[name] = None
     return woken
-
-
-def forbear(shard: Shard, now_ms: int, patience_ms: int) -> None:
-    """Nobody has looked for a while. Whose lease or session ran out meanwhile may have renewed it, unheard: they get
-    so much more time; once, and never more than they had asked for.
-
-    What a lease promises is that nobody else has the messages before it runs out; it may well be longer.
-    """
-    late: dict[int, int] = {}
-    while shard.deadlines and shard.deadlines[0][0] <= now_ms:
-        due, lease_id = heappop(shard.deadlines)
-        late[lease_id] = due
-    for lease_id, due in late.items():
-        lease = shard.leases.get(lease_id)
-        if lease is not None:
-            # What was put off before is no deadline of anything: its time is over.
-            again = any(run.deadline == due for run in lease.held)
-            heappush(shard.deadlines, (now_ms + min(patience_ms, lease.lease_ms) if again else due, lease_id))
-    for queue in shard.queues.values():
-        for membership in queue.memberships.values():
-            membership.forbear(now_ms, patience_ms)
 
 
 def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:

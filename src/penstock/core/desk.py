@@ -19,7 +19,7 @@ from penstock.core.line import PARTITION_BITS, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
 
-SPARSE_MAX = 64
+SPARSE_MAX = 16
 """Offsets for each range, about: where there are more, ranges are read one by one."""
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Offsets `[first, stop)`, as they come."""
@@ -79,19 +79,18 @@ class Desk:
         column = self._queue.partitions[self._partition].traits.key
         if column is None or not ranges:
             return ()
-        first, last = ranges[0][0], ranges[-1][1]
-        if len(ranges) > 1 and last - first <= SPARSE_MAX * len(ranges):
-            gaps = [slice(one[1] - first, next[0] - first) for one, next in pairwise(ranges)]
-            if all(gap.start <= gap.stop for gap in gaps):
-                # Close together and in order: read in one go, and what lies between is left out.
-                keys, places = column.stretch(first, last), self.places(first, last)
-                for gap in reversed(gaps):
-                    del keys[gap], places[gap]
-                return zip(keys, places, strict=True)
         keys, places = array("q"), []
-        for first, stop in ranges:
-            keys += column.stretch(first, stop)
-            places += self.places(first, stop)
+        begin, end = ranges[0][0], ranges[-1][1]
+        if 1 < len(ranges) >= (end - begin) / SPARSE_MAX and all(one[1] <= other[0] for one, other in pairwise(ranges)):
+            # Close together and in order: read in one go, and what lies between is left out.
+            stretch = column.stretch(begin, end)
+            for first, stop in ranges:
+                keys += stretch[first - begin : stop - begin]
+                places += self.places(first, stop)
+        else:
+            for first, stop in ranges:
+                keys += column.stretch(first, stop)
+                places += self.places(first, stop)
         return zip(keys, places, strict=True)
 
     def waiting(self, offset: int) -> None:

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.core.assignment import NOBODY
+from penstock.core.grace import Grace
 from penstock.errors import StaleGeneration, UnknownMember
 
 
 class Member:
-    __slots__ = ("changed", "confirmed", "drain_ms", "excused", "heard_ms", "id", "joined", "session_ms", "turn")
+    __slots__ = ("changed", "confirmed", "drain_ms", "heard_ms", "id", "joined", "session_ms", "turn")
 
     def __init__(self, id: str, generation: int, session_ms: int, drain_ms: int, heard_ms: int):
         self.id = id
@@ -37,17 +38,10 @@ class Member:
         # Soft.
         self.heard_ms = heard_ms
         """Time of the last heartbeat. Not a fact: heartbeats cost no disk, and a restart gives everyone more time."""
-        self.excused = False
-        """It was given more time since then, because nobody was listening."""
         self.confirmed = generation
         """The last change of its partitions that it has confirmed by a heartbeat."""
         self.turn = 0
         """Partition to look at first, so that none of its own is always last."""
-
-    def hear(self, now_ms: int) -> None:
-        """There is a sign of life."""
-        self.heard_ms = max(self.heard_ms, now_ms)
-        self.excused = False
 
 
 class Slot(msgspec.Struct, gc=False):
@@ -147,14 +141,21 @@ class Membership:
         """Partitions whose former owner has let go; that they were handed over is not a fact yet."""
         return [partition for partition, slot in enumerate(self.slots) if slot.until and partition not in busy]
 
-    def silent(self, now_ms: int) -> list[str]:
+    def silent(self, now_ms: int, grace: Grace) -> list[str]:
         """Members whose session has run out."""
-        return [each.id for each in self.members.values() if each.heard_ms + each.session_ms <= now_ms]
+        return [each.id for each in self.members.values() if grace.end_of(each.heard_ms + each.session_ms) <= now_ms]
 
-    def next_ms(self) -> int | None:
+    def late(self, now_ms: int, grace: Grace) -> set[int]:
+        """Partitions whose former owner's time to finish is over."""
+        return {
+            partition for partition, slot in enumerate(self.slots) if slot.until and grace.end_of(slot.until) <= now_ms
+        }
+
+    def next_ms(self, grace: Grace) -> int | None:
         """When time itself will next change something."""
         sessions = [each.heard_ms + each.session_ms for each in self.members.values()]
-        return min([*sessions, *(slot.until for slot in self.slots if slot.until)], default=None)
+        drains = [slot.until for slot in self.slots if slot.until]
+        return min(map(grace.end_of, sessions + drains), default=None)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -214,14 +215,7 @@ class Membership:
 
     def renew_sessions(self, now_ms: int) -> None:
         for member in self.members.values():
-            member.hear(now_ms)
-
-    def forbear(self, now_ms: int, patience_ms: int) -> None:
-        """Heartbeats may have come that nobody has read: sessions that ran out last so much longer, once."""
-        for member in self.members.values():
-            if not member.excused and member.heard_ms + member.session_ms <= now_ms:
-                member.excused = True
-                member.heard_ms = now_ms - member.session_ms + min(patience_ms, member.session_ms)
+            member.heard_ms = now_ms
 
     # -- as plain values ----------------------------------------------------------------------------------------------
 

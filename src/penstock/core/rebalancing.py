@@ -71,7 +71,7 @@ def heartbeat(shard: Shard, command: commands.Heartbeat, now_ms: int) -> Decisio
     queue = queue_of(shard, command.queue)
     group, membership = _membership(queue, command.group, command.member)
     member = membership.require(command.member, command.generation)
-    member.hear(now_ms)
+    member.heard_ms = max(member.heard_ms, now_ms)
     member.confirmed = max(member.confirmed, min(command.generation, member.changed))
     made: list[Record] = []
     busy = busy_partitions(queue, group)
@@ -148,12 +148,12 @@ def tick(shard: Shard, now_ms: int, made: list[Record]) -> None:
         membership = queue.memberships.get(group) if queue is not None else None
         if queue is None or membership is None:
             continue
-        gone = membership.silent(now_ms)
+        gone = membership.silent(now_ms, shard.grace)
         if gone:
             _bury(shard, queue, group, membership, gone, now_ms, made)
             made.append(_left(queue, group, membership, gone, "session_expired", now_ms))
         else:
-            late = {partition for partition, slot in enumerate(membership.slots) if 0 < slot.until <= now_ms}
+            late = membership.late(now_ms, shard.grace)
             if late:
                 _release(shard, queue, group, late, now_ms, made)
                 made.append(records.HandedOver(now_ms, number, group, sorted(late)))
@@ -312,7 +312,7 @@ def advance_group(shard: Shard, queue: int, group: int, now_ms: int) -> None:
     if membership is None:
         return
     membership.armed = None
-    due = membership.next_ms()
+    due = membership.next_ms(shard.grace)
     if due is not None and due <= now_ms:
         shard.overdue_groups[queue, group] = None
     else:
@@ -321,7 +321,7 @@ def advance_group(shard: Shard, queue: int, group: int, now_ms: int) -> None:
 
 def arm(shard: Shard, queue: int, group: int) -> None:
     membership = shard.queues[queue].memberships[group]
-    due = membership.next_ms()
+    due = membership.next_ms(shard.grace)
     if due is not None and (membership.armed is None or due < membership.armed):
         membership.armed = due
         heappush(shard.timers, (due, queue, -1, group))

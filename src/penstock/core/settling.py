@@ -193,12 +193,15 @@ def fail(
                 delay_ms if delay_ms is not None else backoff_ms(queue.config.backoff, part.attempt, lease.id + first)
             )
             due = now_ms + wait
-            _add(
-                made,
-                records.Retried(
-                    now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due, reason, error
-                ),
-            )
+            last = made[-1] if made else None
+            if type(last) is records.Retried and (last.lease, last.due, last.reason) == (lease.id, due, reason):
+                _append_range(last.ranges, first, stop)  # failed in the same way, as all that one command is about
+            else:
+                made.append(
+                    records.Retried(
+                        now_ms, lease.queue, lease.partition, lease.group, lease.id, [first, stop], due, reason, error
+                    )
+                )
             outcomes.append(Outcome(first, stop, "retrying", due))
     return outcomes
 

@@ -31,6 +31,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
+from penstock.core.grace import Grace
 from penstock.core.lease import Lease
 from penstock.core.members import Membership
 from penstock.core.ranges import CrumblingSet, RangeSet
@@ -448,9 +449,9 @@ class Shard:
     """Everything one journal adds up to."""
 
     __slots__ = (
-        "advanced_ms", "alarms", "deadlines", "due_schedules", "former_queues", "holds", "last_id", "leases",
-        "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths", "queues",
-        "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
+        "advanced_ms", "alarms", "deadlines", "due_schedules", "former_queues", "grace", "holds", "last_id",
+        "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths",
+        "queues", "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -484,6 +485,8 @@ class Shard:
         """How far `advance` has brought the caches."""
         self.deadlines: list[tuple[int, int]] = []
         """Heap of (deadline, lease); stale entries are dropped when they come up."""
+        self.grace = Grace()
+        """What of deadlines and sessions is put off, since nobody looked."""
         self.timers: list[tuple[int, int, int, int]] = []
         """Heap of (due, queue, partition, group or -1): whose agenda to look at, when. Partition -1: that group's."""
         self.overdue: list[int] = []

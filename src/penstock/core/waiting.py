@@ -60,7 +60,7 @@ def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:
     for lease_id in dict.fromkeys(shard.overdue):
         lease = shard.leases.get(lease_id)
         if lease is not None:
-            late = [run for run in lease.held if run.deadline <= now_ms]
+            late = [run for run in lease.held if shard.grace.end_of(run.deadline) <= now_ms]
             fail(shard, lease, late, "lease_expired", "", None, now_ms, made)
     shard.overdue = []
     for queue_number, number in shard.overdue_partitions:

@@ -23,7 +23,7 @@ from typing import Any
 from penstock import limits
 from penstock.clock import Clock
 from penstock.core import commands
-from penstock.core.advance import advance, forbear
+from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
@@ -57,8 +57,6 @@ PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Tran
 """What makes the log grow, and waits while there is no room for that."""
 LATE_MS = 50
 """Whoever comes later than this to what was due has been held up, and is not just busy."""
-CATCH_UP_MS = 250
-"""After that, the time to read what was sent meanwhile; in addition to as much as was lost."""
 FULL_PAUSE_S = 1.0
 """After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
 
@@ -279,9 +277,7 @@ class ShardLoop:
         """Let time do what it does, before anything is decided at `now_ms`."""
         if self.shard.next_deadline_ms() > now_ms:
             return
-        late_ms = self._alarm.late_ms()
-        if late_ms > LATE_MS:
-            forbear(self.shard, now_ms, late_ms + CATCH_UP_MS)
+        self._make_up_for(self._alarm.late_ms(), now_ms)
         woken: set[int] = set()
         # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
@@ -317,9 +313,16 @@ class ShardLoop:
 
     def _on_alarm(self) -> None:
         if self.failed is None and not self._without_room:
+            now_ms = self._clock.now_ms()
+            self._make_up_for(self._alarm.late_ms(), now_ms)
             with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
-                self._advance(self._clock.now_ms())
+                self._advance(now_ms)
                 self.arm_timer()
+
+    def _make_up_for(self, lost_ms: int, now_ms: int) -> None:
+        """Nobody was served for so long. Who had a deadline in that time may have done what it asks for, unheard."""
+        if lost_ms > LATE_MS:
+            self.shard.grace = self.shard.grace.after(now_ms, lost_ms)
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -488,6 +491,7 @@ class ShardLoop:
     async def _start_over(self, share: list[Parked]) -> None:
         """The commit was not written. Memory is ahead of the journal; the journal is right."""
         self._without_room = True
+        began_ms = self._clock.now_ms()
         self._fail_parked([*share, *self._pile], _no_room())
         if self._reload is None:
             self._fail("the disk is full")
@@ -503,6 +507,8 @@ class ShardLoop:
         self.on_reread()
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
+        now_ms = self._clock.now_ms()
+        self._make_up_for(now_ms - began_ms, now_ms)
         self.arm_timer()
 
     def _fail(self, reason: str, share: list[Parked] | None = None) -> None:

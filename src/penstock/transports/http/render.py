@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 
-GAP_MAX = 8
+GAP_MAX, GAP_BYTES_MAX = 8, 2_048
 """Messages between two runs of one frame that are read along and left out: reading a run by itself costs more."""
 
 
@@ -216,8 +216,9 @@ class _Part:
         """Rows of the batch that are in none of the runs, the last first."""
 
     def takes(self, run: DeliveredRun) -> bool:
-        wider = self.batch.up_to(run.batch, GAP_MAX)
-        if wider is None:
+        wider = self.batch.up_to(run.batch, GAP_MAX, GAP_BYTES_MAX)
+        # One frame may have been published twice: then the ids of its messages do not go on.
+        if wider is None or run.id - self.id != wider.count - run.batch.count:
             return False
         self.gaps.insert(0, slice(self.batch.count, wider.count - run.batch.count))
         self.batch = wider
