@@ -43,14 +43,13 @@ def batches(draw):
 
 def test_two_runs_and_what_lies_between():
     batch = Batch.open(build([b"%d" % row * (row + 1) for row in range(10)]))
-    first, later = batch.run(1, 3), batch.run(5, 7)  # between them are 4 and 5 bytes
-    wider = first.up_to(later, 2, 9)
-    assert wider is not None and wider.payloads() == batch.payloads()[1:7]
-    assert first.up_to(later, 1, 9) is first.up_to(later, 2, 8) is later.up_to(first, 9, 99) is None
-    assert first.up_to(batch.run(2, 4), 9, 99) is None  # they share a message
-    neighbour = first.up_to(batch.run(3, 4), 0, 0)
-    assert neighbour is not None and neighbour.count == 3
-    assert first.up_to(Batch.open(bytes(bytearray(batch.frame))).run(5, 7), 9, 99) is None  # of another frame
+    first, later = batch.run(1, 3), batch.run(5, 7)
+    assert first.gap_to(later) == (2, 4 + 5)
+    assert first.up_to(later).payloads() == batch.payloads()[1:7]
+    assert first.gap_to(batch.run(3, 4)) == (0, 0) and first.up_to(batch.run(3, 4)).count == 3
+    assert first.up_to(first) is first
+    for other in (batch.run(2, 4), batch.run(0, 1), first, Batch.open(bytes(bytearray(batch.frame))).run(5, 7)):
+        assert first.gap_to(other) is None  # it shares a message, comes before, or is of another frame
 
 
 @given(batches(), st.data())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.batch import Batch, build, layout
 from penstock.broker.types import DeliveredRun
-from penstock.transports.http.render import leased_messages, read_messages
+from penstock.transports.http.render import GAP_BYTES_MAX, GAP_MAX, _parts, leased_messages, read_messages
 
 TEXTS = st.text(max_size=8).map(str.encode)
 COLUMNS = {
@@ -94,6 +94,17 @@ def test_a_frame_that_was_published_twice_has_two_ids_for_each_row():
         DeliveredRun("q", 0, offset, 2, (9 << 80) + offset, 1, batch.run(row, row + 2), 1, "r1.0.7.0.")
         for offset, row in ((0, 0), (15, 5))
     ]
+    assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
+
+
+@pytest.mark.parametrize(("gap", "size"), [(GAP_MAX, 1), (GAP_MAX + 1, 1), (2, GAP_BYTES_MAX // 2), (2, GAP_BYTES_MAX)])
+def test_runs_close_together_are_read_in_one_go(gap, size):
+    batch = Batch.open(build([b"1" * size] * (gap + 2)))
+    runs = [
+        DeliveredRun("q", 0, row, 1, (9 << 80) + row, 1, batch.run(row, row + 1), 1, "r1.0.7.0.")
+        for row in (0, gap + 1)
+    ]
+    assert len(_parts(runs)) == (1 if gap <= GAP_MAX and gap * size <= GAP_BYTES_MAX else 2)
     assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
 
 

@@ -206,15 +206,17 @@ class Batch:
         assert 0 <= first < stop <= self.count
         return self._rows(self._first + first, stop - first)
 
-    def up_to(self, later: Batch, gap_max: int, gap_bytes_max: int) -> Batch | None:
-        """Our messages, those of a later run of the same frame, and what lies between; None if that is more than
-        `gap_max` messages, or `gap_bytes_max` bytes of payloads, or if it is no such run."""
-        begin, end = self._first, self._first + self.count
-        if later._bytes is not self._bytes or not end <= later._first <= end + gap_max:
+    def gap_to(self, later: Batch) -> tuple[int, int] | None:
+        """How many messages, and bytes of their payloads, lie between us and a later run of the same frame; None if
+        it is no such run."""
+        end = self._first + self.count
+        if later._bytes is not self._bytes or later._first < end:
             return None
-        if self._offsets[later._first] - self._offsets[end] > gap_bytes_max:
-            return None
-        return self._rows(begin, later._first + later.count - begin)
+        return later._first - end, self._offsets[later._first] - self._offsets[end]
+
+    def up_to(self, later: Batch) -> Batch:
+        """Our messages, those of a later run of the same frame, and what lies between."""
+        return self if later is self else self._rows(self._first, later._first + later.count - self._first)
 
     def _rows(self, first: int, count: int) -> Batch:
         """These rows of the whole."""

@@ -51,9 +51,7 @@ class OffsetBits:
         while at < len(offsets):
             page = offsets[at] >> _SHIFT
             end = bisect_left(offsets, (page + 1) << _SHIFT, at)
-            mask = 0
-            for offset in offsets[at:end]:
-                mask |= 1 << (offset & _MASK)
+            mask = _mask_of(offsets[at:end])
             before = self._pages.get(page, 0)
             self._put(page, before | mask)
             self.count += (before | mask).bit_count() - before.bit_count()
@@ -231,6 +229,19 @@ def between(stretches: Iterable[tuple[int, int]], first: int, stop: int) -> Iter
         first = end
     if first < stop:
         yield first, stop
+
+
+def _mask_of(offsets: Sequence[int]) -> int:
+    """Of one page, strictly ascending. Most sets are a stretch with a few holes in it, and are made like that."""
+    first, stop = offsets[0], offsets[-1] + 1
+    mask = 0
+    if stop - first <= len(offsets) * 3 // 2:
+        for hole in set(range(first, stop)).difference(offsets):
+            mask |= 1 << (hole - first)
+        return (((1 << (stop - first)) - 1) ^ mask) << (first & _MASK)
+    for offset in offsets:
+        mask |= 1 << (offset & _MASK)
+    return mask
 
 
 def _masks(first: int, stop: int) -> Iterable[tuple[int, int]]:

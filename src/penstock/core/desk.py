@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import TypeAlias
 
 from penstock.core.ages import Ages
@@ -35,9 +35,9 @@ class Desk:
         self._dispatcher = dispatcher
         self._partition = partition
 
-    def places(self, first: int, stop: int) -> list[int]:
+    def places(self, first: int, stop: int) -> Sequence[int]:
         if not self._queue.growths:
-            return list(range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS))
+            return range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS)
         return [self.place(offset) for offset in range(first, stop)]
 
     def place(self, offset: int) -> int:
@@ -45,7 +45,7 @@ class Desk:
 
     def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
         if fresh:
-            self._dispatcher.ready_all(self.places(first, stop), number=self._partition)
+            self._dispatcher.ready_all(list(self.places(first, stop)), number=self._partition)
             return
         for place in self.places(first, stop):
             self._dispatcher.ready(place)
@@ -79,19 +79,18 @@ class Desk:
         column = self._queue.partitions[self._partition].traits.key
         if column is None or not ranges:
             return ()
-        keys, places = array("q"), []
+        keys = array("q")
         begin, end = ranges[0][0], ranges[-1][1]
-        if 1 < len(ranges) >= (end - begin) / SPARSE_MAX and all(one[1] <= other[0] for one, other in pairwise(ranges)):
-            # Close together and in order: read in one go, and what lies between is left out.
+        near = 1 < len(ranges) >= (end - begin) / SPARSE_MAX
+        if near and all(one[1] <= other[0] for one, other in pairwise(ranges)):
+            # In order as well: read in one go, and what lies between is left out.
             stretch = column.stretch(begin, end)
             for first, stop in ranges:
                 keys += stretch[first - begin : stop - begin]
-                places += self.places(first, stop)
         else:
             for first, stop in ranges:
                 keys += column.stretch(first, stop)
-                places += self.places(first, stop)
-        return zip(keys, places, strict=True)
+        return zip(keys, chain.from_iterable([self.places(first, stop) for first, stop in ranges]), strict=True)
 
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is

@@ -207,26 +207,34 @@ def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
 class _Part:
     """Runs of one frame that lie close together: columns are read in one go, and what lies between is left out."""
 
-    __slots__ = ("batch", "gaps", "id")
+    __slots__ = ("_first", "_gaps", "_last", "_rows", "id")
 
     def __init__(self, run: DeliveredRun):
         self.id = run.id
-        self.batch = run.batch
-        self.gaps: list[slice] = []
-        """Rows of the batch that are in none of the runs, the last first."""
+        self._first = self._last = run.batch
+        self._rows = run.batch.count
+        """From the first to the last message."""
+        self._gaps: list[slice] = []
+        """Rows that are in none of the runs."""
 
     def takes(self, run: DeliveredRun) -> bool:
-        wider = self.batch.up_to(run.batch, GAP_MAX, GAP_BYTES_MAX)
+        gap = self._last.gap_to(run.batch)
         # One frame may have been published twice: then the ids of its messages do not go on.
-        if wider is None or run.id - self.id != wider.count - run.batch.count:
+        if gap is None or gap[0] > GAP_MAX or gap[1] > GAP_BYTES_MAX or run.id - self.id != self._rows + gap[0]:
             return False
-        self.gaps.insert(0, slice(self.batch.count, wider.count - run.batch.count))
-        self.batch = wider
+        if gap[0]:
+            self._gaps.append(slice(self._rows, self._rows + gap[0]))
+        self._rows += gap[0] + run.batch.count
+        self._last = run.batch
         return True
+
+    def batch(self) -> Batch:
+        """All rows."""
+        return self._first.up_to(self._last)
 
     def without(self, values: list[T]) -> list[T]:
         """One value for each row becomes one for each message."""
-        for gap in self.gaps:
+        for gap in reversed(self._gaps):
             del values[gap]
         return values
 
@@ -244,13 +252,14 @@ def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
     if len(runs) == 1 and runs[0].batch.count == 1:
         return _message(runs[0], leased=leased)
     run, parts = runs[0], _parts(runs)
+    batches = [part.batch() for part in parts]
     batch = run.batch
 
     def all_of(read: Callable[[Batch], list[T]]) -> list[T]:
         """A column of all messages."""
-        return _joined([part.without(read(part.batch)) for part in parts])
+        return _joined([part.without(read(each)) for part, each in zip(parts, batches, strict=True)])
 
-    tails = [ulid_tails(part.id, part.batch.count) for part in parts]
+    tails = [ulid_tails(part.id, each.count) for part, each in zip(parts, batches, strict=True)]
     offsets = numbers(chain.from_iterable([range(each.offset, each.offset + each.batch.count) for each in runs]))
     weave = Weave(f'{{"id":"{tails[0][0]}')
     weave.column(_joined([part.without(texts) for part, (_, texts) in zip(parts, tails, strict=True)]))
