@@ -8,25 +8,27 @@ SERVER_READY := $(VENV)/.server-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
 DEMO_READY := $(VENV)/.demo-ready
+# Half of what a test of Spark would do is to load the classes of Spark.
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: run test check bench demo fmt sim fuzz proto clean
+.PHONY: run test check lint bench demo fmt sim fuzz proto clean
 
 run: $(SERVER_READY)
 	$(BIN)/penstock serve
 
+# Three workers on two cores: each waits for a third of its time, for disks, processes and deadlines.
 test: $(DEV_READY)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n 2
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint $(SPARK_CLASSES)
+	$(BIN)/pytest -n 3
 
-check: $(DEV_READY)
+check: lint
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not slow and not spark" tests/unit tests/golden tests/test_tidy.py
+
+lint: $(DEV_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not slow and not spark" tests/unit tests/golden tests/test_tidy.py
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -63,6 +65,9 @@ $(SERVER_READY): $(VENV)/bin/python pyproject.toml
 $(DEV_READY): $(SERVER_READY)
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group dev
 	touch $@
+
+$(SPARK_CLASSES): $(DEV_READY)
+	$(BIN)/python -m tests.spark.quick
 
 $(BENCH_READY): $(SERVER_READY)
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group bench
