@@ -15,17 +15,16 @@ from penstock.core.line import Line, Valid
 class KeyGate:
     """The keys of one group. Messages without a key (0) are nobody's business here."""
 
-    __slots__ = ("_behind", "_parked", "_stuck", "_through", "_waiting")
+    __slots__ = ("_behind", "_parked", "_stuck", "_through")
 
     def __init__(self) -> None:
         self._through: dict[int, int] = {}
-        """Key -> the place that is let through."""
+        """Key -> the place that is let through; its complement, a negative number, while that one waits for its next
+        attempt. Most never do, and whether one does costs no look at anything else."""
         self._behind: dict[int, Line] = {}
         """Key -> those who wait; only for keys where somebody does."""
         self._parked: dict[int, set[int]] = {}
         """Key -> the places that were given up and for which it waits."""
-        self._waiting: set[int] = set()
-        """Keys of which the one that is let through waits for its next attempt."""
         self._stuck: set[int] = set()
         """Keys that are parked or waiting while somebody is behind."""
 
@@ -44,9 +43,10 @@ class KeyGate:
             self._through[key] = place
             return True
         if holder == place:
-            if key in self._waiting:
-                self._waiting.remove(key)
-                self._judge(key)
+            return True
+        if holder == ~place:
+            self._through[key] = place
+            self._judge(key)
             return True
         line = self._behind.get(key)
         if line is None:
@@ -72,12 +72,12 @@ class KeyGate:
     def wait(self, key: int, place: int) -> None:
         """This one failed, and cannot be given out until it enters again. If it is let through, its key waits."""
         if key and self._through.get(key) == place:
-            self._waiting.add(key)
+            self._through[key] = ~place
             self._judge(key)
 
     def _judge(self, key: int) -> None:
         """Whether this key is stuck; asked when something about that has changed."""
-        if key in self._behind and (key in self._parked or key in self._waiting):
+        if key in self._behind and (key in self._parked or self._through.get(key, 0) < 0):
             self._stuck.add(key)
         else:
             self._stuck.discard(key)
@@ -89,21 +89,16 @@ class KeyGate:
 
     def leave_all(self, keyed: Iterable[tuple[int, int]], valid: Valid) -> list[int]:
         """These, each with its key, are done; the next ones with their keys, which are let through in their stead."""
-        through, behind, stuck = self._through, self._behind, self._stuck
+        through, behind = self._through, self._behind
         following = []
         for key, place in keyed:
-            if key and through.get(key) == place:
-                self._drop(key)
-                if key in behind or key in stuck:
+            if key and ((holder := through.get(key)) == place or holder == ~place):
+                del through[key]
+                if key in behind:
                     successor = self._next(key, valid)
                     if successor is not None:
                         following.append(successor)
         return following
-
-    def _drop(self, key: int) -> None:
-        """Nobody is let through."""
-        del self._through[key]
-        self._waiting.discard(key)
 
     def _next(self, key: int, valid: Valid) -> int | None:
         if key in self._parked or key in self._through:
@@ -124,18 +119,20 @@ class KeyGate:
         if key:
             before = self._through.get(key)
             self._through[key] = place
-            self._waiting.discard(key)
             if before is not None and before != place:
-                self.enter(key, before, fresh=False)
-            self._forgive(key, place)
-            if key in self._stuck:
-                self._judge(key)
+                other = before if before >= 0 else ~before
+                if other != place:
+                    self.enter(key, other, fresh=False)
+                if before < 0:
+                    self._judge(key)
+            if self._parked:
+                self._forgive(key, place)
 
     def park(self, key: int, place: int) -> None:
         """This one was given up, and its key stays blocked until `unpark`."""
         self._parked.setdefault(key, set()).add(place)
-        if self._through.get(key) == place:
-            self._drop(key)
+        if self.lets(key, place):
+            del self._through[key]
         self._judge(key)
 
     def unpark(self, key: int, place: int, valid: Valid) -> int | None:
@@ -155,11 +152,12 @@ class KeyGate:
 
     def lets(self, key: int, place: int) -> bool:
         """True if this one is let through."""
-        return not key or self._through.get(key) == place
+        return not key or (holder := self._through.get(key)) == place or holder == ~place
 
     def holder(self, key: int) -> int | None:
         """The place that is let through, or None."""
-        return self._through.get(key)
+        holder = self._through.get(key)
+        return ~holder if holder is not None and holder < 0 else holder
 
     def keys_behind(self) -> Iterator[int]:
         """Keys with somebody behind."""
