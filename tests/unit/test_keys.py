@@ -102,3 +102,15 @@ def test_a_parked_key_is_blocked_until_it_is_parked_for_nobody():
     assert gate.blocked == 1, "for the other one"
     gate.seize(7, 1)
     assert gate.blocked == 0, "brought back, and in somebody's hands"
+
+
+def test_one_that_waits_for_its_next_attempt_is_still_the_one_that_is_let_through():
+    gate = KeyGate()
+    assert gate.enter(7, 1, fresh=True) and not gate.enter(7, 2, fresh=True)
+    gate.wait(7, 1)
+    assert gate.lets(7, 1) and not gate.lets(7, 2) and gate.holder(7) == 1 and gate.blocked == 1
+    gate.seize(7, 1)
+    assert list(gate.waiting(7)) == [2] and gate.holder(7) == 1 and gate.blocked == 0
+    gate.wait(7, 1)
+    gate.park(7, 1)
+    assert gate.holder(7) is None and gate.parked_for(7) == [1] and gate.blocked == 1
