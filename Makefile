@@ -16,9 +16,9 @@ SPARK_CLASSES := $(VENV)/spark-classes.jsa
 run: $(SERVER_READY)
 	$(BIN)/penstock serve
 
-# Three workers on two cores: each waits for a third of its time, for disks, processes and deadlines.
+# Three workers on two cores: they also wait, for disks, processes and deadlines.
 test: $(DEV_READY)
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=line lint $(SPARK_CLASSES)
+	$(MAKE) --no-print-directory --jobs 2 lint $(SPARK_CLASSES)
 	$(BIN)/pytest -n 3
 
 check: lint

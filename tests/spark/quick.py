@@ -15,7 +15,7 @@ CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """Beside the jars that they are of. A JVM that does not fit ignores it."""
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 _ENVIRONMENT = {
-    "SPARK_SUBMIT_OPTS": f"{_JAVA} -XX:SharedArchiveFile={CLASSES}",
+    "SPARK_SUBMIT_OPTS": _JAVA if " " in str(CLASSES) else f"{_JAVA} -XX:SharedArchiveFile={CLASSES}",
     "SPARK_LAUNCHER_OPTS": _JAVA,
     # Other tests never rest: whoever stands back for them waits for ever.
     "PENSTOCK_SPARK_NICE": "0",
@@ -58,6 +58,7 @@ def write_classes() -> None:
 if __name__ == "__main__":
     from penstock.pipeline.java import find_java
 
-    if find_java() is not None:
+    # Spark takes options apart at spaces, also those of paths.
+    if find_java() is not None and " " not in str(CLASSES):
         print("writing down the classes of Spark, once", flush=True)
         write_classes()

@@ -1,4 +1,4 @@
-"""A broker that stood still (a slow disk, a sleeping machine) does not take it out on those who hold messages."""
+"""A broker that stood still (a slow disk, a stopped process) does not take it out on those who hold messages."""
 
 from __future__ import annotations
 

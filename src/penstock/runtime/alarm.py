@@ -1,6 +1,6 @@
 """The timer of a shard: rings when time has something to do, and knows when it rings late.
 
-It is late when nobody was there to hear it: the disk did not answer, the machine was asleep, the process stood still.
+It is late when nobody was there to hear it: the disk did not answer, or the process was stopped.
 """
 
 from __future__ import annotations

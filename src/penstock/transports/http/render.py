@@ -26,7 +26,8 @@ T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 
 GAP_MAX, GAP_BYTES_MAX = 8, 2_048
-"""Messages between two runs of one frame that are read along and left out: reading a run by itself costs more."""
+"""Messages, and bytes of their payloads, between two runs of one frame that are read along and left out: reading a run
+by itself costs more."""
 
 
 # -- published ----------------------------------------------------------------------------------------------------
