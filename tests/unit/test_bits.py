@@ -48,6 +48,15 @@ def test_many_at_once_are_as_one_by_one(before, offsets):
     assert subject.count == len(before | offsets)
 
 
+@given(first=bounds, size=st.integers(1, 2_000), holes=st.sets(st.integers(0, 2_000), max_size=40))
+def test_a_stretch_with_holes_is_as_one_by_one(first, size, holes):
+    offsets = [first + row for row in range(size) if row not in holes] or [first]
+    subject = OffsetBits()
+    subject.add_all(offsets)
+    assert list(subject.within(0, 10_000)) == offsets
+    assert subject.count == len(offsets)
+
+
 @given(
     before=st.tuples(bounds, bounds),
     ranges=st.lists(st.tuples(bounds, st.integers(0, 1100)).map(lambda each: (each[0], sum(each))), max_size=8),

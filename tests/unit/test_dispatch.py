@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
@@ -380,6 +382,20 @@ def test_what_happens_to_scattered_messages_of_one_lease_is_one_fact(kind, optio
     assert [fact.ranges for fact in made] == [
         [edge for offset in range(begin, begin + 20, 2) for edge in (offset, offset + 1)] for begin in (0, 20)
     ]
+
+
+@settings(max_examples=60)
+@given(settled=st.lists(st.integers(0, 299), unique=True, max_size=60), near=st.integers(0, 280), ordered=st.booleans())
+def test_acks_of_scattered_messages_free_exactly_their_keys(settled, near, ordered):
+    """Some anywhere and some close together, in any order: behind each of them, and no other, the next one follows."""
+    m = Machine(ordered_keys=True)
+    for _ in range(2):
+        m.publish(300, key=[b"k%d" % row for row in range(300)])
+    (run,) = m.lease(300)
+    settled += [offset for offset in range(near, near + 20, 3) if offset not in settled]
+    offsets = sorted(settled) if ordered else settled
+    m.submit(commands.Ack([commands.Claim(run.lease, run.nonce, offset, offset + 1) for offset in offsets]))
+    assert m.offsets(m.lease(300)) == sorted(300 + offset for offset in settled)
 
 
 def test_messages_that_are_to_wait_differently_are_facts_of_their_own():

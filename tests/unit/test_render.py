@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.batch import Batch, build, layout
 from penstock.broker.types import DeliveredRun
-from penstock.transports.http.render import GAP_BYTES_MAX, GAP_MAX, _parts, leased_messages, read_messages
+from penstock.transports.http.render import GAP_BYTES_MAX, GAP_MAX, _alike, leased_messages, read_messages
 
 TEXTS = st.text(max_size=8).map(str.encode)
 COLUMNS = {
@@ -97,6 +98,15 @@ def test_a_frame_that_was_published_twice_has_two_ids_for_each_row():
     assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
 
 
+@pytest.mark.parametrize("changes", [{"attempt": 2}, {"receipt": "r1.0.8.0."}, {"attempt": 3, "receipt": "r1.0.9.0."}])
+def test_runs_of_one_frame_are_told_apart_by_their_leases(changes):
+    batch = Batch.open(build([b"%d" % row for row in range(10)], checked=True))
+    first = DeliveredRun("q", 0, 0, 3, 9 << 80, 1, batch.run(0, 3), 1, "r1.0.7.0.")
+    then = DeliveredRun("q", 0, 4, 3, (9 << 80) + 4, 1, batch.run(4, 7), 1, "r1.0.7.0.")
+    runs = [first, msgspec.structs.replace(then, **changes)]
+    assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
+
+
 @pytest.mark.parametrize(("gap", "size"), [(GAP_MAX, 1), (GAP_MAX + 1, 1), (2, GAP_BYTES_MAX // 2), (2, GAP_BYTES_MAX)])
 def test_runs_close_together_are_read_in_one_go(gap, size):
     batch = Batch.open(build([b"1" * size] * (gap + 2)))
@@ -104,7 +114,7 @@ def test_runs_close_together_are_read_in_one_go(gap, size):
         DeliveredRun("q", 0, row, 1, (9 << 80) + row, 1, batch.run(row, row + 1), 1, "r1.0.7.0.")
         for row in (0, gap + 1)
     ]
-    assert len(_parts(runs)) == (1 if gap <= GAP_MAX and gap * size <= GAP_BYTES_MAX else 2)
+    assert len(_alike(runs)[0]) == (1 if gap <= GAP_MAX and gap * size <= GAP_BYTES_MAX else 2)
     assert leased_messages(runs) == b"[%b]" % b",".join(leased_messages([run])[1:-1] for run in runs)
 
 

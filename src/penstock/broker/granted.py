@@ -9,7 +9,6 @@ from penstock.broker.types import DeliveredRun
 from penstock.core import commands
 from penstock.core.records import Published
 from penstock.ids import receipt_prefix
-from penstock.runtime.log import StoredRun
 from penstock.runtime.loop import ShardLoop
 
 
@@ -36,44 +35,32 @@ async def granted(
 def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
     """The messages of a lease, as they lie in the log; all of the queue with this path, or each of its own."""
     runs: list[DeliveredRun] = []
+    holding = loop.log.holding
     record: Published | None = None
-    place, lease_id, prefix = (0, 0), -1, ""
+    queue = partition = begin = end = 0
+    lease_id, prefix = -1, ""
     for lease in leased:
-        stop = lease.first + lease.count
+        first, stop = lease.first, lease.first + lease.count
         if lease.lease != lease_id:
             lease_id, prefix = lease.lease, receipt_prefix(0, lease.lease, lease.nonce)
-        # What an order leaves out makes many short runs of one record.
-        if (
-            record is None
-            or place != (lease.queue, lease.partition)
-            or lease.first < record.offset
-            or stop > record.offset + record.batch.count
-        ):
-            place = (lease.queue, lease.partition)
-            stored = _stored(loop, lease)
-            record = stored[-1].record
-        else:
-            stored = [StoredRun(record, lease.first, stop)]
-        for source, first, end in stored:
-            row = first - source.offset
+        while first < stop:
+            # What an order leaves out makes many short runs of one record.
+            if not begin <= first < end or partition != lease.partition or queue != lease.queue:
+                queue, partition = lease.queue, lease.partition
+                record = holding(queue, partition, first)
+                if record is None:
+                    raise AssertionError(
+                        f"message {first} of partition {partition} of queue {queue} is leased and not in the log"
+                    )
+                begin, end = record.offset, record.offset + record.batch.count
+            assert record is not None
+            until, row = min(stop, end), first - begin
             runs.append(
                 DeliveredRun(
-                    path or lease.path, lease.partition, first, end - first, source.id + row, source.at,
-                    source.batch.run(row, row + end - first), lease.attempt, None if lease.settled else prefix,
+                    path or lease.path, partition, first, until - first, record.id + row, record.at,
+                    record.batch.run(row, row + until - first), lease.attempt, None if lease.settled else prefix,
                     None if lease.settled else lease.deadline,
                 )
             )  # fmt: skip
+            first = until
     return runs
-
-
-def _stored(loop: ShardLoop, lease: commands.LeasedRun) -> list[StoredRun]:
-    if lease.count == 1:
-        one = loop.log.one(lease.queue, lease.partition, lease.first)
-        stored = [one] if one is not None else []
-    else:
-        stored = list(loop.log.runs(lease.queue, lease.partition, lease.first, lease.first + lease.count))
-    missing = lease.count - sum([run.stop - run.first for run in stored])
-    assert not missing, (
-        f"{missing} leased messages of partition {lease.partition} of queue {lease.queue} are not in the log"
-    )
-    return stored

@@ -21,11 +21,12 @@ from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.desk import follow_settings, open_desk
+from penstock.core.failed import Retry, forget
 from penstock.core.lease import Held, Lease
 from penstock.core.ranges import RangeSet, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
-from penstock.core.state import FormerQueue, Partition, Progress, Queue, Retry, Shard, forget
+from penstock.core.state import FormerQueue, Partition, Progress, Queue, Shard
 
 
 def apply(shard: Shard, record: Record) -> None:

@@ -14,6 +14,9 @@ _SHIFT = 10
 _SIZE = 1 << _SHIFT
 _MASK = _SIZE - 1
 _FULL = (1 << _SIZE) - 1
+_BITS = [1 << bit for bit in range(_SIZE)]
+HOLES_MIN = 16
+"""Members for each hole, from which on holes are looked for instead of members."""
 
 
 class OffsetBits:
@@ -36,10 +39,7 @@ class OffsetBits:
                 self.count += 1
             return
         for page, mask in _masks(first, stop):
-            before = self._pages.get(page, 0)
-            after = before | mask
-            self._put(page, after)
-            self.count += after.bit_count() - before.bit_count()
+            self._add_mask(page, mask)
 
     def add_all(self, offsets: Sequence[int]) -> None:
         """These: at least one, strictly ascending."""
@@ -47,15 +47,21 @@ class OffsetBits:
         if stop - first == len(offsets):
             self.add(first, stop)
             return
+        if first >> _SHIFT == (stop - 1) >> _SHIFT:
+            self._add_mask(first >> _SHIFT, _mask_of(offsets))
+            return
         at = 0
         while at < len(offsets):
             page = offsets[at] >> _SHIFT
             end = bisect_left(offsets, (page + 1) << _SHIFT, at)
-            mask = _mask_of(offsets[at:end])
-            before = self._pages.get(page, 0)
-            self._put(page, before | mask)
-            self.count += (before | mask).bit_count() - before.bit_count()
+            self._add_mask(page, _mask_of(offsets[at:end]))
             at = end
+
+    def _add_mask(self, page: int, mask: int) -> None:
+        before = self._pages.get(page, 0)
+        after = before | mask
+        self._put(page, after)
+        self.count += after.bit_count() - before.bit_count()
 
     def _put(self, page: int, bits: int) -> None:
         # All full pages are one and the same number.
@@ -233,15 +239,24 @@ def between(stretches: Iterable[tuple[int, int]], first: int, stop: int) -> Iter
 
 def _mask_of(offsets: Sequence[int]) -> int:
     """Of one page, strictly ascending. Most sets are a stretch with a few holes in it, and are made like that."""
-    first, stop = offsets[0], offsets[-1] + 1
-    mask = 0
-    if stop - first <= len(offsets) * 3 // 2:
-        for hole in set(range(first, stop)).difference(offsets):
-            mask |= 1 << (hole - first)
-        return (((1 << (stop - first)) - 1) ^ mask) << (first & _MASK)
-    for offset in offsets:
-        mask |= 1 << (offset & _MASK)
-    return mask
+    first, count = offsets[0], len(offsets)
+    missing = offsets[-1] + 1 - first - count
+    if missing * HOLES_MIN > count:
+        return sum([_BITS[offset & _MASK] for offset in offsets])
+    holes = found = at = 0
+    while found < missing:
+        # The first one that lies further from the beginning than those before it, and the holes found, account for.
+        low, high = at, count
+        while low < high:
+            middle = (low + high) >> 1
+            if offsets[middle] - middle > first + found:
+                high = middle
+            else:
+                low = middle + 1
+        wide = offsets[low] - low - first - found
+        holes |= ((1 << wide) - 1) << (low + found)
+        found, at = found + wide, low
+    return (((1 << (count + missing)) - 1) ^ holes) << (first & _MASK)
 
 
 def _masks(first: int, stop: int) -> Iterable[tuple[int, int]]:

@@ -6,10 +6,9 @@ Desks are opened from the hard state, after a restart or when a queue comes to h
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice, pairwise
+from itertools import chain, compress, islice
 from typing import TypeAlias
 
 from penstock.core.ages import Ages
@@ -19,7 +18,7 @@ from penstock.core.line import PARTITION_BITS, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
 
-SPARSE_MAX = 16
+SPARSE_MAX = 64
 """Offsets for each range, about: where there are more, ranges are read one by one."""
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Offsets `[first, stop)`, as they come."""
@@ -79,18 +78,13 @@ class Desk:
         column = self._queue.partitions[self._partition].traits.key
         if column is None or not ranges:
             return ()
-        keys = array("q")
         begin, end = ranges[0][0], ranges[-1][1]
-        near = 1 < len(ranges) >= (end - begin) / SPARSE_MAX
-        if near and all(one[1] <= other[0] for one, other in pairwise(ranges)):
-            # In order as well: read in one go, and what lies between is left out.
-            stretch = column.stretch(begin, end)
-            for first, stop in ranges:
-                keys += stretch[first - begin : stop - begin]
-        else:
-            for first, stop in ranges:
-                keys += column.stretch(first, stop)
-        return zip(keys, chain.from_iterable([self.places(first, stop) for first, stop in ranges]), strict=True)
+        if len(ranges) >= (end - begin) / SPARSE_MAX and (inside := _inside(ranges, begin, end)) is not None:
+            # Read in one go, and what lies between is left out.
+            return compress(zip(column.stretch(begin, end), self.places(begin, end), strict=True), inside)
+        return chain.from_iterable(
+            [zip(column.stretch(first, stop), self.places(first, stop), strict=True) for first, stop in ranges]
+        )
 
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
@@ -118,6 +112,19 @@ class Desk:
             for first, stop in ranges:
                 for place in self.places(first, stop):
                     self._dispatcher.let_go(place)
+
+
+def _inside(ranges: Ranges, begin: int, end: int) -> bytearray | None:
+    """For each offset of `[begin, end)`, 1 if it is in one of these; None if they are not in order."""
+    inside = bytearray(b"\1") * (end - begin)
+    at = begin
+    for first, stop in ranges:
+        if first > at:
+            inside[at - begin : first - begin] = bytes(first - at)
+        elif first < at:
+            return None
+        at = stop
+    return inside
 
 
 def open_desks(queue: Queue) -> None:

@@ -7,8 +7,9 @@ from heapq import heappush
 from penstock import limits
 from penstock.core import records
 from penstock.core.deadletters import Redrive
+from penstock.core.failed import Retry
 from penstock.core.ranges import pairs, total
-from penstock.core.state import Queue, Retry, Shard
+from penstock.core.state import Queue, Shard
 
 
 def dead_letters_removed(shard: Shard, record: records.DeadLettersRemoved) -> None:

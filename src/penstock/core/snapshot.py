@@ -24,6 +24,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetter, Redrive
 from penstock.core.dedup import Dedup, Place, Producer, SeqRun
+from penstock.core.failed import Retries, Retry
 from penstock.core.lease import Held, Lease
 from penstock.core.members import Membership
 from penstock.core.ranges import CrumblingSet, RangeSet
@@ -37,7 +38,6 @@ from penstock.core.state import (
     Partition,
     Progress,
     Queue,
-    Retry,
     Schedule,
     Shard,
     Webhook,
@@ -344,7 +344,7 @@ def _load_progress(values: list[Any]) -> Progress:
     progress.cursor = cursor
     progress.done = CrumblingSet.from_flat(done)
     progress.skip = RangeSet.from_flat(skip)
-    progress.retries = {offset: msgspec.convert(retry, Retry) for offset, retry in retries}
+    progress.retries = Retries((offset, msgspec.convert(retry, Retry)) for offset, retry in retries)
     return progress
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappush
-from itertools import chain, starmap
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -31,6 +30,7 @@ from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
 from penstock.core.deadletters import DeadLetters, Redrive
 from penstock.core.dedup import Dedup
+from penstock.core.failed import Retries
 from penstock.core.grace import Grace
 from penstock.core.lease import Lease
 from penstock.core.members import Membership
@@ -43,22 +43,6 @@ if TYPE_CHECKING:
     from penstock.core.dispatch import Dispatcher
 
 NEVER_MS = 2**62
-
-
-class Retry(msgspec.Struct, gc=False, omit_defaults=True):
-    """What is remembered about a message that failed, until it is done."""
-
-    attempt: int
-    """The delivery that failed last; 0 for a dead letter that was redriven."""
-    due: int
-    first_at: int
-    last_at: int
-    error: str
-    consumer: str
-    budget: int = -1
-    """Of a redriven message with a `max_retries` of its own: the partition may have forgotten it."""
-    redriven: int = 0
-    """How often it was redriven."""
 
 
 class Progress:
@@ -74,7 +58,7 @@ class Progress:
         self.leased = RangeSet()
         self.skip = RangeSet()
         """At or above the cursor, but not the cursor's business: published with a delay."""
-        self.retries: dict[int, Retry] = {}
+        self.retries = Retries()
         # Soft.
         self.ready: list[int] = []
         """Heap of offsets off the cursor's path whose time has come; may hold stale entries."""
@@ -85,9 +69,7 @@ class Progress:
         self.armed = NEVER_MS
 
     def mark_done(self, ranges: Sequence[tuple[int, int]]) -> None:
-        if self.retries and _may_hold(self.retries, ranges):
-            for first, stop in ranges:
-                forget(self.retries, first, stop)
+        self.retries.forget(ranges)
         for first, stop in ranges:
             self.done.add(first, stop)
             if first <= self.floor:
@@ -524,20 +506,3 @@ class Shard:
         due = agenda.next_ms()
         if due is not None:
             self.arm(due, queue, partition)
-
-
-def _may_hold(table: dict[int, Retry], ranges: Sequence[tuple[int, int]]) -> bool:
-    """False if none of these is in the table, as far as that is quickly seen: most of what is done never failed."""
-    if sum([stop - first for first, stop in ranges]) > len(table):
-        return True
-    return not table.keys().isdisjoint(chain.from_iterable(starmap(range, ranges)))
-
-
-def forget(table: dict[int, Retry] | dict[int, int], first: int, stop: int) -> None:
-    """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
-    if stop - first <= len(table):
-        for offset in range(first, stop):
-            table.pop(offset, None)
-    else:
-        for offset in [offset for offset in table if first <= offset < stop]:
-            del table[offset]

@@ -386,25 +386,22 @@ class MessageLog:
                 if cut is not None:
                     yield cut
 
-    def one(self, queue: int, partition: int, offset: int) -> StoredRun | None:
-        """This message, if it is stored: what `runs` does, where an order scatters what it gives."""
+    def holding(self, queue: int, partition: int, offset: int) -> Published | None:
+        """The record that this message is stored in, if it is."""
         place = (queue, partition)
         hot = self._hot.get(place)
         if hot and offset >= hot.first_offset():
             record = hot.holding(offset)
-            return _cut(record, offset, offset + 1)
+            return record if offset < record.offset + record.batch.count else None
         index = self.indexes.get(place)
         if index is None:
             return None
         piece = bisect_right(index.firsts, offset) - 1
         if piece < 0 or offset >= index.ends[piece]:
             return None
-        for record in self._read(
-            place, index.locators[piece], index.skips[piece], index.lengths[piece], index.ends[piece]
-        ):
-            if record.offset <= offset < record.offset + record.batch.count:
-                return StoredRun(record, offset, offset + 1)
-        return None
+        records = self._read(place, index.locators[piece], index.skips[piece], index.lengths[piece], index.ends[piece])
+        at = bisect_right(records, offset, key=_offset_of) - 1
+        return records[at] if at >= 0 and offset < records[at].offset + records[at].batch.count else None
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
         """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
@@ -572,6 +569,10 @@ def cut_record(run: StoredRun) -> Published:
     return Published(
         record.at, record.queue, record.partition, first, record.id + row, record.batch.run(row, row + stop - first)
     )
+
+
+def _offset_of(record: Published) -> int:
+    return record.offset
 
 
 def _cut(record: Published, first: int, stop: int) -> StoredRun | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import TypeVar
 
 import msgspec
@@ -135,7 +135,7 @@ def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
 def dead_letter(found: FoundLetter) -> bytes:
     """A message that was given up, with its last attempt and why."""
     letter = found.letter
-    message = _messages([found.run], leased=False)
+    message = _messages([_Part(found.run)], leased=False)
     why = {
         "group": found.group,
         "reason": letter.reason,
@@ -189,11 +189,72 @@ def read_meta(
     return ReadMeta(wire_runs(runs), next_offset, end_offset, start_offset, skipped)
 
 
-def _alike(runs: Sequence[DeliveredRun]) -> list[list[DeliveredRun]]:
+class _Part:
+    """Runs of one frame that lie close together: columns are read in one go, and what lies between is left out."""
+
+    __slots__ = ("_gaps", "_last", "_rows", "run")
+
+    def __init__(self, run: DeliveredRun):
+        self.run = run
+        """The first one."""
+        self._last = run
+        self._rows = run.batch.count
+        """From the first to the last message."""
+        self._gaps: list[slice] = []
+        """Rows that are in none of the runs."""
+
+    def takes(self, run: DeliveredRun) -> bool:
+        """True if it is in here from now on: it goes on with the same frame, and is written alike."""
+        gap = self._last.batch.gap_to(run.batch)
+        if gap is None or gap[0] > GAP_MAX or gap[1] > GAP_BYTES_MAX:
+            return False
+        first, rows = self.run, self._rows + gap[0]
+        # One frame may have been published twice: then the ids of its messages do not go on. If they do, it is one
+        # record, and with one receipt one lease: everything else is the same as well.
+        if run.id - first.id != rows or run.attempt != first.attempt or run.receipt != first.receipt:
+            return False
+        after = rows + run.batch.count
+        if first.id + after - 1 >> ULID_TAIL_BITS != first.id >> ULID_TAIL_BITS:
+            return False
+        if gap[0]:
+            self._gaps.append(slice(self._rows, rows))
+        self._rows = after
+        self._last = run
+        return True
+
+    @property
+    def is_one(self) -> bool:
+        """A single message."""
+        return self._rows == 1
+
+    def batch(self) -> Batch:
+        """All rows."""
+        return self.run.batch.up_to(self._last.batch)
+
+    def offsets(self) -> list[int]:
+        return self.without(list(range(self.run.offset, self.run.offset + self._rows)))
+
+    def without(self, values: list[T]) -> list[T]:
+        """One value for each row becomes one for each message."""
+        for gap in reversed(self._gaps):
+            del values[gap]
+        return values
+
+
+def _alike(runs: Sequence[DeliveredRun]) -> list[list[_Part]]:
     """Neighbours that are written alike together: what a lease skips makes many short runs of one batch."""
-    if len(runs) < 2:
-        return [list(runs)] if runs else []
-    return [list(group) for _, group in groupby(runs, key=_what_all_have)]
+    groups: list[list[_Part]] = []
+    known: tuple[object, ...] = ()
+    for run in runs:
+        if groups and groups[-1][-1].takes(run):
+            continue
+        what = _what_all_have(run)
+        if what == known:
+            groups[-1].append(_Part(run))
+        else:
+            groups.append([_Part(run)])
+            known = what
+    return groups
 
 
 def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
@@ -205,54 +266,11 @@ def _what_all_have(run: DeliveredRun) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-class _Part:
-    """Runs of one frame that lie close together: columns are read in one go, and what lies between is left out."""
-
-    __slots__ = ("_first", "_gaps", "_last", "_rows", "id")
-
-    def __init__(self, run: DeliveredRun):
-        self.id = run.id
-        self._first = self._last = run.batch
-        self._rows = run.batch.count
-        """From the first to the last message."""
-        self._gaps: list[slice] = []
-        """Rows that are in none of the runs."""
-
-    def takes(self, run: DeliveredRun) -> bool:
-        gap = self._last.gap_to(run.batch)
-        # One frame may have been published twice: then the ids of its messages do not go on.
-        if gap is None or gap[0] > GAP_MAX or gap[1] > GAP_BYTES_MAX or run.id - self.id != self._rows + gap[0]:
-            return False
-        if gap[0]:
-            self._gaps.append(slice(self._rows, self._rows + gap[0]))
-        self._rows += gap[0] + run.batch.count
-        self._last = run.batch
-        return True
-
-    def batch(self) -> Batch:
-        """All rows."""
-        return self._first.up_to(self._last)
-
-    def without(self, values: list[T]) -> list[T]:
-        """One value for each row becomes one for each message."""
-        for gap in reversed(self._gaps):
-            del values[gap]
-        return values
-
-
-def _parts(runs: Sequence[DeliveredRun]) -> list[_Part]:
-    parts = [_Part(runs[0])]
-    for run in runs[1:]:
-        if not parts[-1].takes(run):
-            parts.append(_Part(run))
-    return parts
-
-
-def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
-    """The messages of runs that are alike, with commas between."""
-    if len(runs) == 1 and runs[0].batch.count == 1:
-        return _message(runs[0], leased=leased)
-    run, parts = runs[0], _parts(runs)
+def _messages(parts: Sequence[_Part], *, leased: bool) -> bytes:
+    """The messages of parts that are alike, with commas between."""
+    run = parts[0].run
+    if len(parts) == 1 and parts[0].is_one:
+        return _message(run, leased=leased)
     batches = [part.batch() for part in parts]
     batch = run.batch
 
@@ -260,8 +278,8 @@ def _messages(runs: Sequence[DeliveredRun], *, leased: bool) -> bytes:
         """A column of all messages."""
         return _joined([part.without(read(each)) for part, each in zip(parts, batches, strict=True)])
 
-    tails = [ulid_tails(part.id, each.count) for part, each in zip(parts, batches, strict=True)]
-    offsets = numbers(chain.from_iterable([range(each.offset, each.offset + each.batch.count) for each in runs]))
+    tails = [ulid_tails(part.run.id, each.count) for part, each in zip(parts, batches, strict=True)]
+    offsets = numbers(_joined([part.offsets() for part in parts]))
     weave = Weave(f'{{"id":"{tails[0][0]}')
     weave.column(_joined([part.without(texts) for part, (_, texts) in zip(parts, tails, strict=True)]))
     if leased and run.receipt is not None:

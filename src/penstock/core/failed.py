@@ -1,0 +1,64 @@
+"""Messages that failed: what is remembered about them until they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, starmap
+from typing import Any
+
+import msgspec
+
+
+class Retry(msgspec.Struct, gc=False, omit_defaults=True):
+    """What is remembered about a message that failed, until it is done."""
+
+    attempt: int
+    """The delivery that failed last; 0 for a dead letter that was redriven."""
+    due: int
+    first_at: int
+    last_at: int
+    error: str
+    consumer: str
+    budget: int = -1
+    """Of a redriven message with a `max_retries` of its own: the partition may have forgotten it."""
+    redriven: int = 0
+    """How often it was redriven."""
+
+
+class Retries(dict[int, Retry]):
+    """By offset, of one group in one partition."""
+
+    __slots__ = ("highest",)
+
+    def __init__(self, retries: Iterable[tuple[int, Retry]] = ()):
+        super().__init__(retries)
+        self.highest = max(self, default=-1)
+        """No offset in here is above this one."""
+
+    def __setitem__(self, offset: int, retry: Retry) -> None:
+        super().__setitem__(offset, retry)
+        self.highest = max(self.highest, offset)
+
+    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These are not tried any more, if they ever failed: most of what is done never did."""
+        if self and self._may_hold(ranges):
+            for first, stop in ranges:
+                forget(self, first, stop)
+
+    def _may_hold(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """False if none of these is in here, as far as that is quickly seen."""
+        if all(first > self.highest for first, _ in ranges):
+            return False
+        if sum([stop - first for first, stop in ranges]) > len(self):
+            return True
+        return not self.keys().isdisjoint(chain.from_iterable(starmap(range, ranges)))
+
+
+def forget(table: dict[int, Any], first: int, stop: int) -> None:
+    """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
+    if stop - first <= len(table):
+        for offset in range(first, stop):
+            table.pop(offset, None)
+    else:
+        for offset in [offset for offset in table if first <= offset < stop]:
+            del table[offset]
