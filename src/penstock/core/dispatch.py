@@ -37,7 +37,7 @@ LOAD_AT_ONCE = 1 << 16
 class Dispatcher:
     """The ready messages of one group, by place (`line.py`)."""
 
-    __slots__ = ("_asleep", "_ended", "_group", "_queue", "_source", "_unsettled", "ages", "gate", "shares")
+    __slots__ = ("_asleep", "_ended", "_group", "_queue", "_source", "ages", "gate", "shares")
 
     def __init__(self, queue: Queue, group: int):
         self._queue = queue
@@ -48,7 +48,6 @@ class Dispatcher:
         """By partition: what is offered, whatever the order."""
         self._asleep: dict[int, set[int]] = {}
         """Tenants that were found at their cap -> the partitions in which that made a difference."""
-        self._unsettled = self._valid(None)
         self.gate = KeyGate() if config.ordered_keys else None
         self.shares: FairShare | None = None
         self._source: FairShare | Order
@@ -135,7 +134,7 @@ class Dispatcher:
 
     def leave(self, gate: KeyGate, keyed: Iterable[tuple[int, int]]) -> None:
         """These messages, each with its key, are done or were moved to a later time: others may have their keys."""
-        if following := gate.leave_all(keyed, self._unsettled):
+        if following := gate.leave_all(keyed, self._valid(None)):
             self._offer_all(following)
 
     def ended(self, count: int) -> None:
@@ -144,6 +143,7 @@ class Dispatcher:
         if self._ended < SWEEP_EVERY:
             return
         wanted = sum(partition.progress[self._group].undone(partition.end) for partition in self._queue.partitions)
+        unsettled = self._valid(None)
         for _ in range(SWEEPS_AT_ONCE):
             if len(self._source) <= wanted + wanted // 4 + SWEEP_EVERY:
                 self._ended %= SWEEP_EVERY
@@ -151,7 +151,7 @@ class Dispatcher:
                 return
             self._ended -= SWEEP_EVERY
             for _ in range(4):
-                self._source.sweep(self._unsettled)
+                self._source.sweep(unsettled)
 
     def park(self, key: int, place: int) -> None:
         """This message was given up, and its key waits with it."""
@@ -160,7 +160,7 @@ class Dispatcher:
 
     def unpark(self, key: int, place: int) -> None:
         if self.gate is not None:
-            following = self.gate.unpark(key, place, self._unsettled)
+            following = self.gate.unpark(key, place, self._valid(None))
             if following is not None:
                 self._offer(following, fresh=False)
 
@@ -300,19 +300,26 @@ class Dispatcher:
         """Entries are stale if their message was settled, leased, moved to later or taken away since, or was seen.
 
         Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
-        holds a key.
+        holds a key. Good for one decision: it remembers from where on nothing has happened yet.
         """
-        queue, group = self._queue, self._group
+        partitions, group = self._queue.partitions, self._group
         gate = self.gate if now_ms is not None else None
+        untouched: dict[int, int] = {}
+        """Partition -> `Progress.untouched_from`: most of what is asked about lies beyond."""
 
         def valid(place: int) -> bool:
             if place in seen:
                 return False
-            partition = queue.partitions[place & PARTITION_MASK]
-            offset = place >> PARTITION_BITS & OFFSET_MASK
-            if not partition.progress[group].may_deliver(partition, offset, now_ms):
-                return False
-            if gate is None or (column := partition.traits.key) is None:
+            number, offset = place & PARTITION_MASK, place >> PARTITION_BITS & OFFSET_MASK
+            begin = untouched.get(number)
+            if begin is None:
+                partition = partitions[number]
+                begin = untouched[number] = partition.progress[group].untouched_from(partition)
+            if offset < begin:
+                partition = partitions[number]
+                if not partition.progress[group].may_deliver(partition, offset, now_ms):
+                    return False
+            if gate is None or (column := partitions[number].traits.key) is None:
                 return True
             return gate.lets(column[offset], place)
 

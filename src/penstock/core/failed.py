@@ -44,6 +44,8 @@ class Retries(dict[int, Retry]):
         if self and self._may_hold(ranges):
             for first, stop in ranges:
                 forget(self, first, stop)
+            if not self:
+                self.highest = -1
 
     def _may_hold(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """False if none of these is in here, as far as that is quickly seen."""

@@ -89,15 +89,27 @@ class KeyGate:
 
     def leave_all(self, keyed: Iterable[tuple[int, int]], valid: Valid) -> list[int]:
         """These, each with its key, are done; the next ones with their keys, which are let through in their stead."""
-        through, behind = self._through, self._behind
+        through, behind, parked = self._through, self._behind, self._parked
         following = []
         for key, place in keyed:
-            if key and ((holder := through.get(key)) == place or holder == ~place):
+            holder = through.get(key) if key else None
+            if holder is None or (holder != place and holder != ~place):
+                continue
+            line = behind.get(key)
+            if line is None or (parked and key in parked):
                 del through[key]
-                if key in behind:
-                    successor = self._next(key, valid)
-                    if successor is not None:
-                        following.append(successor)
+                continue
+            # As `_next` does, with as few looks as it takes: of every message that is done.
+            successor = line.pop(valid)
+            if successor is not None:
+                through[key] = successor
+                following.append(successor)
+            else:
+                del through[key]
+            if not line:
+                del behind[key]
+            if holder < 0:
+                self._judge(key)
         return following
 
     def _next(self, key: int, valid: Valid) -> int | None:

@@ -10,6 +10,7 @@ import msgspec
 from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.exclusive import is_occupied
+from penstock.core.failed import Retries
 from penstock.core.line import OFFSET_MASK, PARTITION_BITS, PARTITION_MASK, partition_and_offset
 from penstock.core.members import unknown_member
 from penstock.core.rebalancing import new_group, seat_of
@@ -112,32 +113,39 @@ def _lease_in_order(
     room_after = _room_after(fit, queue.number, command.bytes_max) if fit is not None else None
     settled = queue.config.delivery == "at_most_once"
     lease_ms = command.lease_ms or queue.config.lease_ms
-    leases: dict[int, records.Leased] = {}
+    partitions = queue.partitions
     runs: list[list[int]] = []
-    """(partition, first offset, count, attempt, lease): neighbours of one attempt go together."""
-    following = (-1, -1, -1)
+    """[partition, first offset, count, attempt]: neighbours of one attempt go together."""
+    run = [-1, -1, -1, -1]
+    retries = Retries()
+    """Of the partition of the latest run."""
     for place in queue.dispatchers[group].take(command.max, now_ms, room_after):
         number, offset = place & PARTITION_MASK, place >> PARTITION_BITS & OFFSET_MASK
+        if number != run[0]:
+            retries = partitions[number].progress[group].retries
+        retry = retries.get(offset) if retries else None
+        attempt = retry.attempt + 1 if retry is not None else 1
+        if offset == run[1] + run[2] and attempt == run[3] and number == run[0]:
+            run[2] += 1
+        else:
+            run = [number, offset, 1, attempt]
+            runs.append(run)
+    leases: dict[int, records.Leased] = {}
+    granted: list[commands.LeasedRun] = []
+    deadline = now_ms + lease_ms
+    for number, first, count, attempt in runs:
         lease = leases.get(number)
         if lease is None:
             lease = leases[number] = records.Leased(
                 now_ms, queue.number, number, group, shard.next_lease + len(leases), command.nonce, lease_ms, [],
                 command.consumer, settled,
             )  # fmt: skip
-        retry = queue.partitions[number].progress[group].retries.get(offset)
-        attempt = retry.attempt + 1 if retry is not None else 1
-        if (number, offset, attempt) == following:
-            lease.runs[-2] += 1
-            runs[-1][2] += 1
-        else:
-            lease.runs.extend((offset, 1, attempt))
-            runs.append([number, offset, 1, attempt, lease.lease])
-        following = number, offset + 1, attempt
-    deadline = now_ms + lease_ms
-    granted = [
-        commands.LeasedRun(queue.number, number, first, count, attempt, lease_id, command.nonce, deadline, settled)
-        for number, first, count, attempt, lease_id in runs
-    ]
+        lease.runs.extend((first, count, attempt))
+        granted.append(
+            commands.LeasedRun(
+                queue.number, number, first, count, attempt, lease.lease, command.nonce, deadline, settled
+            )
+        )
     return Decision(list(leases.values()), granted)
 
 

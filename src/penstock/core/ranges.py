@@ -137,6 +137,13 @@ class RangeSet:
         """How many there are."""
         return len(self.starts) if self._bits is None else self._bits.stretch_count()
 
+    @property
+    def end(self) -> int:
+        """No member is at or above this offset."""
+        if self.stops:
+            return self.stops[-1]
+        return self._bits.end if self._bits is not None else 0
+
     def __contains__(self, offset: int) -> bool:
         at = bisect_right(self.starts, offset) - 1
         if at < 0:

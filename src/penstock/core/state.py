@@ -107,7 +107,7 @@ class Progress:
 
         Without a time, what waits for its next attempt counts as well, and so does what waits for its end.
         """
-        # Asked about every message that is dispatched: most lie beyond all that is done or leased, and most of the
+        # Asked about many messages that are dispatched: some lie beyond all that is done or leased, and most of the
         # other sets are empty. Both are seen without a search.
         done, leased = self.done.stops, self.leased.stops
         if offset < self.floor or ((offset < done[-1] if done else self.done.count) and offset in self.done):
@@ -122,6 +122,18 @@ class Progress:
             return False
         retry = self.retries.get(offset) if self.retries else None
         return retry is None or retry.due <= now_ms
+
+    def untouched_from(self, partition: Partition) -> int:
+        """At this offset and behind, nothing has happened to any message but that it was published, to be given at
+        once: it may be delivered."""
+        return max(
+            self.floor,
+            self.done.end,
+            self.leased.end,
+            self.retries.highest + 1,
+            partition.scheduled.end if partition.scheduled.count else 0,
+            partition.overdue.end,
+        )
 
     def spared(self, offset: int) -> None:
         """Its time to live was over, and no longer counts: if it was passed over for that, it is to be found again."""
