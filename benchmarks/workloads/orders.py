@@ -264,8 +264,9 @@ class _KeysDrain:
     def _lease(self) -> None:
         messages = self._consumer.lease(BATCH, self._acks)
         assert messages or self._acks, "keys that do not fail are stuck"
-        fine = [message for message in messages if message["key"] not in self._failing]
-        self._nacks += [message["receipt"] for message in messages if message["key"] in self._failing]
+        failed = [message for message in messages if message["key"] in self._failing]
+        fine = [message for message in messages if message["key"] not in self._failing] if failed else messages
+        self._nacks += receipts_of(failed)
         if len(self._nacks) >= BATCH:
             # As clients do it: failures are reported a batch at a time, like everything else.
             self._consumer.settle("nack", self._nacks, delay_ms=3_600_000)

@@ -35,6 +35,7 @@ class Claims:
             return
         run: list[str] = []
         prefix, following = "", -1
+        known, parsed = "", None
         for text in receipts:
             if following >= 0 and text == f"{prefix}{following}":
                 # The next of the same lease: one claim for both.
@@ -42,7 +43,10 @@ class Claims:
                 run.append(text)
                 continue
             cut = text.rfind(".") + 1
-            parsed, offsets = parse_receipt_prefix(text[: cut - 1] if cut else ""), parse_offsets(text[cut:])
+            if text[:cut] != known:
+                known = text[:cut]
+                parsed = parse_receipt_prefix(known[:-1])
+            offsets = parse_offsets(text[cut:])
             following = -1
             if parsed is None or offsets is None:
                 self.claims.append(_FORGED)

@@ -93,7 +93,8 @@ class KeyGate:
         following = []
         for key, place in keyed:
             holder = through.get(key) if key else None
-            if holder is None or (holder != place and holder != ~place):
+            waited = holder == ~place
+            if not waited and holder != place:
                 continue
             line = behind.get(key)
             if line is None or (parked and key in parked):
@@ -108,7 +109,7 @@ class KeyGate:
                 del through[key]
             if not line:
                 del behind[key]
-            if holder < 0:
+            if waited:
                 self._judge(key)
         return following
 

@@ -99,10 +99,21 @@ class Metrics:
         self._commit_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
-        for run in runs:
-            self._traffic[run.queue] += run.count
-            if run.attempt == 1:
-                self._delivery_seconds.observe(max(0, now_ms - run.published_at_ms) / 1000, run.count)
+        at = 0
+        while at < len(runs):
+            first, count = runs[at], 0
+            # What a lease leaves out makes many short runs of messages that were published together.
+            while (
+                at < len(runs)
+                and (run := runs[at]).published_at_ms == first.published_at_ms
+                and run.queue == first.queue
+                and run.attempt == first.attempt
+            ):
+                count += run.count
+                at += 1
+            self._traffic[first.queue] += count
+            if first.attempt == 1:
+                self._delivery_seconds.observe(max(0, now_ms - first.published_at_ms) / 1000, count)
 
     # -- showing ----------------------------------------------------------------------------------------------
 

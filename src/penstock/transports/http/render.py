@@ -295,7 +295,8 @@ def _messages(parts: Sequence[_Part], *, leased: bool) -> bytes:
         weave.column(all_of(Batch.payloads))
     else:
         weave.text(",")
-        weave.column(all_of(_payload_fields))
+        kinds = all_of(lambda each: list(each.kinds()))
+        weave.column(_payload_fields(all_of(Batch.payloads), kinds, checked=batch.checked))
     # A column that the batch does not have is the same for all.
     if batch.has(layout.KEY):
         weave.text(',"key":')
@@ -329,7 +330,7 @@ def _message(run: DeliveredRun, *, leased: bool) -> bytes:
     if batch.checked and batch.flags & layout.KIND_MASK == layout.KIND_JSON:
         payload = b'"payload":' + batch.payload(0)
     else:
-        payload = _payload_fields(batch)[0]
+        payload = _payload_fields([batch.payload(0)], batch.kinds(), checked=batch.checked)[0]
     key = headers = None
     priority = 0
     tenant = receipt = deadline = b""
@@ -367,12 +368,11 @@ def _joined(lists: list[list[T]]) -> list[T]:
     return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
 
 
-def _payload_fields(batch: Batch) -> list[bytes]:
+def _payload_fields(payloads: Sequence[bytes], kinds: Sequence[int], *, checked: bool) -> list[bytes]:
     """`"payload":…` or `"payload_b64":…` per message. What a client called JSON is only believed after a look."""
-    checked = batch.checked
     return [
         b'"payload":%b' % payload
         if kind == layout.KIND_JSON and (checked or is_json(payload))
         else b'"payload_b64":"%b"' % b2a_base64(payload, newline=False)
-        for payload, kind in zip(batch.payloads(), batch.kinds(), strict=True)
+        for payload, kind in zip(payloads, kinds, strict=True)
     ]
