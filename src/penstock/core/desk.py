@@ -79,7 +79,8 @@ class Desk:
         if column is None or not ranges:
             return ()
         begin, end = ranges[0][0], ranges[-1][1]
-        if len(ranges) >= (end - begin) / SPARSE_MAX and (inside := _inside(ranges, begin, end)) is not None:
+        near = len(ranges) >= (end - begin) / SPARSE_MAX and not self._queue.growths
+        if near and (inside := _inside(ranges, begin, end)) is not None:
             # Read in one go, and what lies between is left out.
             return compress(zip(column.stretch(begin, end), self.places(begin, end), strict=True), inside)
         return chain.from_iterable(

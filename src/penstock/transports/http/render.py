@@ -209,9 +209,12 @@ class _Part:
         if gap is None or gap[0] > GAP_MAX or gap[1] > GAP_BYTES_MAX:
             return False
         first, rows = self.run, self._rows + gap[0]
-        # One frame may have been published twice: then the ids of its messages do not go on. If they do, it is one
-        # record, and with one receipt one lease: everything else is the same as well.
-        if run.id - first.id != rows or run.attempt != first.attempt or run.receipt != first.receipt:
+        # One frame may have been published twice: then the ids of its messages do not go on. Or in parts, to several
+        # places: then they do.
+        if run.id - first.id != rows or run.partition != first.partition or run.queue != first.queue:
+            return False
+        # With one receipt it is one lease.
+        if run.attempt != first.attempt or run.receipt != first.receipt:
             return False
         after = rows + run.batch.count
         if first.id + after - 1 >> ULID_TAIL_BITS != first.id >> ULID_TAIL_BITS:
