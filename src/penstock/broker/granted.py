@@ -36,7 +36,7 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
     """The messages of a lease, as they lie in the log; all of the queue with this path, or each of its own."""
     runs: list[DeliveredRun] = []
     holding = loop.log.holding
-    record: Published | None = None
+    record: Published
     queue = partition = begin = end = 0
     lease_id, prefix = -1, ""
     for lease in leased:
@@ -47,13 +47,12 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
             # What an order leaves out makes many short runs of one record.
             if not begin <= first < end or partition != lease.partition or queue != lease.queue:
                 queue, partition = lease.queue, lease.partition
-                record = holding(queue, partition, first)
-                if record is None:
-                    raise AssertionError(
-                        f"message {first} of partition {partition} of queue {queue} is leased and not in the log"
-                    )
+                found = holding(queue, partition, first)
+                assert found is not None, (
+                    f"message {first} of partition {partition} of queue {queue} is leased and not in the log"
+                )
+                record = found
                 begin, end = record.offset, record.offset + record.batch.count
-            assert record is not None
             until, row = min(stop, end), first - begin
             runs.append(
                 DeliveredRun(

@@ -21,9 +21,9 @@ from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
 from penstock.core.desk import follow_settings, open_desk
-from penstock.core.failed import Retry, forget
+from penstock.core.failed import Retry
 from penstock.core.lease import Held, Lease
-from penstock.core.ranges import RangeSet, pairs
+from penstock.core.ranges import RangeSet, drop_range, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
 from penstock.core.state import FormerQueue, Partition, Progress, Queue, Shard
@@ -162,7 +162,7 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     partition.gone.remove_below(partition.start)
     partition.scheduled.remove(before, partition.start)
     if partition.moved:
-        forget(partition.moved, before, partition.start)
+        drop_range(partition.moved, before, partition.start)
     for progress in partition.progress.values():
         # What lies before the old beginning was redriven, or somebody had it: it stays until it is finished. What was
         # redriven for this group stays as well; for the others it is as old as it is.
@@ -179,7 +179,7 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     partition.timeless.remove_below(wanted)
     _drop_traits(partition, wanted)
     if partition.max_retries:
-        forget(partition.max_retries, 0, wanted)
+        drop_range(partition.max_retries, 0, wanted)
 
 
 # -- messages in ------------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def _ended(shard: Shard, record: records.Expired | records.Cancelled) -> None:
         partition.gone.add(first, stop)
         partition.scheduled.remove(first, stop)
         if partition.moved:
-            forget(partition.moved, first, stop)
+            drop_range(partition.moved, first, stop)
     for progress in partition.progress.values():
         progress.mark_done(list(pairs(record.ranges)))
     _move_start(queue, partition)
@@ -478,7 +478,7 @@ def _move_start(queue: Queue, partition: Partition) -> None:
             start = min(start, partition.held_from)
         if start > partition.start:
             if partition.max_retries:
-                forget(partition.max_retries, partition.start, start)
+                drop_range(partition.max_retries, partition.start, start)
             partition.start = start
             partition.gone.remove_below(start)
             _drop_traits(partition, start)

@@ -6,6 +6,7 @@ Desks are opened from the hard state, after a restart or when a queue comes to h
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, compress, islice
@@ -18,8 +19,8 @@ from penstock.core.line import PARTITION_BITS, place_of
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Partition, Progress, Queue
 
-SPARSE_MAX = 64
-"""Offsets for each range, about: where there are more, ranges are read one by one."""
+LEFT_OUT_MAX = 16
+"""Offsets between two ranges, on average, that are read along: where there are more, each range is read by itself."""
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Offsets `[first, stop)`, as they come."""
 
@@ -79,13 +80,15 @@ class Desk:
         if column is None or not ranges:
             return ()
         begin, end = ranges[0][0], ranges[-1][1]
-        near = len(ranges) >= (end - begin) / SPARSE_MAX and not self._queue.growths
+        left_out = end - begin - sum([stop - first for first, stop in ranges])
+        near = left_out <= LEFT_OUT_MAX * len(ranges) and not self._queue.growths
         if near and (inside := _inside(ranges, begin, end)) is not None:
             # Read in one go, and what lies between is left out.
             return compress(zip(column.stretch(begin, end), self.places(begin, end), strict=True), inside)
-        return chain.from_iterable(
-            [zip(column.stretch(first, stop), self.places(first, stop), strict=True) for first, stop in ranges]
-        )
+        keys = array("q")
+        for first, stop in ranges:
+            keys += column.stretch(first, stop)
+        return zip(keys, chain.from_iterable([self.places(first, stop) for first, stop in ranges]), strict=True)
 
     def waiting(self, offset: int) -> None:
         """A failed message holds its key until it is done; so does one that was given up, its key parked, and is

@@ -233,7 +233,7 @@ class Dispatcher:
 
     def upcoming(self, now_ms: int) -> Iterator[tuple[int, int]]:
         """(partition, offset) of what would be taken, without taking it; where lanes or tenants take turns, about in
-        this order."""
+        this order. To be looked through before anything is applied."""
         valid = self._valid(now_ms)
         return (partition_and_offset(place) for place in self._source if valid(place))
 
@@ -300,7 +300,7 @@ class Dispatcher:
         """Entries are stale if their message was settled, leased, moved to later or taken away since, or was seen.
 
         Without a time, a message that waits for its next attempt, or for its end, counts as ready: it is about who
-        holds a key. Good for one decision: it remembers from where on nothing has happened yet.
+        holds a key. Good until anything is applied: it remembers from where on nothing has happened yet.
         """
         partitions, group = self._queue.partitions, self._group
         gate = self.gate if now_ms is not None else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, starmap
-from typing import Any
 
 import msgspec
+
+from penstock.core.ranges import drop_range
 
 
 class Retry(msgspec.Struct, gc=False, omit_defaults=True):
@@ -26,7 +27,7 @@ class Retry(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Retries(dict[int, Retry]):
-    """By offset, of one group in one partition."""
+    """By offset, of one group in one partition. They come in by `retries[offset] = retry` and no other way."""
 
     __slots__ = ("highest",)
 
@@ -43,7 +44,7 @@ class Retries(dict[int, Retry]):
         """These are not tried any more, if they ever failed: most of what is done never did."""
         if self and self._may_hold(ranges):
             for first, stop in ranges:
-                forget(self, first, stop)
+                drop_range(self, first, stop)
             if not self:
                 self.highest = -1
 
@@ -54,13 +55,3 @@ class Retries(dict[int, Retry]):
         if sum([stop - first for first, stop in ranges]) > len(self):
             return True
         return not self.keys().isdisjoint(chain.from_iterable(starmap(range, ranges)))
-
-
-def forget(table: dict[int, Any], first: int, stop: int) -> None:
-    """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
-    if stop - first <= len(table):
-        for offset in range(first, stop):
-            table.pop(offset, None)
-    else:
-        for offset in [offset for offset in table if first <= offset < stop]:
-            del table[offset]

@@ -206,6 +206,10 @@ def _check_progress(partition: Partition, progress: Progress, where: str) -> Non
         assert first >= progress.floor, f"{where}: leased below the floor"
     for first, _ in progress.skip:
         assert first >= progress.cursor, f"{where}: skip below the cursor"
+    untouched = progress.untouched_from(partition)
+    for offset in range(untouched, min(untouched + 20, partition.end)):
+        assert progress.may_deliver(partition, offset, 0), f"{where}: something has happened to offset {offset}"
     for offset in progress.retries:
+        assert offset <= progress.retries.highest, f"{where}: offset {offset} is beyond all that failed"
         assert not progress.is_done(offset), f"{where}: offset {offset} is done and to be retried"
         assert offset < progress.cursor or offset in progress.skip, f"{where}: retried before it was delivered"

@@ -100,7 +100,8 @@ class KeyGate:
             if line is None or (parked and key in parked):
                 del through[key]
                 continue
-            # As `_next` does, with as few looks as it takes: of every message that is done.
+            # What `_next` does, with fewer looks: this happens to every message that is done. A key that is not parked
+            # is stuck only while its message waits.
             successor = line.pop(valid)
             if successor is not None:
                 through[key] = successor

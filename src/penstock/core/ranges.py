@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import islice
-from typing import Self
+from typing import Any, Self
 
 from penstock.core.bits import OffsetBits, between
 
@@ -242,3 +242,13 @@ def pairs(flat: list[int]) -> Iterator[tuple[int, int]]:
 def total(flat: list[int]) -> int:
     """How many offsets a flat list of ranges names."""
     return sum(flat[1::2]) - sum(flat[::2])
+
+
+def drop_range(table: dict[int, Any], first: int, stop: int) -> None:
+    """Remove the keys in `[first, stop)`, by whichever of the two is shorter."""
+    if stop - first <= len(table):
+        for offset in range(first, stop):
+            table.pop(offset, None)
+    else:
+        for offset in [offset for offset in table if first <= offset < stop]:
+            del table[offset]

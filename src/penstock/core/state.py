@@ -107,8 +107,8 @@ class Progress:
 
         Without a time, what waits for its next attempt counts as well, and so does what waits for its end.
         """
-        # Asked about many messages that are dispatched: some lie beyond all that is done or leased, and most of the
-        # other sets are empty. Both are seen without a search.
+        # Asked about every message that comes due or back, and about many that are dispatched: most of the sets are
+        # empty, and some messages lie beyond all that is done or leased. Both are seen without a search.
         done, leased = self.done.stops, self.leased.stops
         if offset < self.floor or ((offset < done[-1] if done else self.done.count) and offset in self.done):
             return False
