@@ -38,11 +38,15 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
     holding = loop.log.holding
     record: Published
     queue = partition = begin = end = 0
-    lease_id, prefix = -1, ""
+    lease_id = -1
+    prefix: str | None = None
+    deadline: int | None = None
     for lease in leased:
         first, stop = lease.first, lease.first + lease.count
         if lease.lease != lease_id:
-            lease_id, prefix = lease.lease, receipt_prefix(0, lease.lease, lease.nonce)
+            lease_id, deadline, prefix = lease.lease, None, None
+            if not lease.settled:
+                deadline, prefix = lease.deadline, receipt_prefix(0, lease.lease, lease.nonce)
         while first < stop:
             # What an order leaves out makes many short runs of one record.
             if not begin <= first < end or partition != lease.partition or queue != lease.queue:
@@ -57,8 +61,7 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
             runs.append(
                 DeliveredRun(
                     path or lease.path, partition, first, until - first, record.id + row, record.at,
-                    record.batch.run(row, row + until - first), lease.attempt, None if lease.settled else prefix,
-                    None if lease.settled else lease.deadline,
+                    record.batch.run(row, row + until - first), lease.attempt, prefix, deadline,
                 )
             )  # fmt: skip
             first = until

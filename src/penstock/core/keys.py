@@ -73,7 +73,8 @@ class KeyGate:
         """This one failed, and cannot be given out until it enters again. If it is let through, its key waits."""
         if key and self._through.get(key) == place:
             self._through[key] = ~place
-            self._judge(key)
+            if key in self._behind:
+                self._stuck.add(key)
 
     def _judge(self, key: int) -> None:
         """Whether this key is stuck; asked when something about that has changed."""

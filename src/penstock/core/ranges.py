@@ -193,6 +193,8 @@ class RangeSet:
 
     def gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of `[start, stop)` that are not in the set."""
+        if not self.count:
+            return iter(((start, stop),) if start < stop else ())
         return between(self.within(start, stop), start, stop)
 
     def overlaps(self, start: int, stop: int) -> bool:

@@ -99,10 +99,10 @@ def _all_of_one(shard: Shard, claims: list[Claim]) -> Lease | None:
     """The lease, if the claims are all that it holds and nothing else: as most batches are acked, without a look at
     each of their runs."""
     lease = shard.leases.get(claims[0].lease) if claims else None
-    if lease is None or len(claims) != len(lease.held) or any(claim[:2] != (lease.id, lease.nonce) for claim in claims):
+    if lease is None or len(claims) != len(lease.held):
         return None
-    shown = sorted([(claim.first, claim.stop) for claim in claims])
-    return lease if shown == [(run.first, run.stop) for run in lease.held] else None
+    held = [(lease.id, lease.nonce, run.first, run.stop) for run in lease.held]
+    return lease if sorted(claims) == held else None
 
 
 def all_held(shard: Shard, claims: list[Claim]) -> bool:
