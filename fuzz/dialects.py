@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from functools import cache
 
 from penstock.server.config import KEYS
@@ -63,6 +64,11 @@ class Served:
         box = self._runner.run(self._opened.__aenter__())
         self._app = HttpApp(box.broker, box.clock, with_dialects(NAMES))
         self._edge = Edge(box.broker, box.clock, self._app.metrics)
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._runner.run(self._opened.__aexit__(None, None, None))
+        self._runner.close()
 
     def say(self, text: str) -> list[bytes]:
         """What a subscriber who says this hears; it hangs up right after."""

@@ -7,6 +7,7 @@ behind its length. A broker in memory answers, and is replaced when it has been 
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -59,6 +60,12 @@ class Bench:
         self._calls = 0
         self._opened: Any = None
         self._edge: Edge | None = None
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._runner.run(self._opened.__aexit__(None, None, None))
+        self._runner.close()
 
     def run(self, name: str, data: bytes) -> None:
         if self._calls % CALLS_PER_BROKER == 0:
