@@ -94,9 +94,10 @@ def test_any_damage_is_refused_or_still_a_frame_never_a_crash(content, data):
 def test_any_bytes_are_refused_or_a_frame(noise):
     for candidate in (noise, layout.HEADER.pack(b"PB", 1, 1, 2, 1 << 16, 16 + len(noise)) + noise):
         try:
-            Batch.open(candidate)
+            batch = Batch.open(candidate)
         except BadBatch:
             continue
+        assert len(batch.payloads()) == batch.count >= 1
 
 
 @pytest.mark.parametrize("cut", range(len(DOCUMENTED)))

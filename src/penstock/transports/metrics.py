@@ -99,21 +99,15 @@ class Metrics:
         self._commit_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
-        at = 0
-        while at < len(runs):
-            first, count = runs[at], 0
-            # What a lease leaves out makes many short runs of messages that were published together.
-            while (
-                at < len(runs)
-                and (run := runs[at]).published_at_ms == first.published_at_ms
-                and run.queue == first.queue
-                and run.attempt == first.attempt
-            ):
-                count += run.count
-                at += 1
-            self._traffic[first.queue] += count
-            if first.attempt == 1:
-                self._delivery_seconds.observe(max(0, now_ms - first.published_at_ms) / 1000, count)
+        # What a lease leaves out makes many short runs of messages that were published together.
+        counts: dict[tuple[str, int, bool], int] = {}
+        for run in runs:
+            alike = run.queue, run.published_at_ms, run.attempt == 1
+            counts[alike] = counts.get(alike, 0) + run.count
+        for (queue, published_at_ms, is_first), count in counts.items():
+            self._traffic[queue] += count
+            if is_first:
+                self._delivery_seconds.observe(max(0, now_ms - published_at_ms) / 1000, count)
 
     # -- showing ----------------------------------------------------------------------------------------------
 
