@@ -236,7 +236,9 @@ def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(carrier, name):
         await queue.publish(1)
         late = await anext(client.queue(name).consume(lease=0.1))  # its consumer is gone, nobody renews it
         second = [m async for m in queue.consume(wait=0.5, prefetch=1) if await m.ack() is None]
-        assert [m.attempt for m in second] == [2]
+        # Mostly the second attempt. A client that stands still for that long still has its first call open, and is
+        # given the message once more before that ends.
+        assert [m.attempt > late.attempt for m in second] == [True]
         with pytest.raises(StaleReceipt) as caught:
             await late.ack()
         assert caught.value.details["receipts"] == [late.receipt]
