@@ -77,6 +77,30 @@ def test_what_goes_in_comes_out_whole_cut_and_picked(content, data):
             assert list(wide) == [values[row] for row in chosen]
 
 
+@given(batches())
+def test_a_frame_that_is_known_is_read_like_one_that_is_looked_through(content):
+    payloads, kinds, columns = content
+    frame = build(payloads, kinds=kinds, columns=columns)
+    known, looked_through = Batch.open(frame, known=True), Batch.open(frame)
+    assert (known.count, known.flags, known.columns) == (
+        looked_through.count, looked_through.flags, looked_through.columns,
+    )  # fmt: skip
+    assert known.frame is frame and known.payloads() == payloads
+    assert known.pick(range(known.count)).frame == frame
+
+
+@pytest.mark.parametrize("cut", range(len(DOCUMENTED)))
+def test_what_is_called_known_and_ends_too_early_is_refused_all_the_same(cut):
+    with pytest.raises(BadBatch):
+        Batch.open(DOCUMENTED[:cut], known=True)
+    # Also if it says that it should end there.
+    magic, version, flags, count, present, _ = layout.HEADER.unpack_from(DOCUMENTED)
+    columns_end = len(DOCUMENTED) - sum(map(len, Batch.open(DOCUMENTED).payloads()))
+    if layout.HEADER.size <= cut < columns_end:
+        with pytest.raises(BadBatch):
+            Batch.open(layout.HEADER.pack(magic, version, flags, count, present, cut) + DOCUMENTED[16:cut], known=True)
+
+
 @given(batches(), st.data())
 def test_any_damage_is_refused_or_still_a_frame_never_a_crash(content, data):
     payloads, kinds, columns = content

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
-from struct import Struct
 from typing import Literal, TypeAlias
 
 from penstock import limits
@@ -21,7 +20,12 @@ from penstock.errors import InvalidRequest
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-_offset_at = Struct("<I").unpack_from
+_HEADER_BYTES = layout.HEADER.size
+_read_header = layout.HEADER.unpack_from
+_MAGIC, _VERSION = layout.MAGIC, layout.VERSION
+_KIND_MASK, _KIND_MIXED, _PAYLOAD_KIND = layout.KIND_MASK, layout.KIND_MIXED, layout.PAYLOAD_KIND
+_FLAGS = frozenset(flags for flags in range(2 * layout.FLAG_CHECKED) if flags & _KIND_MASK != _KIND_MASK)
+_COUNT_MAX = limits.BATCH_MESSAGES_MAX
 _FORMATS: dict[int, Literal["q", "i", "B"]] = {8: "q", 4: "i", 1: "B"}
 
 
@@ -87,37 +91,40 @@ class Batch:
         """
         view = memoryview(frame)
         size = len(view)
-        if size < layout.HEADER.size:
-            raise BadBatch(f"a batch frame has a header of {layout.HEADER.size} bytes, this one ends after {size}")
-        magic, version, flags, count, columns, length = layout.HEADER.unpack_from(view)
-        if magic != layout.MAGIC:
-            raise BadBatch("this is not a batch frame: it does not start with 'PB'")
-        if version != layout.VERSION:
-            raise BadBatch(f"batch frame version {version} is not known here (known: {layout.VERSION})")
-        if length != size:
-            raise BadBatch(f"the frame says it has {length} bytes, but {size} are here")
-        if not 1 <= count <= limits.BATCH_MESSAGES_MAX:
-            raise BadBatch(f"a batch has 1 to {limits.BATCH_MESSAGES_MAX} messages, not {count}")
-        if flags & layout.KIND_MASK == 3 or flags > 7:
-            raise BadBatch(f"unknown flags {flags:#x} in a batch frame")
-        if (flags & layout.KIND_MASK == layout.KIND_MIXED) != bool(columns & layout.PAYLOAD_KIND):
-            raise BadBatch("column payload_kind must be there exactly when the flags say that kinds are mixed")
+        if size < _HEADER_BYTES:
+            raise BadBatch(f"a batch frame has a header of {_HEADER_BYTES} bytes, this one ends after {size}")
+        magic, version, flags, count, columns, length = _read_header(view)
+        if (
+            magic != _MAGIC
+            or version != _VERSION
+            or length != size
+            or not 1 <= count <= _COUNT_MAX
+            or flags not in _FLAGS
+            or (flags & _KIND_MASK == _KIND_MIXED) != bool(columns & _PAYLOAD_KIND)
+        ):
+            raise _bad_header(magic, version, flags, count, length, size)
+        if not known:
+            _check_columns(view, count, columns)
         positions: dict[int, int] = {}
-        at = layout.HEADER.size
-        if columns:
-            fixed, variable = _columns_of(columns)
-            for column, width in fixed:
-                positions[column] = at
-                at += width * count
-            for column in variable:
-                positions[column] = at
-                at = _var_end(view, at, count, size, known)
-        payload = at
-        if _var_end(view, payload, count, size, known) != size:
-            raise BadBatch("the frame is longer than its columns")
-        data = payload + 4 * (count + 1)
-        offsets = view[payload:data].cast("I")
-        return cls(frame, count, flags, columns, positions, offsets, data - offsets[0], 0, count)
+        at = _HEADER_BYTES
+        try:
+            if columns:
+                fixed, variable = _columns_of(columns)
+                for column, width in fixed:
+                    positions[column] = at
+                    at += width * count
+                for column in variable:
+                    positions[column] = at
+                    offsets = view[at : at + 4 * (count + 1)].cast("I")
+                    at += 4 * (count + 1) + offsets[count] - offsets[0]
+            data = at + 4 * (count + 1)
+            offsets = view[at:data].cast("I")
+            base = data - offsets[0]
+            if base + offsets[count] != size:
+                raise BadBatch("the frame is longer or shorter than its columns")
+        except (IndexError, TypeError):
+            raise BadBatch("the frame ends inside a column's offsets") from None
+        return cls(frame, count, flags, columns, positions, offsets, base, 0, count)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 
@@ -327,25 +334,40 @@ def _pieces(view: memoryview, offsets: list[int], base: int) -> list[bytes]:
     return [raw[a:b] for a, b in pairwise(offsets)]
 
 
-def _var_end(view: memoryview, at: int, count: int, size: int, known: bool) -> int:
-    """Where the variable column that starts at `at` ends; refuses offsets that leave the frame or go back.
+def _bad_header(magic: bytes, version: int, flags: int, count: int, length: int, size: int) -> BadBatch:
+    """What is wrong with this one."""
+    if magic != _MAGIC:
+        return BadBatch("this is not a batch frame: it does not start with 'PB'")
+    if version != _VERSION:
+        return BadBatch(f"batch frame version {version} is not known here (known: {_VERSION})")
+    if length != size:
+        return BadBatch(f"the frame says it has {length} bytes, but {size} are here")
+    if not 1 <= count <= _COUNT_MAX:
+        return BadBatch(f"a batch has 1 to {_COUNT_MAX} messages, not {count}")
+    if flags not in _FLAGS:
+        return BadBatch(f"unknown flags {flags:#x} in a batch frame")
+    return BadBatch("column payload_kind must be there exactly when the flags say that kinds are mixed")
 
-    Of `known` bytes only the first and the last offset are looked at.
-    """
+
+def _check_columns(view: memoryview, count: int, columns: int) -> None:
+    """Refuses a frame that ends before its columns do, and offsets that go back."""
+    fixed, variable = _columns_of(columns)
+    at = _HEADER_BYTES + sum([width * count for _, width in fixed])
+    for _ in (*variable, "payload"):
+        at = _var_end(view, at, count)
+
+
+def _var_end(view: memoryview, at: int, count: int) -> int:
+    """Where the variable column that starts at `at` ends; refuses offsets that leave the frame or go back."""
     data = at + 4 * (count + 1)
-    if data > size:
+    if data > len(view):
         raise BadBatch("the frame ends inside a column's offsets")
-    if count == 1 or known:
-        (first,), (last,) = _offset_at(view, at), _offset_at(view, data - 4)
-        if last < first:
-            raise BadBatch("offsets of a column go backwards")
-    else:
-        offsets = view[at:data].cast("I").tolist()
-        first, last = offsets[0], offsets[-1]
-        # A sorted list sorts in one pass of comparisons in C; this is the cheapest monotonicity check there is.
-        if sorted(offsets) != offsets:
-            raise BadBatch("offsets of a column go backwards")
+    offsets = view[at:data].cast("I").tolist()
+    first, last = offsets[0], offsets[-1]
+    # A sorted list sorts in one pass of comparisons in C; this is the cheapest monotonicity check there is.
+    if sorted(offsets) != offsets:
+        raise BadBatch("offsets of a column go backwards")
     end: int = data + last - first
-    if end > size:
+    if end > len(view):
         raise BadBatch("the frame ends inside a column's data")
     return end

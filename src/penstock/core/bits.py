@@ -91,14 +91,14 @@ class OffsetBits:
 
     def _clear(self, page: int, mask: int) -> None:
         before = self._pages.get(page, 0)
-        if not before & mask:
+        gone = before & mask
+        if not gone:
             return
-        after = before & ~mask
-        if after:
-            self._pages[page] = after
+        if before != gone:
+            self._pages[page] = before ^ gone
         else:
             del self._pages[page]
-        self.count += after.bit_count() - before.bit_count()
+        self.count -= gone.bit_count()
 
     def __contains__(self, offset: int) -> bool:
         return bool(self._pages.get(offset >> _SHIFT, 0) >> (offset & _MASK) & 1)

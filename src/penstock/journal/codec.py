@@ -138,7 +138,7 @@ def decode_meta(meta: memoryview) -> Record | PublishedMeta:
         raise UnknownRecord(f"this is not a record that this version knows: {error}") from None
 
 
-def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
+def decode_at(body: bytes | memoryview, at: int) -> tuple[Record, int]:
     """The record at this position and where the next one begins."""
     try:
         meta_length, attached, crc = PREFIX.unpack_from(body, at)
@@ -154,7 +154,7 @@ def decode_at(body: memoryview, at: int) -> tuple[Record, int]:
             return (
                 records.Published(
                     meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
-                    Batch.open(body[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
+                    Batch.open(memoryview(body)[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
                 ),
                 after,
             )  # fmt: skip

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import floordiv, sub
 from typing import NamedTuple
 from zlib import crc32
@@ -400,8 +401,12 @@ class MessageLog:
         if piece < 0 or offset >= index.ends[piece]:
             return None
         records = self._read(place, index.locators[piece], index.skips[piece], index.lengths[piece], index.ends[piece])
-        at = bisect_right(records, offset, key=_offset_of) - 1
-        return records[at] if at >= 0 and offset < records[at].offset + records[at].batch.count else None
+        # Where messages are asked for in no order, a piece is mostly one record.
+        at = bisect_right(records, offset, key=_offset_of) - 1 if len(records) > 1 else len(records) - 1
+        if at < 0:
+            return None
+        record = records[at]
+        return record if record.offset <= offset < record.offset + record.batch.count else None
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
         """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
@@ -521,20 +526,21 @@ class MessageLog:
 
     def _read(self, place: tuple[int, int], locator: int, skip: int, length: int, end: int) -> list[Published]:
         """The records of one piece that belong to its partition; the last one read is remembered."""
-        last = self._last_piece.get(place)
+        last = self._last_piece.pop(place, None)
         if last is not None:
             if last[0] == locator and last[1] == skip and last[3] and last[3][-1].offset < end:
+                self._last_piece[place] = last
                 return last[3]
-            self._forget_piece(place)
+            self._last_room += last[2]
         if locator > 0:
             data = self._journal.read(locator, skip, length)
         else:
             data = self._journal.read_blob(segment_name(-locator), skip, length)
-        body, at = memoryview(data), 0
+        at = 0
         records: list[Published] = []
         try:
             while at < length:
-                record, at = decode_at(body, at)
+                record, at = decode_at(data, at)
                 if type(record) is Published and (record.queue, record.partition) == place:
                     records.append(record)
         except UnknownRecord as error:
@@ -556,6 +562,7 @@ class MessageLog:
         return self._read(place, *stored)
 
 
+@lru_cache(maxsize=1_024)
 def segment_name(number: int) -> str:
     return f"segment-{number:012d}"
 
