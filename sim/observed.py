@@ -89,10 +89,17 @@ class ObservedJournal:
     def short_of_space(self) -> bool:
         return self._inner.short_of_space
 
-    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
+    async def append(
+        self,
+        index: int,
+        parts: Sequence[Buffer],
+        *,
+        may_block: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
         header = HEADER.unpack(parts[0])
         self._history.check_clock(header[8])
-        locator = await self._inner.append(index, parts, may_block=may_block)
+        locator = await self._inner.append(index, parts, may_block=may_block, meanwhile=meanwhile)
         self.tail = self._inner.tail
         self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
         return locator

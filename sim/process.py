@@ -151,7 +151,7 @@ class Process:
                 # As the HTTP edge does it; not always, because what hurries is never seen half done.
                 begun = begin(result)
                 if isinstance(begun, Rest) and self._edge.random() < HURRIES:
-                    broker.hurry()
+                    broker.hurry(begun)
                     begun = begun.go_on()
                 result = begun.result if isinstance(begun, Finished) else await begun
             self._checkers.answer(call, result)

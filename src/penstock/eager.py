@@ -7,7 +7,8 @@ a request of a lone caller is, that detour costs as much as a tenth of the work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -20,22 +21,59 @@ class Finished(NamedTuple, Generic[T]):
 class Rest(Generic[T]):
     """What is left of a coroutine that has begun to wait. To be awaited once, by a task."""
 
-    __slots__ = ("_awaited", "_coroutine")
+    __slots__ = ("_ahead", "_awaited", "_coroutine", "_outcome")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: Any):
         self._coroutine = coroutine
         self._awaited = awaited
+        self._outcome: Finished[T] | BaseException | None = None
+        """What came of it, once it has run to its end."""
+        self._ahead = False
+        """It was told something that is not true yet."""
 
     def go_on(self) -> Finished[T] | Rest[T]:
-        """Run further, as long as what it waits for has already happened. Raises what it raises."""
-        while isinstance(self._awaited, asyncio.Future) and self._awaited.done():
+        """Run further, as long as what it waits for has already happened. Raises what it raises.
+
+        What it was told ahead of time is true by now.
+        """
+        self._ahead = False
+        while self._outcome is None and isinstance(self._awaited, asyncio.Future) and self._awaited.done():
+            self._step()
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self if self._outcome is None else self._outcome
+
+    def go_ahead(self, answers: Mapping[asyncio.Future[Any], Any]) -> None:
+        """Run further as if these futures had their results, as long as it waits for one of them.
+
+        Nothing that comes of it may leave before they are true. Then it goes on; otherwise it must `take_back`.
+        """
+        while self._outcome is None and self._awaited in answers and not self._awaited.done():
+            self._ahead = True
+            self._awaited.set_result(answers[self._awaited])
+            self._step()
+
+    def take_back(self, error: Exception) -> None:
+        """What it was told has not come true, if it was told anything: this is what it hears instead."""
+        if self._ahead:
+            if self._outcome is None:
+                self._run(partial(self._coroutine.throw, error))
+            else:
+                self._outcome = error
+
+    def _step(self) -> None:
+        self._run(partial(self._coroutine.send, None))
+
+    def _run(self, further: Callable[[], Any]) -> None:
+        if isinstance(self._awaited, asyncio.Future):
             # As a task does when it takes a future over: by this flag a future and its waiter recognise each other.
             self._awaited._asyncio_future_blocking = False
-            try:
-                self._awaited = self._coroutine.send(None)
-            except StopIteration as end:
-                return Finished(end.value)
-        return self
+        try:
+            self._awaited = further()
+        except StopIteration as end:
+            self._outcome = Finished(end.value)
+        except BaseException as error:
+            self._outcome = error
 
     def abandon(self) -> None:
         """Close what was never awaited: a task that was made for it may be cancelled before it has begun."""
@@ -44,6 +82,10 @@ class Rest(Generic[T]):
             self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        if self._outcome is not None:
+            return self._outcome.result
         awaited, self._awaited = self._awaited, None
         try:
             while True:

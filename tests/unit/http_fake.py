@@ -52,7 +52,7 @@ class FakeBroker:
                 self.cancelled = True
                 raise
 
-    def hurry(self) -> None:
+    def hurry(self, caller=None) -> None:
         self.hurried += 1
 
     def _known(self, queue: str) -> list[Batch]:

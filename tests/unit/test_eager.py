@@ -106,6 +106,96 @@ def test_the_error_of_a_future_reaches_the_coroutine():
     asyncio.run(run(False))
 
 
+def test_it_goes_ahead_with_what_it_is_told_and_no_further():
+    async def run():
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(3)]
+
+        async def work():
+            return [await future for future in futures]
+
+        rest = begin(work())
+        rest.go_ahead({futures[2]: 2})
+        assert not any(future.done() for future in futures), "it does not wait for that one yet"
+        rest.go_ahead({futures[0]: 0, futures[1]: 1})
+        assert rest.go_on() is rest
+        rest.go_ahead({futures[2]: 2})
+        assert rest.go_on() == rest.go_on() == Finished([0, 1, 2])
+        assert await rest == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_what_it_raises_while_it_is_ahead_is_raised_when_it_goes_on():
+    async def run():
+        future = asyncio.get_running_loop().create_future()
+
+        async def work():
+            raise ValueError(await future)
+
+        rest = begin(work())
+        rest.go_ahead({future: "no"})
+        with pytest.raises(ValueError, match="no"):
+            rest.go_on()
+        with pytest.raises(ValueError, match="no"):
+            await rest
+
+    asyncio.run(run())
+
+
+def test_what_did_not_come_true_is_taken_back_from_who_has_made_something_of_it():
+    async def run():
+        future = asyncio.get_running_loop().create_future()
+
+        async def work():
+            return await future
+
+        rest = begin(work())
+        rest.go_ahead({future: 1})
+        rest.take_back(KeyError("not true"))
+        with pytest.raises(KeyError, match="not true"):
+            rest.go_on()
+
+    asyncio.run(run())
+
+
+def test_what_did_not_come_true_is_taken_back_from_who_waits_for_more():
+    async def run():
+        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+
+        async def work():
+            await first
+            try:
+                await second
+            except KeyError:
+                return await second
+
+        rest = begin(work())
+        rest.go_ahead({first: 1})
+        rest.take_back(KeyError("not true"))
+        assert rest.go_on() is rest
+        second.set_result("told otherwise")
+        assert rest.go_on() == Finished("told otherwise")
+
+    asyncio.run(run())
+
+
+def test_who_was_told_nothing_has_nothing_to_take_back():
+    async def run():
+        future = asyncio.get_running_loop().create_future()
+
+        async def work():
+            return await future
+
+        rest = begin(work())
+        rest.go_ahead({})
+        rest.take_back(KeyError("not true"))
+        future.set_result(1)
+        assert rest.go_on() == Finished(1)
+
+    asyncio.run(run())
+
+
 def test_cancelling_the_task_cancels_the_rest():
     async def run():
         never = asyncio.get_running_loop().create_future()

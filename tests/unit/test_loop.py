@@ -11,6 +11,7 @@ from penstock.batch import Batch, build, layout
 from penstock.core import commands
 from penstock.core.config import DEFAULT
 from penstock.core.state import Shard
+from penstock.eager import Finished, begin
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict, QueueNotFound, Unavailable
 from penstock.journal.codec import decode
@@ -28,6 +29,8 @@ class GatedJournal:
         self._journal = journal
         self._gate = asyncio.Event()
         self.begun = 0
+        self.at_work = False
+        """A frame is written and not durable yet."""
         self.error: Exception | None = None
 
     def __getattr__(self, name: str):
@@ -39,9 +42,13 @@ class GatedJournal:
     def shut(self) -> None:
         self._gate.clear()
 
-    async def append(self, index: int, parts, *, may_block: bool = False) -> int:
+    async def append(self, index: int, parts, *, may_block: bool = False, meanwhile=None) -> int:
         self.begun += 1
         await self._gate.wait()
+        if may_block and meanwhile is not None:
+            self.at_work = True
+            meanwhile()
+            self.at_work = False
         if self.error is not None:
             raise self.error
         return await self._journal.append(index, parts, may_block=may_block)
@@ -314,6 +321,85 @@ async def test_a_hurried_commit_that_has_to_wait_holds_back_the_next(bench):
     bench.journal.open()
     await asyncio.gather(first, second)
     assert await bench.frames() == [["Published"], ["Published"]]
+
+
+@with_bench
+async def test_the_answer_of_a_lone_caller_is_prepared_while_the_disk_is_at_work(bench):
+    bench.journal.open()
+    seen = []
+
+    async def call():
+        (published,) = await bench.publish(b"1")
+        seen.append(bench.journal.at_work)
+        acked, leased = bench.loop.submit(commands.Ack([])), bench.lease()
+        await acked
+        await leased
+        return published.offset
+
+    caller = begin(call())
+    bench.loop.hurry(caller)
+    assert seen == [True]
+    assert bench.loop.log.holding(1, 0, 0) is not None, "the message is found when it is durable"
+    assert caller.go_on() is caller, "what came of the answer waits for a commit of its own"
+    bench.loop.hurry(caller)
+    assert caller.go_on() == Finished(0)
+
+
+@with_bench
+async def test_whoever_else_shares_the_commit_hears_of_it_when_it_is_durable(bench):
+    bench.journal.open()
+    other = bench.publish(b"1")
+    heard = []
+    other.add_done_callback(lambda _: heard.append(bench.journal.at_work))
+
+    async def call():
+        answer = await bench.publish(b"2")
+        return answer, other.done()
+
+    caller = begin(call())
+    bench.loop.hurry(caller)
+    assert caller.go_on().result[1] is False and other.done()
+    await turns()
+    assert heard == [False]
+
+
+@with_bench
+async def test_what_is_published_and_leased_by_one_commit_is_not_looked_for_before_it_is_durable(bench):
+    bench.journal.open()
+
+    async def call():
+        bench.publish(b"1")
+        (run,) = await bench.lease()
+        assert bench.loop.log.holding(1, 0, run.first) is not None
+        return bench.journal.at_work
+
+    caller = begin(call())
+    bench.loop.hurry(caller)
+    assert caller.go_on() == Finished(False)
+
+
+@pytest.mark.parametrize("waits_again", [False, True])
+def test_an_answer_that_was_ready_before_the_disk_failed_never_leaves(waits_again):
+    async def run() -> None:
+        bench = await Bench().start()
+        bench.journal.open()
+        bench.journal.error = Failed("the disk failed")
+        told = []
+
+        async def call():
+            told.append(await bench.publish())
+            if waits_again:
+                await asyncio.Event().wait()
+            return "published"
+
+        caller = begin(call())
+        bench.loop.hurry(caller)
+        assert told, "it was prepared"
+        with pytest.raises(Unavailable, match="the disk failed"):
+            caller.go_on()
+        assert bench.failures == ["the disk failed"]
+
+    asyncio.run(run())
 
 
 def test_a_hurried_commit_of_unknown_outcome_stops_the_shard():

@@ -54,6 +54,7 @@ from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.core.transacting import key_of
+from penstock.eager import Rest
 from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.history import History
@@ -104,12 +105,13 @@ class Broker:
         self.analytics = Analytics(self._stats, host.loop.now_ms)
         """What was counted of the past, if there is a lake."""
 
-    def hurry(self) -> None:
+    def hurry(self, caller: Rest[Any] | None = None) -> None:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
 
-        Without it the same happens a few turns of the event loop later.
+        Without it the same happens a few turns of the event loop later. A caller that is given prepares its answer
+        meanwhile, and has to keep it back until this returns (`ShardLoop.hurry`).
         """
-        self._loop.hurry()
+        self._loop.hurry(caller)
 
     # -- publish ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ It exists for tests and for brokers that may forget. Acquiring a shard again fen
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
@@ -33,7 +33,14 @@ class MemoryJournal:
         chain = store.frames[-1][HEADER.size - 16 : HEADER.size] if store.frames else CHAIN_START
         self.tail = Tail(store.first + len(store.frames) - 1, chain)
 
-    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:  # noqa: ARG002
+    async def append(
+        self,
+        index: int,
+        parts: Sequence[Buffer],
+        *,
+        may_block: bool = False,  # noqa: ARG002  there is nothing to wait for
+        meanwhile: Callable[[], None] | None = None,  # noqa: ARG002
+    ) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
         self._store.frames.append(b"".join(parts))

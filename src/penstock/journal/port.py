@@ -12,7 +12,7 @@ Outcomes of a write are told apart, because they ask for different things:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -54,11 +54,20 @@ class ShardJournal(Protocol):
     term: int
     tail: Tail
 
-    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
+    async def append(
+        self,
+        index: int,
+        parts: Sequence[Buffer],
+        *,
+        may_block: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
         """Store the frame made of these parts as frame `index`; returns its locator for `read`.
 
         Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
         the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
+        While it blocks it may call `meanwhile`, once, on the caller's thread, when the frame is written and not yet
+        durable. It need not.
         """
 
     @property

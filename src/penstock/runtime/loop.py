@@ -48,6 +48,7 @@ from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog, PartitionIndex
+from penstock.runtime.meanwhile import Meanwhile
 from penstock.runtime.parking import Waiters
 from penstock.runtime.share import Cut, Parked
 from penstock.runtime.solitude import Solitude
@@ -117,7 +118,7 @@ class ShardLoop:
         self._committed_bytes = 0
         self._last_locator = 0
         self.on_commit_took: Callable[[float], None] = lambda _: None
-        """Told after every commit how many seconds it took to make it durable."""
+        """Told after every commit how many seconds it took to make it durable, without what was done meanwhile."""
         self.on_commit: Callable[[int], None] = lambda _: None
         """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
         self.on_reread: Callable[[], None] = lambda: None
@@ -195,13 +196,15 @@ class ShardLoop:
         self._wake()
         return future
 
-    def hurry(self) -> None:
+    def hurry(self, caller: Rest[Any] | None = None) -> None:
         """Whoever waits for what was decided just now is the only one here: make it durable before returning.
 
-        Does nothing where others may come, who would share the commit, and where it would have to wait.
+        Does nothing where others may come, who would share the commit, and where it would have to wait. If the caller
+        is given, it prepares its answer while the disk is at work, and is to go on when this returns: not before may
+        anything of it leave. If the disk failed it then raises that.
         """
         if self._pile and not self._committing and self._solitude.expected():
-            begun = begin(self._commit(may_block=True))
+            begun = begin(self._commit(may_block=True, caller=caller))
             if isinstance(begun, Rest):
                 # The engine had other work to finish first, or there is no room: then it takes as long as it takes.
                 self._finishing = asyncio.ensure_future(_wait_for(begun))
@@ -373,7 +376,7 @@ class ShardLoop:
                 self._work.clear()
                 await self._work.wait()
 
-    async def _commit(self, *, may_block: bool) -> None:
+    async def _commit(self, *, may_block: bool, caller: Rest[Any] | None = None) -> None:
         """One frame. Only one at a time is on its way."""
         self._committing = True
         try:
@@ -383,17 +386,24 @@ class ShardLoop:
             if parts:
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
+                meanwhile = Meanwhile(share, self._pile, caller, self._clock) if caller is not None else None
                 begun = self._clock.monotonic()
                 try:
-                    locator = await self.journal.append(index, [header, *parts], may_block=may_block)
+                    locator = await self.journal.append(
+                        index, [header, *parts], may_block=may_block, meanwhile=meanwhile
+                    )
                 except OutOfSpace:
                     await self._start_over(share)
                     return
                 except Exception as error:  # whatever it was, nobody knows what is on the disk now
                     self._fail(str(error) or repr(error), share)
+                    if caller is not None:
+                        caller.take_back(Unavailable(self.failed or "", retry_after_ms=1_000))
                     return
-                took_s = self._clock.monotonic() - begun
-                self._solitude.observe(may_block, len(self._pile), took_s)
+                took_s, came = self._clock.monotonic() - begun, len(self._pile)
+                if meanwhile is not None:
+                    took_s, came = took_s - meanwhile.took_s, came - meanwhile.asked
+                self._solitude.observe(may_block, came, took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)
             if self.on_facts is not None and parts:

@@ -40,7 +40,11 @@ class Owner:
     async def append(self, parts: Sequence[Buffer], *, may_block: bool = False) -> Written:
         index = self._writer.next_index
         header = self._writer.seal(1000 + index, parts)
-        locator = await self.journal.append(index, [header, *parts], may_block=may_block)
+        told: list[int] = []
+        locator = await self.journal.append(
+            index, [header, *parts], may_block=may_block, meanwhile=lambda: told.append(self.journal.tail.index)
+        )
+        assert told in ([], [index] if may_block else []), "once at most, and when the frame is written"
         return Written(locator, header + b"".join(parts))
 
     async def append_some(self, count: int, size: int = 100) -> list[Written]:

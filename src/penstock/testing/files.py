@@ -252,6 +252,9 @@ class SimFiles:
             self._carry_out(verdict)
         node.sync()
 
+    def begin_sync(self, handle: int, at: int, length: int) -> None:
+        """A disk may write any of it at any time, as it may without being asked."""
+
     def truncate(self, handle: int, size: int) -> None:
         node, path = self._node(handle)
         self._fault("truncate", path)

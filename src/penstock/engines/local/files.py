@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from penstock.batch import Buffer
+from penstock.engines.local.writeback import begin_writing
 
 T = TypeVar("T")
 
@@ -48,6 +49,9 @@ class Files(Protocol):
         """Fewer bytes only at the end of the file."""
 
     def sync(self, handle: int) -> None: ...
+    def begin_sync(self, handle: int, at: int, length: int) -> None:
+        """These bytes will be synced in a moment: the disk may begin to write them. Promises nothing."""
+
     def truncate(self, handle: int, size: int) -> None: ...
     def allocate(self, handle: int, size: int) -> None:
         """Make sure that `size` bytes are really there."""
@@ -147,6 +151,9 @@ class OsFiles:
 
     def sync(self, handle: int) -> None:
         os.fdatasync(handle)
+
+    def begin_sync(self, handle: int, at: int, length: int) -> None:
+        begin_writing(handle, at, length)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)

@@ -29,7 +29,7 @@ from penstock.engines.local.opening import (
     number_in,
 )
 from penstock.engines.local.pieces import PieceReader, Place
-from penstock.engines.local.reserve import Reserve
+from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
@@ -226,12 +226,19 @@ class LocalJournal:
     def short_of_space(self) -> bool:
         return self._reserve.is_missing
 
-    async def append(self, index: int, parts: Sequence[Buffer], *, may_block: bool = False) -> int:
+    async def append(
+        self,
+        index: int,
+        parts: Sequence[Buffer],
+        *,
+        may_block: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
         if may_block and self._files.idle():
             try:
-                locator = self._append(index, parts)
+                locator = self._append(index, parts, meanwhile)
             except OSError as error:
                 raise self._fail(error) from error
         else:
@@ -240,7 +247,7 @@ class LocalJournal:
             self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
         return locator
 
-    def _append(self, index: int, parts: Sequence[Buffer]) -> int:
+    def _append(self, index: int, parts: Sequence[Buffer], meanwhile: Callable[[], None] | None = None) -> int:
         segment = self._segments[self._current]
         if segment.size >= self._segment_bytes:
             self._finish(segment)
@@ -254,6 +261,9 @@ class LocalJournal:
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         self._unsynced += 1
         if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
+            if meanwhile is not None:
+                self._files.begin_sync(segment.handle, at, size)
+                meanwhile()
             self._sync()
         return self._current << POSITION_BITS | at
 
@@ -280,20 +290,7 @@ class LocalJournal:
             raise
 
     def _with_reserve(self, work: Callable[[], None]) -> None:
-        """Do it; on a full disk give up spare files, then the reserve, and do it again; if that does not do, say so."""
-        for give_up in (self._spares.drop, self._reserve.give_up):
-            try:
-                return work()
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise
-            give_up()
-        try:
-            work()
-        except OSError as error:
-            if error.errno in FULL:
-                raise OutOfSpace("the disk is full") from error
-            raise
+        with_room(work, self._spares.drop, self._reserve.give_up)
 
     def _restore_reserve(self) -> None:
         self._reserve.restore()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock import limits
 from penstock.engines.local.files import FULL, Files
+from penstock.journal.port import OutOfSpace
 
 
 class Reserve:
@@ -41,3 +44,21 @@ class Reserve:
             if error.errno not in FULL:
                 raise
             self.give_up()
+
+
+def with_room(work: Callable[[], None], *ways: Callable[[], object]) -> None:
+    """Do it; where the disk is full, make room in one way after the other, and do it again. If that does not do,
+    say so."""
+    for make_room in ways:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        make_room()
+    try:
+        work()
+    except OSError as error:
+        if error.errno in FULL:
+            raise OutOfSpace("the disk is full") from error
+        raise

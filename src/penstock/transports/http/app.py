@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
 from penstock.clock import Clock
+from penstock.eager import Finished, Rest
 from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.logs import get_logger
 from penstock.transports.http import routes
@@ -91,6 +92,10 @@ class HttpApp:
         self.metrics.answered(operation, answer.status)
         return answer
 
-    def hurry(self) -> None:
+    def hurry(self, begun: Rest[Answer | None]) -> Finished[Answer | None] | Rest[Answer | None]:
         """The request that `respond` was begun with is the only one there is: answer it as soon as possible."""
-        self.edge.broker.hurry()
+        self.edge.broker.hurry(begun)
+        try:
+            return begun.go_on()
+        except PenstockError as error:  # the answer was ready, and then the disk failed
+            return Finished(error_answer(error))

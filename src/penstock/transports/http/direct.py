@@ -28,8 +28,7 @@ class Direct:
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._app.respond(request))
         if isinstance(begun, Rest):
             # As for a request that came over a socket: a lone caller's commit is not put off for company.
-            self._app.hurry()
-            begun = begun.go_on()
+            begun = self._app.hurry(begun)
         answer = begun.result if isinstance(begun, Finished) else await begun
         if answer is None:
             raise Unavailable("the broker gave no answer")

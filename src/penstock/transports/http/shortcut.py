@@ -204,8 +204,7 @@ class Shortcut(HttpToolsProtocol):
         request.gone = exchange.gone
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
         if isinstance(begun, Rest):
-            self._hurry()
-            begun = begun.go_on()
+            begun = self._hurry(begun)
         if isinstance(begun, Finished):
             self.server_state.total_requests += 1
             if begun.result is not None:
