@@ -7,11 +7,16 @@ a request of a lone caller is, that detour costs as much as a tenth of the work.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+_tidying: set[asyncio.Task[None]] = set()
+"""An event loop does not keep what it runs."""
 
 
 class Finished(NamedTuple, Generic[T]):
@@ -34,7 +39,7 @@ class Rest(Generic[T]):
     def go_on(self) -> Finished[T] | Rest[T]:
         """Run further, as long as what it waits for has already happened. Raises what it raises.
 
-        What it was told ahead of time is true by now.
+        What it was told ahead of time is true by now, or was taken back.
         """
         self._ahead = False
         while self._outcome is None and isinstance(self._awaited, asyncio.Future) and self._awaited.done():
@@ -54,12 +59,22 @@ class Rest(Generic[T]):
             self._step()
 
     def take_back(self, error: Exception) -> None:
-        """What it was told has not come true, if it was told anything: this is what it hears instead."""
-        if self._ahead:
-            if self._outcome is None:
-                self._run(partial(self._coroutine.throw, error))
-            else:
-                self._outcome = error
+        """What it was told has not come true, if it was told anything: whatever it made of it, this is what comes out.
+
+        If it was waiting for something else by then, it hears of it there, and may tidy up. It may also take the error
+        for that of what it waits for, and have an answer to it: but what it was told is in that answer.
+        """
+        if not self._ahead:
+            return
+        if self._outcome is None:
+            if isinstance(self._awaited, asyncio.Future) and self._awaited.done() and not self._awaited.cancelled():
+                self._awaited.exception()  # so that nobody complains that it was never looked at
+            self._run(partial(self._coroutine.throw, error))
+        if self._outcome is None:
+            tidying = asyncio.ensure_future(_without_result(Rest(self._coroutine, self._awaited)))
+            _tidying.add(tidying)
+            tidying.add_done_callback(_tidying.discard)
+        self._outcome = error
 
     def _step(self) -> None:
         self._run(partial(self._coroutine.send, None))
@@ -115,6 +130,11 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> Finished[T] | Rest[T]:
     except StopIteration as end:
         return Finished(end.value)
     return Rest(coroutine, awaited)
+
+
+async def _without_result(rest: Rest[Any]) -> None:
+    with contextlib.suppress(Exception):
+        await rest
 
 
 async def rest_of(begun: Rest[T]) -> T:

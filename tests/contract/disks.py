@@ -48,6 +48,21 @@ class QuickFiles(OsFiles):
     def allocate(self, handle: int, size: int) -> None: ...
 
 
+class FailAt:
+    """The n-th operation of this kind on a journal file fails, once."""
+
+    def __init__(self, operation: str, number: int):
+        self.operation = operation
+        self.left = number
+        self.armed = False
+
+    def __call__(self, operation: str, path: str) -> int | None:
+        if not self.armed or operation != self.operation or not path.endswith(".log"):
+            return None
+        self.left -= 1
+        return errno.EIO if self.left == 0 else None
+
+
 class FailingFiles(OsFiles):
     """Real files; `fails(operation, path)` may return an error to raise before the operation is done.
 

@@ -11,13 +11,10 @@ import errno
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
-from disks import FailingFiles, SmallDisk
+from disks import FailAt, FailingFiles, SmallDisk
 
 from penstock import limits
-from penstock.clock import SystemClock
-from penstock.eager import Finished, Rest
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.files import OsFiles
 from penstock.errors import DiskFull, Unavailable
@@ -26,92 +23,12 @@ from penstock.journal.port import Damaged, Failed
 from penstock.runtime import loop
 from penstock.testing.check_engine import opened
 from penstock.testing.inprocess import in_process, messages
-from penstock.transports.http.answer import Answer
-from penstock.transports.http.app import HttpApp
-from penstock.transports.http.direct import Direct
 
 ORDERS = parse_queue("orders")
 
 
 def local(path, files=None, **options):
     return lambda: LocalEngine(str(path), files=files, **options)
-
-
-class FailAt:
-    """The n-th operation of this kind on a journal file fails, once."""
-
-    def __init__(self, operation: str, number: int):
-        self.operation = operation
-        self.left = number
-        self.armed = False
-
-    def __call__(self, operation: str, path: str) -> int | None:
-        if not self.armed or operation != self.operation or not path.endswith(".log"):
-            return None
-        self.left -= 1
-        return errno.EIO if self.left == 0 else None
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-def test_a_lone_caller_whose_answer_was_ready_is_told_that_the_disk_failed(tmp_path, number):
-    """Its answer is prepared while the disk is at work: it must not leave when that comes to nothing."""
-    fail = FailAt("sync", number)
-    payload = {"queue": "orders", "messages": [{"payload": 1}]}
-
-    async def first_life() -> tuple[int, int]:
-        prepared = []
-        async with in_process(local(tmp_path, FailingFiles(fail))) as box:
-            direct = Direct(HttpApp(box.broker, SystemClock()))
-
-            async def post(path: str, body: object) -> Answer:
-                return await direct.ask(
-                    "POST", path, ((b"content-type", b"application/json"),), msgspec.json.encode(body)
-                )
-
-            async def settle(path: str, body: object) -> Answer | None:
-                answer = await post(path, body)
-                if box.failures:
-                    refused = msgspec.json.decode(answer.body)["error"]
-                    assert (answer.status, refused["code"]) == (503, "unavailable")
-                    return None
-                assert answer.status in (200, 201)
-                return answer
-
-            await box.broker.put_queue(ORDERS, {})
-            await post("/v1/publish", payload)  # nobody came meanwhile: from here on commits are written on the spot
-            go_ahead = Rest.go_ahead
-
-            def noted(rest, answers):
-                go_ahead(rest, answers)
-                prepared.append(isinstance(rest._outcome, Finished))
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Rest, "go_ahead", noted)
-                fail.armed = True
-                published, acked = 1, 0
-                while True:
-                    if await settle("/v1/publish", payload) is None:
-                        break
-                    published += 1
-                    leased = await settle("/v1/lease", {"queue": "orders"})
-                    if leased is None:
-                        break
-                    (message,) = msgspec.json.decode(leased.body)["messages"]
-                    if await settle("/v1/ack", {"receipts": [message["receipt"]]}) is None:
-                        break
-                    acked += 1
-            assert prepared == [True] * number, "each answer was ready, also the last one, which did not leave"
-            return published, acked
-
-    published, acked = asyncio.run(first_life())
-
-    async def left() -> int:
-        async with in_process(local(tmp_path)) as box:
-            await box.advance(120_000)  # whatever was leased comes back
-            return len(await box.lease("orders", max=1000))
-
-    # Of the call whose outcome nobody knows, anything may be there; of those that were answered, everything.
-    assert published - acked - 1 <= asyncio.run(left()) <= published - acked + 1
 
 
 @pytest.mark.parametrize("number", range(1, 21))

@@ -159,23 +159,35 @@ def test_what_did_not_come_true_is_taken_back_from_who_has_made_something_of_it(
     asyncio.run(run())
 
 
-def test_what_did_not_come_true_is_taken_back_from_who_waits_for_more():
+@pytest.mark.parametrize("tidies_up", [False, True])
+def test_what_did_not_come_true_is_taken_back_from_who_waits_for_more(tidies_up):
+    """Also if it knows what to do about the error: what it was told would be in its answer."""
+
     async def run():
-        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+        first, second, third = (asyncio.get_running_loop().create_future() for _ in range(3))
+        seen = []
 
         async def work():
-            await first
+            told = [await first]
             try:
                 await second
-            except KeyError:
-                return await second
+            except KeyError as error:
+                seen.append(str(error))
+                if tidies_up:
+                    seen.append(await third)
+            return told
 
         rest = begin(work())
         rest.go_ahead({first: 1})
+        second.set_exception(KeyError("its own"))
         rest.take_back(KeyError("not true"))
-        assert rest.go_on() is rest
-        second.set_result("told otherwise")
-        assert rest.go_on() == Finished("told otherwise")
+        with pytest.raises(KeyError, match="not true"):
+            rest.go_on()
+        assert seen == ["'not true'"]
+        third.set_result("tidied up")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert seen == ["'not true'", "tidied up"][: 1 + tidies_up]
 
     asyncio.run(run())
 

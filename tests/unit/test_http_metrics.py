@@ -19,6 +19,7 @@ def scrape(story):
     async def run():
         http = Http()
         await story(http)
+        await asyncio.sleep(0)  # a publish is noted in the turn after its answer, when it is surely durable
         answer = await http.ask("GET", "/metrics")
         assert answer.status == 200 and answer.headers["content-type"].startswith("text/plain")
         lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]

@@ -364,6 +364,19 @@ async def test_whoever_else_shares_the_commit_hears_of_it_when_it_is_durable(ben
 
 
 @with_bench
+async def test_who_does_more_than_answer_is_told_when_it_is_true(bench):
+    bench.journal.open()
+
+    async def call():
+        await bench.loop.submit(commands.ConfigureQueue("a/b/d", DEFAULT))
+        return bench.journal.at_work
+
+    caller = begin(call())
+    bench.loop.hurry(caller)
+    assert caller.go_on() == Finished(False)
+
+
+@with_bench
 async def test_what_is_published_and_leased_by_one_commit_is_not_looked_for_before_it_is_durable(bench):
     bench.journal.open()
 

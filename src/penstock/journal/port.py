@@ -67,7 +67,7 @@ class ShardJournal(Protocol):
         Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
         the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
         While it blocks it may call `meanwhile`, once, on the caller's thread, when the frame is written and not yet
-        durable. It need not.
+        durable. It need not; and if it did, `OutOfSpace` is no longer among the outcomes.
         """
 
     @property

@@ -41,7 +41,7 @@ class Granting:
             return True
         if not decision.reply:
             return False
-        self._loop.park(decision.records, decision.reply, future)
+        self._loop.park(decision.records, decision.reply, future, ahead=True)
         self._loop.arm_timer()
         return True
 

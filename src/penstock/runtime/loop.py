@@ -56,6 +56,13 @@ from penstock.runtime.watchers import Watchers
 
 PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
 """What makes the log grow, and waits while there is no room for that."""
+ANSWERED_AHEAD = frozenset(
+    {
+        commands.Publish, commands.Transact, commands.Ack, commands.Nack, commands.Reject, commands.Release,
+        commands.Extend,
+    }
+)  # fmt: skip
+"""What a lone caller, besides leases, may answer to before it is durable, if the answer stays here until then."""
 LATE_MS = 50
 """Whoever comes later than this to what was due has been held up, and is not just busy."""
 FULL_PAUSE_S = 1.0
@@ -139,7 +146,7 @@ class ShardLoop:
             self._advance(now_ms)
         decision = decide(self.shard, command, now_ms, self.log.fit)
         future = self._events.create_future()
-        self.park(decision.records, decision.reply, future)
+        self.park(decision.records, decision.reply, future, ahead=type(command) in ANSWERED_AHEAD)
         if decision.records:
             if self.shard.needs_tick():
                 self._advance(now_ms)  # what was let go past its time to live is for nobody
@@ -329,8 +336,8 @@ class ShardLoop:
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
-    def park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None) -> None:
-        parked = Parked(reply, future)
+    def park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None, *, ahead: bool = False) -> None:
+        parked = Parked(reply, future, ahead=ahead)
         for record in made:
             self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
@@ -361,7 +368,7 @@ class ShardLoop:
 
     def park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
         """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
-        parked = Parked(granted, future)
+        parked = Parked(granted, future, ahead=True)
         parked.leaving = granted
         self._leaving[parked] = None
         self._pile.append(parked)
@@ -396,9 +403,12 @@ class ShardLoop:
                     await self._start_over(share)
                     return
                 except Exception as error:  # whatever it was, nobody knows what is on the disk now
-                    self._fail(str(error) or repr(error), share)
-                    if caller is not None:
-                        caller.take_back(Unavailable(self.failed or "", retry_after_ms=1_000))
+                    reason = str(error) or repr(error)
+                    try:
+                        self._fail(reason, share)
+                    finally:
+                        if caller is not None:
+                            caller.take_back(Unavailable(reason, retry_after_ms=1_000))
                     return
                 took_s, came = self._clock.monotonic() - begun, len(self._pile)
                 if meanwhile is not None:

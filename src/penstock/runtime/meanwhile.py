@@ -33,7 +33,7 @@ class Meanwhile:
         if any(parked.published for parked in self._share) and any(parked.leaving for parked in self._share):
             return  # what is handed over may be published by this very commit, and cannot be found before it is durable
         answers: dict[asyncio.Future[Any], Any] = {
-            parked.future: parked.reply for parked in self._share if parked.future is not None
+            parked.future: parked.reply for parked in self._share if parked.future is not None and parked.ahead
         }
         begun, waiting = self._clock.monotonic(), len(self._pile)
         self._caller.go_ahead(answers)

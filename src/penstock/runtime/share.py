@@ -20,11 +20,13 @@ Cut = Callable[[int, bytes, int], None]
 class Parked:
     """The share, from its decision until it is durable."""
 
-    __slots__ = ("cut", "emptied", "future", "leaving", "parts", "published", "reply", "size")
+    __slots__ = ("ahead", "cut", "emptied", "future", "leaving", "parts", "published", "reply", "size")
 
-    def __init__(self, reply: Any, future: asyncio.Future[Any] | None):
+    def __init__(self, reply: Any, future: asyncio.Future[Any] | None, *, ahead: bool = False):
         self.reply = reply
         self.future = future
+        self.ahead = ahead
+        """Whoever waits for the reply does nothing with it but answer, and may prepare that while the disk works."""
         self.parts: list[bytes] = []
         self.size = 0
         self.cut: Cut | None = None

@@ -1,25 +1,35 @@
 """Telling the kernel to begin writing what is about to be synced.
 
 A sync writes the pages and then has the disk empty its cache: two waits. Whoever has something else to do between the
-write and the sync can have the first one over with by then. It is a hint: an error in it comes out of the sync that
-follows, because only waiting for pages takes notice of what became of them, and this does not wait.
+write and the sync can have the first one over with by then. What becomes of the pages comes out of the sync that
+follows: only who waits for them takes notice of it, and this does not wait. That they could not even be handed to the
+disk is an error here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 from collections.abc import Callable
 
 _SYNC_FILE_RANGE_WRITE = 2
+_NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ESPIPE, errno.EOPNOTSUPP})
+"""A kernel, a file system or a sandbox without it."""
 
 
-def _begin_writing() -> Callable[[int, int, int], object]:
+def _begin_writing() -> Callable[[int, int, int], None]:
     try:
-        call = ctypes.CDLL(None).sync_file_range
+        call = ctypes.CDLL(None, use_errno=True).sync_file_range
     except (OSError, AttributeError):
         return lambda _handle, _at, _length: None  # not Linux
     call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return lambda handle, at, length: call(handle, at, length, _SYNC_FILE_RANGE_WRITE)
+
+    def begin(handle: int, at: int, length: int) -> None:
+        if call(handle, at, length, _SYNC_FILE_RANGE_WRITE) and (code := ctypes.get_errno()) not in _NOT_HERE:
+            raise OSError(code, os.strerror(code))
+
+    return begin
 
 
 begin_writing = _begin_writing()

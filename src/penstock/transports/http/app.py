@@ -93,7 +93,10 @@ class HttpApp:
         return answer
 
     def hurry(self, begun: Rest[Answer | None]) -> Finished[Answer | None] | Rest[Answer | None]:
-        """The request that `respond` was begun with is the only one there is: answer it as soon as possible."""
+        """The request that `respond` was begun with is the only one there is: answer it as soon as possible.
+
+        Returns what has come of it: the answer, durable, or what is left of the way to it.
+        """
         self.edge.broker.hurry(begun)
         try:
             return begun.go_on()

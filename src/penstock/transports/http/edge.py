@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,6 +26,14 @@ class Edge:
         self.metrics = metrics
         self.draining = False
         """Set once, when the process begins to stop: from then on `/readyz` sends traffic elsewhere."""
+
+    def published_since(self, started: float) -> None:
+        """A publish that began then is answered, and durable in the next turn of the loop: a lone caller's answer is
+        made a little before that."""
+        asyncio.get_running_loop().call_soon(self._note_publish, started)
+
+    def _note_publish(self, started: float) -> None:
+        self.metrics.publish_took(self.clock.monotonic() - started)
 
 
 Handler: TypeAlias = Callable[[Edge, Request], Awaitable[Answer]]

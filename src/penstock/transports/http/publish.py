@@ -44,7 +44,7 @@ async def publish(edge: Edge, request: Request) -> Answer:
             answer = await _publish_plain(edge, asked)
         else:
             answer = await (_publish_all(edge, asked) if asked.atomic else _publish_each(edge, asked))
-    edge.metrics.publish_took(edge.clock.monotonic() - started)
+    edge.published_since(started)
     return answer
 
 

@@ -1,0 +1,188 @@
+"""A lone caller's answer is made while the disk is at work. It must not leave when that comes to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from disks import FailAt, FailingFiles
+
+from penstock.clock import SystemClock
+from penstock.eager import Finished, Rest
+from penstock.engines.local.engine import LocalEngine
+from penstock.engines.local.files import OsFiles
+from penstock.engines.local.writeback import begin_writing
+from penstock.ids import parse_queue
+from penstock.runtime.solitude import Solitude
+from penstock.testing.clock import ManualClock
+from penstock.testing.inprocess import InProcess, in_process
+from penstock.transports.dialects.table import with_dialects
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.app import HttpApp
+from penstock.transports.http.direct import Direct
+
+ONE = {"queue": "orders", "messages": [{"payload": 1}]}
+ORDERS = parse_queue("orders")
+
+
+class Caller:
+    """The only one there is."""
+
+    def __init__(self, box: InProcess):
+        self.box = box
+        self._direct = Direct(HttpApp(box.broker, SystemClock(), with_dialects(["queen"])))
+
+    async def post(self, path: str, body: object) -> Answer:
+        headers = ((b"content-type", b"application/json"),)
+        return await self._direct.ask("POST", path, headers, msgspec.json.encode(body))
+
+    async def lease(self) -> list[dict[str, Any]]:
+        answer = await self.post("/v1/lease", {"queue": "orders"})
+        assert answer.status == 200
+        messages: list[dict[str, Any]] = msgspec.json.decode(answer.body)["messages"]
+        return messages
+
+
+class FailingAlone(FailingFiles):
+    """Whatever else there is to do on the disk, commits are written on the spot."""
+
+    def idle(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Solitude, "expected", lambda _: True)
+
+
+@asynccontextmanager
+async def alone(path: object, files: OsFiles) -> AsyncIterator[Caller]:
+    """With a queue and a message in it."""
+    async with in_process(lambda: LocalEngine(str(path), files=files)) as box:
+        caller = Caller(box)
+        await box.broker.put_queue(ORDERS, {"max_payload_bytes": 1_024})
+        await caller.post("/v1/publish", ONE)
+        yield caller
+
+
+def refused(answer: Answer) -> bool:
+    if answer.status != 503:
+        return False
+    assert msgspec.json.decode(answer.body)["error"]["code"] == "unavailable"
+    return True
+
+
+class Done(NamedTuple):
+    published: int
+    acked: int
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_an_answer_that_was_ready_does_not_leave_when_the_disk_fails(tmp_path, monkeypatch, number):
+    fail = FailAt("sync", number)
+    ready = []
+    go_ahead = Rest.go_ahead
+
+    def noted(rest, answers):
+        go_ahead(rest, answers)
+        ready.append(isinstance(rest._outcome, Finished))
+
+    async def until_it_fails() -> Done:
+        async with alone(tmp_path, FailingAlone(fail)) as caller:
+            monkeypatch.setattr(Rest, "go_ahead", noted)
+            fail.armed = True
+            published, acked = 1, 0
+            while True:
+                if refused(await caller.post("/v1/publish", ONE)):
+                    break
+                published += 1
+                leased = await caller.post("/v1/lease", {"queue": "orders"})
+                if refused(leased):
+                    break
+                (message,) = msgspec.json.decode(leased.body)["messages"]
+                if refused(await caller.post("/v1/ack", {"receipts": [message["receipt"]]})):
+                    break
+                acked += 1
+            assert len(caller.box.failures) == 1
+            return Done(published, acked)
+
+    async def left() -> int:
+        async with in_process(lambda: LocalEngine(str(tmp_path))) as box:
+            await box.advance(120_000)  # whatever was leased comes back
+            return len(await box.lease("orders", max=1000))
+
+    done = asyncio.run(until_it_fails())
+    assert ready == [True] * number, "each answer was ready, also the last one, which did not leave"
+    # Of the call whose outcome nobody knows, anything may be there; of those that were answered, everything.
+    assert done.published - done.acked - 1 <= asyncio.run(left()) <= done.published - done.acked + 1
+
+
+async def publish_one_by_one(caller: Caller) -> tuple[str, object]:
+    await caller.box.broker.put_queue(parse_queue("others"), {})
+    messages = [{"queue": "orders", "payload": 1}, {"queue": "others", "payload": 2}]
+    return "/v1/publish", {"atomic": False, "messages": messages}
+
+
+async def wait_for_more_with_acks(caller: Caller) -> tuple[str, object]:
+    (message,) = await caller.lease()
+    return "/v1/lease", {"queue": "orders", "ack": [message["receipt"]], "wait_ms": 60_000}
+
+
+async def push_in_halves(_caller: Caller) -> tuple[str, object]:
+    """The last one is refused, so that each half is stored by itself."""
+    items = [
+        {"ns": "default", "task": "default", "queue": "orders", "payload": each} for each in (1, 2, 3, "x" * 5_000)
+    ]
+    return "/api/v1/push", {"items": items, "config": {"batchMode": False}}
+
+
+@pytest.mark.parametrize("call", [publish_one_by_one, wait_for_more_with_acks, push_in_halves])
+def test_who_has_an_answer_to_errors_does_not_give_it_with_what_was_not_true(tmp_path, call):
+    """These go on after the first of several commits that they wait for."""
+    fail = FailAt("sync", 1)
+
+    async def run() -> None:
+        async with alone(tmp_path, FailingAlone(fail)) as caller:
+            path, body = await call(caller)
+            fail.armed = True
+            assert refused(await caller.post(path, body))
+            assert len(caller.box.failures) == 1
+
+    asyncio.run(run())
+
+
+def test_the_time_of_a_publish_ends_when_it_is_durable(tmp_path):
+    clock = ManualClock()
+
+    class Slow(OsFiles):
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            clock.advance(1_500)
+
+    async def run() -> list[float]:
+        async with in_process(lambda: LocalEngine(str(tmp_path), files=Slow())) as box:
+            app = HttpApp(box.broker, clock)
+            took: list[float] = []
+            app.metrics.publish_took = took.append
+            for _ in range(3):
+                headers = ((b"content-type", b"application/json"),)
+                await Direct(app).ask("POST", "/v1/publish", headers, msgspec.json.encode(ONE))
+                await asyncio.sleep(0)
+            return took
+
+    took = asyncio.run(run())
+    assert len(took) == 3 and all(seconds >= 1.5 for seconds in took)
+
+
+def test_writing_is_begun_and_what_cannot_be_handed_over_is_an_error(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10_000)
+    with path.open("rb+") as file:
+        begin_writing(file.fileno(), 100, 5_000)
+    assert path.read_bytes() == b"x" * 10_000
+    with pytest.raises(OSError, match="file descriptor"):
+        begin_writing(-1, 0, 1)
