@@ -99,8 +99,8 @@ def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes
         assert sum(shelf.log.indexes[place].sizes) == shelf.bytes[place], "whatever lies in between"
         offset = data.draw(st.integers(0, len(known) - 1))
         assert shelf.log.find(*place, known[offset][0]) == offset
-        assert shelf.log.holding(*place, offset) == next(shelf.log.runs(*place, offset, offset + 1)).record
-        assert shelf.log.holding(*place, len(known)) is None
+        assert shelf.log.finder(*place)(offset) == next(shelf.log.runs(*place, offset, offset + 1)).record
+        assert shelf.log.finder(*place)(len(known)) is None
         for moment in {time_ms for _, time_ms, _ in known} | {START_MS - 1, shelf.now_ms + 1}:
             expected = next((at for at, (_, time_ms, _) in enumerate(known) if time_ms >= moment), None)
             assert shelf.log.offset_at(*place, moment) == expected
@@ -108,7 +108,7 @@ def test_what_was_stored_is_found_by_offset_by_id_and_by_time(history, hot_bytes
     assert shelf.log.find(1, 0, 0) is None
     assert shelf.log.find(99, 0, shelf.next_id) is None
     assert list(shelf.log.runs(99, 0, 0, 10)) == []
-    assert shelf.log.holding(99, 0, 0) is None
+    assert shelf.log.finder(99, 0)(0) is None
 
 
 @given(commits, st.integers(1, 3000), st.data())

@@ -339,7 +339,7 @@ async def test_the_answer_of_a_lone_caller_is_prepared_while_the_disk_is_at_work
     caller = begin(call())
     bench.loop.hurry(caller)
     assert seen == [True]
-    assert bench.loop.log.holding(1, 0, 0) is not None, "the message is found when it is durable"
+    assert bench.loop.log.finder(1, 0)(0) is not None, "the message is found when it is durable"
     assert caller.go_on() is caller, "what came of the answer waits for a commit of its own"
     bench.loop.hurry(caller)
     assert caller.go_on() == Finished(0)
@@ -383,7 +383,7 @@ async def test_what_is_published_and_leased_by_one_commit_is_not_looked_for_befo
     async def call():
         bench.publish(b"1")
         (run,) = await bench.lease()
-        assert bench.loop.log.holding(1, 0, run.first) is not None
+        assert bench.loop.log.finder(1, 0)(run.first) is not None
         return bench.journal.at_work
 
     caller = begin(call())

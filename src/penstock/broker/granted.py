@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.types import DeliveredRun
@@ -35,9 +36,10 @@ async def granted(
 def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
     """The messages of a lease, as they lie in the log; all of the queue with this path, or each of its own."""
     runs: list[DeliveredRun] = []
-    holding = loop.log.holding
+    find: Callable[[int], Published | None]
     record: Published
-    queue = partition = begin = end = 0
+    queue = partition = -1
+    begin = end = 0
     lease_id = -1
     prefix: str | None = None
     deadline: int | None = None
@@ -49,9 +51,11 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
                 deadline, prefix = lease.deadline, receipt_prefix(0, lease.lease, lease.nonce)
         while first < stop:
             # What an order leaves out makes many short runs of one record.
-            if not begin <= first < end or partition != lease.partition or queue != lease.queue:
-                queue, partition = lease.queue, lease.partition
-                found = holding(queue, partition, first)
+            if partition != lease.partition or queue != lease.queue:
+                queue, partition, end = lease.queue, lease.partition, 0
+                find = loop.log.finder(queue, partition)
+            if not begin <= first < end:
+                found = find(first)
                 assert found is not None, (
                     f"message {first} of partition {partition} of queue {queue} is leased and not in the log"
                 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import floordiv, sub
 from typing import NamedTuple
@@ -297,10 +297,6 @@ class HotRecords:
         for at in range(max(self.head, bisect_right(self.offsets, offset) - 1), len(self.records)):
             yield self.records[at]
 
-    def holding(self, offset: int) -> Published:
-        """The last one that begins here or before; there must be one."""
-        return self.records[bisect_right(self.offsets, offset) - 1]
-
     def first_offset(self) -> int:
         return self.offsets[self.head]
 
@@ -387,26 +383,32 @@ class MessageLog:
                 if cut is not None:
                     yield cut
 
-    def holding(self, queue: int, partition: int, offset: int) -> Published | None:
-        """The record that this message is stored in, if it is."""
-        place = (queue, partition)
+    def finder(self, queue: int, partition: int) -> Callable[[int], Published | None]:
+        """Offset -> the record that this message is stored in, if it is. For many of them, as long as nothing else
+        happens."""
+        place, read = (queue, partition), self._read
         hot = self._hot.get(place)
-        if hot and offset >= hot.first_offset():
-            record = hot.holding(offset)
-            return record if offset < record.offset + record.batch.count else None
-        index = self.indexes.get(place)
-        if index is None:
-            return None
-        piece = bisect_right(index.firsts, offset) - 1
-        if piece < 0 or offset >= index.ends[piece]:
-            return None
-        records = self._read(place, index.locators[piece], index.skips[piece], index.lengths[piece], index.ends[piece])
-        # Where messages are asked for in no order, a piece is mostly one record.
-        at = bisect_right(records, offset, key=_offset_of) - 1 if len(records) > 1 else len(records) - 1
-        if at < 0:
-            return None
-        record = records[at]
-        return record if record.offset <= offset < record.offset + record.batch.count else None
+        hot_from = hot.first_offset() if hot else _SPAN_MAX
+        hot_offsets, hot_records = (hot.offsets, hot.records) if hot else ([], [])
+        index = self.indexes.get(place) or PartitionIndex()
+        firsts, ends, locators, skips, lengths = index.firsts, index.ends, index.locators, index.skips, index.lengths
+
+        def find(offset: int) -> Published | None:
+            if offset >= hot_from:
+                record = hot_records[bisect_right(hot_offsets, offset) - 1]
+            else:
+                piece = bisect_right(firsts, offset) - 1
+                if piece < 0 or offset >= (end := ends[piece]):
+                    return None
+                records = read(place, locators[piece], skips[piece], lengths[piece], end)
+                # Where messages are asked for in no order, a piece is mostly one record.
+                at = bisect_right(records, offset, key=_offset_of) - 1 if len(records) > 1 else 0
+                if at < 0 or not records:
+                    return None
+                record = records[at]
+            return record if record.offset <= offset < record.offset + record.batch.count else None
+
+        return find
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
         """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
