@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -150,6 +151,26 @@ def test_who_has_an_answer_to_errors_does_not_give_it_with_what_was_not_true(tmp
             path, body = await call(caller)
             fail.armed = True
             assert refused(await caller.post(path, body))
+            assert len(caller.box.failures) == 1
+
+    asyncio.run(run())
+
+
+def test_what_cannot_even_be_handed_to_the_disk_stops_the_shard(tmp_path):
+    class Refusing(FailingAlone):
+        refuses = False
+
+        def begin_sync(self, handle: int, at: int, length: int) -> None:
+            if self.refuses:
+                raise OSError(errno.EIO, "no disk")
+            super().begin_sync(handle, at, length)
+
+    async def run() -> None:
+        files = Refusing(lambda _operation, _path: None)
+        async with alone(tmp_path, files) as caller:
+            assert (await caller.post("/v1/publish", ONE)).status == 201
+            files.refuses = True
+            assert refused(await caller.post("/v1/publish", ONE))
             assert len(caller.box.failures) == 1
 
     asyncio.run(run())
