@@ -443,7 +443,7 @@ def test_what_is_taken_one_by_one_is_sealed_in_small_records(config):
                 await box.host.upkeep.round()
             index = box.host.loop.log.indexes[1, 0]
             assert index.locators[0] < 0, "sealed"
-            assert (index.lengths[0] <= limits.SCATTERED_RECORD_BYTES) == bool(config)
+            assert (index.lengths[0] <= limits.SEALED_SCATTERED_BYTES + 200) == bool(config)
             await box.restart()
             got = [message.payload for message in await box.lease("orders", max=1000)]
             assert got == (payloads[::-1] if config else payloads)

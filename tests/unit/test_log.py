@@ -17,7 +17,8 @@ from penstock.engines.memory import MemoryEngine
 from penstock.journal.codec import encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged
-from penstock.runtime.log import MessageLog, PartitionIndex, StoredPiece, StoredRun, cut_record
+from penstock.runtime.index import PartitionIndex, StoredPiece
+from penstock.runtime.log import MessageLog, StoredRun, cut_record
 
 START_MS = 1_760_000_000_000
 

@@ -1,27 +1,24 @@
 """Where messages lie: offset -> bytes, for every partition of a shard.
 
-The journal is the log. For each partition a sparse index says which stored piece (a stretch of a journal frame, or of
-a sealed segment) begins with which offset; a piece is at least 4 KiB where small records lie side by side, so the index
-grows with bytes, not with messages. The newest records stay in memory, up to a bound; everything else is read when it
-is asked for, and every record read is checked against its own CRC.
+The journal is the log. For each partition a sparse index (`index.py`) says which stored piece begins with which offset.
+The newest records stay in memory, up to a bound; everything else is read when it is asked for, and every record read is
+checked against its own CRC.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from operator import floordiv, sub
 from typing import NamedTuple
-from zlib import crc32
 
 from penstock import limits
-from penstock.batch import Batch, layout
+from penstock.batch import layout
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.journal.codec import UnknownRecord, decode_at
 from penstock.journal.port import Damaged, ShardJournal
+from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, has_print, key_prints
 
 SCAN_PIECES = 200
 """Pieces looked through by the prints of their keys between two turns of the event loop."""
@@ -35,239 +32,7 @@ class StoredRun(NamedTuple):
     stop: int
 
 
-class StoredPiece(NamedTuple):
-    """Where a piece lies, whatever its place in the index is by now."""
-
-    locator: int
-    skip: int
-    length: int
-    end: int
-    """Behind its last offset."""
-
-
-_COLUMNS = {
-    "firsts": "q", "ends": "q", "locators": "q", "skips": "q", "lengths": "q", "ids_high": "Q", "ids_low": "Q",
-    "spans": "q", "sizes": "q",
-}  # fmt: skip
 _DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
-_SPAN_MAX = 2**63 - 1
-_LOW = 2**64 - 1
-
-
-class PartitionIndex:
-    """Pieces in ascending order of their first offset, in parallel arrays of integers."""
-
-    __slots__ = (
-        "each_max", "ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sizes", "skips", "spans",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.firsts = array("q")
-        self.ends = array("q")
-        self.locators = array("q")
-        """Of the journal if positive; otherwise minus the number of a sealed segment."""
-        self.skips = array("q")
-        self.lengths = array("q")
-        """From its first byte to its last; records of others may lie in between."""
-        self.sizes = array("q")
-        """Of its own records."""
-        self.ids_high = array("Q")
-        """The first message's id: ids grow within a partition. Of pieces from before ids were kept, only the time."""
-        self.ids_low = array("Q")
-        self.spans = array("q")
-        """From the first message's id to behind the last one's, or `_SPAN_MAX` if that is more or nobody knows.
-
-        The number of messages, if the ids have no gap."""
-        self.prints: dict[tuple[int, int], bytes] = {}
-        """(locator, skip) of a piece -> `key_prints` of all of its messages, where they are known."""
-        self.each_max = 0
-        """No piece in here has larger messages than this, on average. Does not fall when pieces go."""
-
-    def add(
-        self, first: int, end: int, locator: int, skip: int, length: int, message_id: int,
-        prints: bytes | None = None,
-    ) -> None:  # fmt: skip
-        self.each_max = max(self.each_max, length // (end - first) + 1)
-        if (
-            self.firsts
-            and self.locators[-1] == locator
-            and self.ends[-1] == first
-            and self.skips[-1] + self.lengths[-1] <= skip
-            and skip + length - self.skips[-1] <= limits.SPARSE_INDEX_BYTES
-        ):
-            self.ends[-1] = end
-            self.lengths[-1] = skip + length - self.skips[-1]
-            self.sizes[-1] += length
-            self.spans[-1] = min(message_id + end - first - self.id_of(len(self.firsts) - 1), _SPAN_MAX)
-            known = self.prints.get((locator, self.skips[-1]))
-            if known is not None and prints is not None:
-                self.prints[locator, self.skips[-1]] = known + prints
-            elif known is not None:
-                del self.prints[locator, self.skips[-1]]
-            return
-        if prints is not None:
-            self.prints[locator, skip] = prints
-        self.firsts.append(first)
-        self.ends.append(end)
-        self.locators.append(locator)
-        self.skips.append(skip)
-        self.lengths.append(length)
-        self.sizes.append(length)
-        self.ids_high.append(message_id >> 64)
-        self.ids_low.append(message_id & _LOW)
-        self.spans.append(end - first)
-
-    def id_of(self, piece: int) -> int:
-        """Of its first message."""
-        return self.ids_high[piece] << 64 | self.ids_low[piece]
-
-    def time_of(self, piece: int) -> int:
-        """Milliseconds in the first message's id: never falls within a partition."""
-        return self.ids_high[piece] >> 16
-
-    def until(self, time_ms: int) -> int:
-        """How many pieces begin with a message of this time or before."""
-        return bisect_right(self.ids_high, time_ms << 16 | 0xFFFF)
-
-    def with_id(self, message_id: int) -> int:
-        """The last piece that begins with this id or a lower one; -1 if there is none."""
-        high, low = message_id >> 64, message_id & _LOW
-        begin = bisect_left(self.ids_high, high)
-        return bisect_right(self.ids_low, low, begin, bisect_right(self.ids_high, high, begin)) - 1
-
-    def at(self, offset: int) -> int:
-        """The piece that holds this offset, or the first one behind it."""
-        piece = bisect_right(self.firsts, offset) - 1
-        return piece if piece >= 0 and offset < self.ends[piece] else piece + 1
-
-    def size_from(self, piece: int, offset: int) -> int:
-        """About so many bytes of this piece are of messages at `offset` and behind: of what is kept for somebody's
-        sake below the beginning of a log, nothing counts."""
-        first, end, size = self.firsts[piece], self.ends[piece], self.sizes[piece]
-        return size if offset <= first else size * max(0, end - offset) // (end - first)
-
-    def stored(self, piece: int) -> StoredPiece:
-        return StoredPiece(self.locators[piece], self.skips[piece], self.lengths[piece], self.ends[piece])
-
-    def replace(self, gone: Sequence[StoredPiece], fresh: PartitionIndex | None = None) -> None:
-        """Without these pieces, which are in order, and with the fresh ones in their place.
-
-        Costs what is gone and what is fresh, and one copy of the rest. Those that are not here any more are no matter.
-        """
-        parts = self._woven(self._without(gone), fresh or PartitionIndex())
-        for name, kind in _COLUMNS.items():
-            values = array(kind)
-            for source, begin, stop in parts:
-                values += getattr(source, name)[begin:stop]
-            setattr(self, name, values)
-        for piece in gone:
-            self.prints.pop((piece.locator, piece.skip), None)
-        if fresh is not None:
-            self.prints |= fresh.prints
-            self.each_max = max(self.each_max, fresh.each_max)
-
-    def _without(self, gone: Sequence[StoredPiece]) -> list[tuple[int, int]]:
-        """The stretches of pieces between these."""
-        kept: list[tuple[int, int]] = []
-        begin = 0
-        for piece in gone:
-            at = bisect_left(self.ends, piece.end, begin)
-            if at < len(self) and (self.locators[at], self.skips[at]) == (piece.locator, piece.skip):
-                if begin < at:
-                    kept.append((begin, at))
-                begin = at + 1
-        return [*kept, (begin, len(self))]
-
-    def _woven(self, kept: list[tuple[int, int]], fresh: PartitionIndex) -> list[tuple[PartitionIndex, int, int]]:
-        """Stretches of ours and of the fresh ones, by their first offsets."""
-        parts: list[tuple[PartitionIndex, int, int]] = []
-        at = 0
-        for begin, stop in kept:
-            while begin < stop:
-                before = bisect_left(fresh.firsts, self.firsts[begin], at)
-                if at < before:
-                    parts.append((fresh, at, before))
-                    at = before
-                until = stop if at == len(fresh) else bisect_left(self.firsts, fresh.firsts[at], begin, stop)
-                parts.append((self, begin, until))
-                begin = until
-        return [*parts, (fresh, at, len(fresh))]
-
-    def places(self) -> PartitionIndex:
-        """A copy for whoever looks at it piece by piece while it changes. Prints are not in it."""
-        twin = PartitionIndex()
-        for name in _COLUMNS:
-            setattr(twin, name, getattr(self, name)[:])
-        twin.each_max = self.each_max
-        return twin
-
-    def since(self, offset: int) -> PartitionIndex:
-        """A copy without the pieces before this offset."""
-        twin = self.places()
-        twin.prints = self.prints.copy()
-        twin.drop_before(offset)
-        return twin
-
-    def drop_before(self, offset: int) -> None:
-        piece = self.at(offset)
-        if piece:
-            for place in zip(self.locators[:piece], self.skips[:piece], strict=True):
-                self.prints.pop(place, None)
-            for name in _COLUMNS:
-                del getattr(self, name)[:piece]
-
-    def __len__(self) -> int:
-        return len(self.firsts)
-
-    def dump(self) -> list[bytes]:
-        return [getattr(self, name).tobytes() for name in _COLUMNS]
-
-    def dump_prints(self) -> list[tuple[int, int, bytes]]:
-        return [(*place, prints) for place, prints in self.prints.items()]
-
-    def load_prints(self, values: list[tuple[int, int, bytes]]) -> None:
-        self.prints = {(locator, skip): prints for locator, skip, prints in values}
-
-    @classmethod
-    def load(cls, columns: list[bytes]) -> PartitionIndex:
-        index = cls()
-        if len(columns) == len(_COLUMNS_BEFORE_IDS):
-            for name, column in zip(_COLUMNS_BEFORE_IDS, columns, strict=True):
-                getattr(index, name).frombytes(column)
-            index.ids_high = array("Q", [time_ms << 16 for time_ms in index.ids_high])
-            index.ids_low = array("Q", bytes(8 * len(index)))
-            index.spans = array("q", [_SPAN_MAX]) * len(index)
-            index.sizes = index.lengths[:]
-            index._weigh()
-            return index
-        names = list(_COLUMNS)
-        if len(columns) == len(names) - 1:
-            columns = [*columns, columns[names.index("lengths")]]  # sizes were not told apart from lengths yet
-        for name, column in zip(names, columns, strict=True):
-            getattr(index, name).frombytes(column)
-        index._weigh()
-        return index
-
-    def _weigh(self) -> None:
-        counts = map(sub, self.ends, self.firsts)
-        self.each_max = 1 + max(map(floordiv, self.sizes, counts), default=0)
-
-
-def key_prints(batch: Batch) -> bytes:
-    """Four bytes for each key of a batch: messages with the same key have the same, others hardly ever."""
-    return array("I", map(crc32, batch.strings(layout.KEY))).tobytes() if batch.has(layout.KEY) else b""
-
-
-def has_print(prints: bytes, key: bytes) -> bool:
-    wanted = array("I", [crc32(key)]).tobytes()
-    at = prints.find(wanted)
-    while at % 4 and at >= 0:
-        at = prints.find(wanted, at + 1)
-    return at >= 0
-
-
-_COLUMNS_BEFORE_IDS = ("ends", "firsts", "lengths", "locators", "skips", "ids_high")
-"""Of snapshots of the first version; the last one held milliseconds."""
 
 
 class HotRecords:
@@ -388,7 +153,7 @@ class MessageLog:
         happens."""
         place, read = (queue, partition), self._read
         hot = self._hot.get(place)
-        hot_from = hot.first_offset() if hot else _SPAN_MAX
+        hot_from = hot.first_offset() if hot else SPAN_MAX
         hot_offsets, hot_records = (hot.offsets, hot.records) if hot else ([], [])
         index = self.indexes.get(place) or PartitionIndex()
         firsts, ends, locators, skips, lengths = index.firsts, index.ends, index.locators, index.skips, index.lengths
@@ -478,12 +243,12 @@ class MessageLog:
             beyond, count = message_id - index.id_of(piece), index.ends[piece] - index.firsts[piece]
             if index.spans[piece] == count:
                 return index.firsts[piece] + beyond if beyond < count else None
-            if beyond < index.spans[piece] or index.spans[piece] == _SPAN_MAX:
+            if beyond < index.spans[piece] or index.spans[piece] == SPAN_MAX:
                 for record in self._piece((queue, partition), piece):
                     if record.id <= message_id < record.id + record.batch.count:
                         return record.offset + message_id - record.id
             # Pieces of snapshots of the first version know no more than the millisecond in which they begin.
-            if index.spans[piece] != _SPAN_MAX or index.time_of(piece) < message_id >> 80:
+            if index.spans[piece] != SPAN_MAX or index.time_of(piece) < message_id >> 80:
                 return None
             piece -= 1
         return None

@@ -47,7 +47,8 @@ from penstock.runtime.alarm import Alarm
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
-from penstock.runtime.log import MessageLog, PartitionIndex
+from penstock.runtime.index import PartitionIndex
+from penstock.runtime.log import MessageLog
 from penstock.runtime.meanwhile import Meanwhile
 from penstock.runtime.parking import Waiters
 from penstock.runtime.share import Cut, Parked

@@ -18,7 +18,8 @@ from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged, ShardJournal
 from penstock.runtime.far import agenda_name, agendas, blobs_in_use, read_chunk
-from penstock.runtime.log import MessageLog, PartitionIndex, segment_name
+from penstock.runtime.index import PartitionIndex
+from penstock.runtime.log import MessageLog, segment_name
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -36,7 +36,8 @@ from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
 from penstock.runtime.holding import spanned_bytes
-from penstock.runtime.log import PartitionIndex, StoredPiece, StoredRun, cut_record, key_prints, segment_name
+from penstock.runtime.index import PartitionIndex, StoredPiece, key_prints
+from penstock.runtime.log import StoredRun, cut_record, segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
@@ -45,7 +46,7 @@ RETENTION_EVERY_S = 30.0
 SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
 WEIGH_PIECES = 256
-"""Pieces of the log weighed in one go."""
+"""Pieces of the log weighed, or written down in an index, in one go."""
 CHANGE_PIECES = 2_000
 """Pieces of the log picked out, or taken out of its index, in one go."""
 SEGMENT_PIECES_MAX = 8_000
@@ -359,7 +360,7 @@ class Upkeep:
             first_id = run.record.id + run.first - run.record.offset
             fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
             at += length
-            if not added % CHANGE_PIECES:
+            if not added % WEIGH_PIECES:
                 await self._breathe()
         return fresh
 
@@ -453,7 +454,7 @@ class Upkeep:
 def _runs(record: Published, live: RangeSet, *, small: bool) -> Iterator[StoredRun]:
     """What is wanted of a record, in the pieces in which it is sealed."""
     each = len(record.batch.frame) // record.batch.count + 1
-    step = max(1, limits.SCATTERED_RECORD_BYTES // each) if small else record.batch.count
+    step = max(1, limits.SEALED_SCATTERED_BYTES // each) if small else record.batch.count
     for first, stop in live:
         for begin in range(first, stop, step):
             yield StoredRun(record, begin, min(stop, begin + step))
