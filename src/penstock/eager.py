@@ -133,6 +133,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> Finished[T] | Rest[T]:
 
 
 async def _without_result(rest: Rest[Any]) -> None:
+    """What it raises is the error that it was woken with, which its caller hears, or a consequence of it."""
     with contextlib.suppress(Exception):
         await rest
 

@@ -129,6 +129,7 @@ async def publish_one_by_one(caller: Caller) -> tuple[str, object]:
 
 
 async def wait_for_more_with_acks(caller: Caller) -> tuple[str, object]:
+    """An answer without messages is not told ahead today; if it were, the acks in it would be the untruth."""
     (message,) = await caller.lease()
     return "/v1/lease", {"queue": "orders", "ack": [message["receipt"]], "wait_ms": 60_000}
 
@@ -143,7 +144,7 @@ async def push_in_halves(_caller: Caller) -> tuple[str, object]:
 
 @pytest.mark.parametrize("call", [publish_one_by_one, wait_for_more_with_acks, push_in_halves])
 def test_who_has_an_answer_to_errors_does_not_give_it_with_what_was_not_true(tmp_path, call):
-    """These go on after the first of several commits that they wait for."""
+    """These wait more than once, and have an answer of their own to an error."""
     fail = FailAt("sync", 1)
 
     async def run() -> None:

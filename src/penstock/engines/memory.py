@@ -39,7 +39,7 @@ class MemoryJournal:
         parts: Sequence[Buffer],
         *,
         may_block: bool = False,  # noqa: ARG002  there is nothing to wait for
-        meanwhile: Callable[[], None] | None = None,  # noqa: ARG002
+        meanwhile: Callable[[], None] | None = None,  # noqa: ARG002  the same
     ) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
