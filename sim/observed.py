@@ -15,7 +15,7 @@ from penstock.core.apply import apply
 from penstock.core.state import Shard
 from penstock.journal.codec import decode
 from penstock.journal.frame import HEADER, Frame
-from penstock.journal.port import Engine, ShardJournal, Tail
+from penstock.journal.port import Engine, Meanwhile, ShardJournal, Tail
 from sim.ledger import Ledger
 from sim.violation import Violation
 
@@ -95,7 +95,7 @@ class ObservedJournal:
         parts: Sequence[Buffer],
         *,
         may_block: bool = False,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> int:
         header = HEADER.unpack(parts[0])
         self._history.check_clock(header[8])

@@ -151,8 +151,12 @@ class Process:
                 # As the HTTP edge does it; not always, because what hurries is never seen half done.
                 begun = begin(result)
                 if isinstance(begun, Rest) and self._edge.random() < HURRIES:
+                    left: list[Any] = []
+                    begun.leave = left.append
                     broker.hurry(begun)
                     begun = begun.go_on()
+                    if left and begun != Finished(left[0]):
+                        raise Violation("I8", f"{call.method} was answered, and then something else came of it")
                 result = begun.result if isinstance(begun, Finished) else await begun
             self._checkers.answer(call, result)
         except PenstockError as error:

@@ -26,7 +26,7 @@ class Finished(NamedTuple, Generic[T]):
 class Rest(Generic[T]):
     """What is left of a coroutine that has begun to wait. To be awaited once, by a task."""
 
-    __slots__ = ("_ahead", "_awaited", "_coroutine", "_outcome")
+    __slots__ = ("_ahead", "_awaited", "_coroutine", "_outcome", "has_left", "leave")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: Any):
         self._coroutine = coroutine
@@ -35,6 +35,9 @@ class Rest(Generic[T]):
         """What came of it, once it has run to its end."""
         self._ahead = False
         """It was told something that is not true yet."""
+        self.leave: Callable[[T], None] | None = None
+        """Given its result the moment that what it was told ahead of time is true. Optional; `go_on` has it too."""
+        self.has_left = False
 
     def go_on(self) -> Finished[T] | Rest[T]:
         """Run further, as long as what it waits for has already happened. Raises what it raises.
@@ -57,6 +60,13 @@ class Rest(Generic[T]):
             self._ahead = True
             self._awaited.set_result(answers[self._awaited])
             self._step()
+
+    def come_true(self) -> None:
+        """All that it was told is true: if that was enough for a result, there is nothing left to keep it for."""
+        self._ahead = False
+        if self.leave is not None and isinstance(self._outcome, Finished):
+            self.has_left = True
+            self.leave(self._outcome.result)
 
     def take_back(self, error: Exception) -> None:
         """What it was told has not come true, if it was told anything: whatever it made of it, this is what comes out.

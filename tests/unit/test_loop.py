@@ -32,6 +32,8 @@ class GatedJournal:
         self.at_work = False
         """A frame is written and not durable yet."""
         self.error: Exception | None = None
+        self.late_error: Exception | None = None
+        """Of something that the journal does when the frame is durable."""
 
     def __getattr__(self, name: str):
         return getattr(self._journal, name)
@@ -47,11 +49,16 @@ class GatedJournal:
         await self._gate.wait()
         if may_block and meanwhile is not None:
             self.at_work = True
-            meanwhile()
+            meanwhile.written()
             self.at_work = False
         if self.error is not None:
             raise self.error
-        return await self._journal.append(index, parts, may_block=may_block)
+        locator = await self._journal.append(index, parts, may_block=may_block)
+        if may_block and meanwhile is not None:
+            meanwhile.durable()
+        if self.late_error is not None:
+            raise self.late_error
+        return locator
 
 
 class Bench:
@@ -389,6 +396,61 @@ async def test_what_is_published_and_leased_by_one_commit_is_not_looked_for_befo
     caller = begin(call())
     bench.loop.hurry(caller)
     assert caller.go_on() == Finished(False)
+
+
+@with_bench
+async def test_an_answer_leaves_before_anything_else_is_done_about_its_commit(bench):
+    bench.journal.open()
+    noted = []
+
+    async def call():
+        (published,) = await bench.publish(b"1")
+        return published.offset
+
+    def leave(offset):
+        noted.append((offset, bench.journal.at_work, bench.loop.log.ends.get((1, 0))))
+
+    caller = begin(call())
+    caller.leave = leave
+    bench.loop.hurry(caller)
+    assert noted == [(0, False, None)], "durable, and not noted down yet"
+    assert bench.loop.log.ends[1, 0] == 1
+    assert caller.has_left and caller.go_on() == Finished(0)
+
+
+@with_bench
+async def test_what_waits_for_more_does_not_leave_with_the_first_commit(bench):
+    bench.journal.open()
+
+    async def call():
+        await bench.publish(b"1")
+        await bench.publish(b"2")
+        return 2
+
+    left = []
+    caller = begin(call())
+    caller.leave = left.append
+    bench.loop.hurry(caller)
+    assert (left, caller.has_left) == ([], False) and caller.go_on() is caller
+    bench.loop.hurry(caller)
+    assert left == [2] and caller.go_on() == Finished(2)
+
+
+@with_bench
+async def test_an_answer_that_has_left_stays_true_when_the_journal_fails_behind_it(bench):
+    bench.journal.open()
+    bench.journal.late_error = Failed("the disk failed")
+
+    async def call():
+        await bench.publish(b"1")
+        return "published"
+
+    left = []
+    caller = begin(call())
+    caller.leave = left.append
+    bench.loop.hurry(caller)
+    assert left == ["published"] and caller.go_on() == Finished("published")
+    assert bench.failures == ["the disk failed"]
 
 
 @pytest.mark.parametrize("waits_again", [False, True])

@@ -109,7 +109,7 @@ class Broker:
         """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
 
         Without it the same happens a few turns of the event loop later. A caller that is given prepares its answer
-        meanwhile, and has to keep it back until this returns (`ShardLoop.hurry`).
+        meanwhile, and has to keep it back until its `leave` is called or this returns (`ShardLoop.hurry`).
         """
         self._loop.hurry(caller)
 

@@ -6,11 +6,11 @@ It exists for tests and for brokers that may forget. Acquiring a shard again fen
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
-from penstock.journal.port import Failed, Fenced, Tail
+from penstock.journal.port import Failed, Fenced, Meanwhile, Tail
 
 
 class _Store:
@@ -39,7 +39,7 @@ class MemoryJournal:
         parts: Sequence[Buffer],
         *,
         may_block: bool = False,  # noqa: ARG002  there is nothing to wait for
-        meanwhile: Callable[[], None] | None = None,  # noqa: ARG002  the same
+        meanwhile: Meanwhile | None = None,  # noqa: ARG002  the same
     ) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"

@@ -12,7 +12,7 @@ Outcomes of a write are told apart, because they ask for different things:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -48,6 +48,16 @@ class Tail(msgspec.Struct, frozen=True):
     chain: bytes
 
 
+class Meanwhile(Protocol):
+    """Whoever has a use for the time of a commit, told about it by a journal that blocks: both, in order, or neither."""
+
+    def written(self) -> None:
+        """The frame is written and not yet durable: time that nothing else needs."""
+
+    def durable(self) -> None:
+        """It is durable, just now. Not called if it did not come to that."""
+
+
 class ShardJournal(Protocol):
     """One shard's journal, opened by its owner."""
 
@@ -60,14 +70,15 @@ class ShardJournal(Protocol):
         parts: Sequence[Buffer],
         *,
         may_block: bool = False,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> int:
         """Store the frame made of these parts as frame `index`; returns its locator for `read`.
 
         Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
         the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
-        While it blocks it may call `meanwhile`, once, on the caller's thread, when the frame is written and not yet
-        durable. It need not; and if it did, `OutOfSpace` is no longer among the outcomes.
+        While it blocks it may tell `meanwhile` how far it is, on the caller's thread. It need not; and if it did,
+        `OutOfSpace` is no longer among the outcomes. What goes wrong once the frame is durable is an error all the same,
+        of the journal and not of the frame.
         """
 
     @property

@@ -43,13 +43,13 @@ from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
+from penstock.runtime.ahead import Ahead
 from penstock.runtime.alarm import Alarm
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
-from penstock.runtime.meanwhile import Meanwhile
 from penstock.runtime.parking import Waiters
 from penstock.runtime.share import Cut, Parked
 from penstock.runtime.solitude import Solitude
@@ -209,7 +209,7 @@ class ShardLoop:
 
         Does nothing where others may come, who would share the commit, and where it would have to wait. If the caller
         is given, it prepares its answer while the disk is at work, and is to go on when this returns: not before may
-        anything of it leave. If the disk failed it then raises that.
+        anything of it leave, but through its `leave`. If the disk failed it then raises that.
         """
         if self._pile and not self._committing and self._solitude.expected():
             begun = begin(self._commit(may_block=True, caller=caller))
@@ -394,12 +394,10 @@ class ShardLoop:
             if parts:
                 index = self._writer.next_index
                 header = self._writer.seal(self._clock.now_ms(), parts)
-                meanwhile = Meanwhile(share, self._pile, caller, self._clock) if caller is not None else None
+                ahead = Ahead(share, self._pile, caller, self._clock) if caller is not None else None
                 begun = self._clock.monotonic()
                 try:
-                    locator = await self.journal.append(
-                        index, [header, *parts], may_block=may_block, meanwhile=meanwhile
-                    )
+                    locator = await self.journal.append(index, [header, *parts], may_block=may_block, meanwhile=ahead)
                 except OutOfSpace:
                     await self._start_over(share)
                     return
@@ -412,8 +410,8 @@ class ShardLoop:
                             caller.take_back(Unavailable(reason, retry_after_ms=1_000))
                     return
                 took_s, came = self._clock.monotonic() - begun, len(self._pile)
-                if meanwhile is not None:
-                    took_s, came = took_s - meanwhile.took_s, came - meanwhile.asked
+                if ahead is not None:
+                    took_s, came = took_s - ahead.took_s, came - ahead.asked
                 self._solitude.observe(may_block, came, took_s)
                 self.on_commit_took(took_s)
             self._release(share, locator)

@@ -30,6 +30,20 @@ class Written(NamedTuple):
     frame: bytes
 
 
+class Told:
+    """What a journal says while it blocks (`Meanwhile`), with the index that it ended with at that moment."""
+
+    def __init__(self, journal: ShardJournal):
+        self._journal = journal
+        self.said: list[tuple[str, int]] = []
+
+    def written(self) -> None:
+        self.said.append(("written", self._journal.tail.index))
+
+    def durable(self) -> None:
+        self.said.append(("durable", self._journal.tail.index))
+
+
 class Owner:
     """A journal and the writer of its frames, as the shard's loop has them."""
 
@@ -40,11 +54,10 @@ class Owner:
     async def append(self, parts: Sequence[Buffer], *, may_block: bool = False) -> Written:
         index = self._writer.next_index
         header = self._writer.seal(1000 + index, parts)
-        told: list[int] = []
-        locator = await self.journal.append(
-            index, [header, *parts], may_block=may_block, meanwhile=lambda: told.append(self.journal.tail.index)
-        )
-        assert told in ([], [index] if may_block else []), "once at most, and when the frame is written"
+        told = Told(self.journal)
+        locator = await self.journal.append(index, [header, *parts], may_block=may_block, meanwhile=told)
+        both = [("written", index), ("durable", index)]
+        assert told.said in ([], both if may_block else []), "both or neither, in order, and about this frame"
         return Written(locator, header + b"".join(parts))
 
     async def append_some(self, count: int, size: int = 100) -> list[Written]:

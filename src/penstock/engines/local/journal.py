@@ -33,7 +33,7 @@ from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
-from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
+from penstock.journal.port import Damaged, Failed, Fenced, Meanwhile, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
 T = TypeVar("T")
@@ -232,7 +232,7 @@ class LocalJournal:
         parts: Sequence[Buffer],
         *,
         may_block: bool = False,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
@@ -247,7 +247,7 @@ class LocalJournal:
             self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
         return locator
 
-    def _append(self, index: int, parts: Sequence[Buffer], meanwhile: Callable[[], None] | None = None) -> int:
+    def _append(self, index: int, parts: Sequence[Buffer], meanwhile: Meanwhile | None = None) -> int:
         segment = self._segments[self._current]
         if segment.size >= self._segment_bytes:
             self._finish(segment)
@@ -263,8 +263,8 @@ class LocalJournal:
         if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
             if meanwhile is not None:
                 self._files.begin_sync(segment.handle, at, size)
-                meanwhile()
-            self._sync()
+                meanwhile.written()
+            self._sync(meanwhile)
         return self._current << POSITION_BITS | at
 
     def _write(self, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
@@ -297,9 +297,11 @@ class LocalJournal:
         if self._reserve.is_missing and self._spares.drop():
             self._reserve.restore()
 
-    def _sync(self) -> None:
+    def _sync(self, meanwhile: Meanwhile | None = None) -> None:
         self._files.sync(self._segments[self._current].handle)
         self._unsynced = 0
+        if meanwhile is not None:
+            meanwhile.durable()
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
         self._files.write(self._hint, 0, [cell(self.tail.index)])
 

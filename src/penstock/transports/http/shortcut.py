@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -204,11 +205,13 @@ class Shortcut(HttpToolsProtocol):
         request.gone = exchange.gone
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
         if isinstance(begun, Rest):
-            begun = self._hurry(begun)
+            rest = begun
+            rest.leave = partial(self._leave, request, exchange)
+            begun = self._hurry(rest)
+            if rest.has_left:
+                return
         if isinstance(begun, Finished):
-            self.server_state.total_requests += 1
-            if begun.result is not None:
-                self._write(begun.result, request.method, close=self._must_close(request, exchange))
+            self._leave(request, exchange, begun.result)
             return
         if self.cycle is None or self.cycle.response_complete or isinstance(self.cycle, Exchange):
             self.cycle = exchange  # type: ignore[assignment]
@@ -217,6 +220,12 @@ class Shortcut(HttpToolsProtocol):
         task = self.loop.create_task(self._finish(begun, request, exchange))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _leave(self, request: Request, exchange: Exchange, answer: Answer | None) -> None:
+        """What needed no task is answered; None: there is nobody left to answer."""
+        self.server_state.total_requests += 1
+        if answer is not None:
+            self._write(answer, request.method, close=self._must_close(request, exchange))
 
     async def _finish(self, rest: Rest[Answer | None], request: Request, exchange: Exchange) -> None:
         answer = await rest

@@ -1,7 +1,8 @@
 """What a lone caller's thread does while the disk makes its commit durable: it prepares the answer.
 
 The answer is known before it is durable, and turning it into bytes takes about as long as the disk does. Nobody else
-runs in between, and the bytes do not leave before the commit is durable; if it fails, they never do.
+runs in between, and the bytes do not leave before the commit is durable; if it fails, they never do. Once it is durable
+they leave first: what is left to note down here is done while they are on their way.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from penstock.eager import Rest
 from penstock.runtime.share import Parked
 
 
-class Meanwhile:
-    """Called by the journal, once or not at all."""
+class Ahead:
+    """The caller of one commit, as its journal sees it (`journal.port.Meanwhile`)."""
 
     __slots__ = ("_caller", "_clock", "_pile", "_share", "asked", "took_s")
 
@@ -29,7 +30,7 @@ class Meanwhile:
         """Commands that the caller gave, knowing the answer: they are not somebody else's."""
         self.took_s = 0.0
 
-    def __call__(self) -> None:
+    def written(self) -> None:
         if any(parked.published for parked in self._share) and any(parked.leaving for parked in self._share):
             return  # what is handed over may be published by this very commit, and cannot be found before it is durable
         answers: dict[asyncio.Future[Any], Any] = {
@@ -38,3 +39,8 @@ class Meanwhile:
         begun, waiting = self._clock.monotonic(), len(self._pile)
         self._caller.go_ahead(answers)
         self.took_s, self.asked = self._clock.monotonic() - begun, len(self._pile) - waiting
+
+    def durable(self) -> None:
+        begun = self._clock.monotonic()
+        self._caller.come_true()
+        self.took_s += self._clock.monotonic() - begun
