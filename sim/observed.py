@@ -72,6 +72,31 @@ class History:
             self.genesis.advanced_ms = advanced_ms
 
 
+class Once:
+    """What is to be done at the first call, and not again."""
+
+    def __init__(self, work: Callable[[], None]):
+        self._work: Callable[[], None] | None = work
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+
+class NotedFirst:
+    """Satisfies `Meanwhile`: who is told that a frame is durable may answer at once, so it is noted down before."""
+
+    def __init__(self, note: Once, inner: Meanwhile):
+        self._note = note
+        self._inner = inner
+        self.written = inner.written
+
+    def durable(self) -> None:
+        self._note()
+        self._inner.durable()
+
+
 class ObservedJournal:
     """Satisfies `ShardJournal`."""
 
@@ -99,9 +124,11 @@ class ObservedJournal:
     ) -> int:
         header = HEADER.unpack(parts[0])
         self._history.check_clock(header[8])
-        locator = await self._inner.append(index, parts, may_block=may_block, meanwhile=meanwhile)
+        note = Once(lambda: self._history.add(index, header[10], memoryview(b"".join(parts[1:]))))
+        told = NotedFirst(note, meanwhile) if meanwhile is not None else None
+        locator = await self._inner.append(index, parts, may_block=may_block, meanwhile=told)
         self.tail = self._inner.tail
-        self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
+        note()
         return locator
 
     async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:

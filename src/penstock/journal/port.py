@@ -49,7 +49,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Meanwhile(Protocol):
-    """Whoever has a use for the time of a commit, told about it by a journal that blocks: both, in order, or neither."""
+    """Whoever has a use for the time of a commit. A journal that blocks tells both, in this order, or neither."""
 
     def written(self) -> None:
         """The frame is written and not yet durable: time that nothing else needs."""
@@ -77,8 +77,8 @@ class ShardJournal(Protocol):
         Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
         the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
         While it blocks it may tell `meanwhile` how far it is, on the caller's thread. It need not; and if it did,
-        `OutOfSpace` is no longer among the outcomes. What goes wrong once the frame is durable is an error all the same,
-        of the journal and not of the frame.
+        `OutOfSpace` is no longer among the outcomes. What goes wrong once the frame is durable is an error all the
+        same, of the journal and not of the frame.
         """
 
     @property
