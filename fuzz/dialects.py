@@ -14,6 +14,7 @@ from penstock.transports.dialects.sockets import Outlet
 from penstock.transports.http import HttpApp
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
+from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
 
 NAMES = KEYS["dialect"].choices
@@ -86,7 +87,7 @@ class Served:
 
     def ask(self, method: str, path: str, query: bytes, body: bytes) -> Answer | None:
         """None if it would have waited."""
-        request = Request(method, path, query, [(b"host", b"localhost")], body)
+        request = Request(method, path, query, Fields([(b"host", b"localhost")]), body)
         request.gone = _gone
         return self._runner.run(self._app.respond(request))
 

@@ -18,6 +18,7 @@ from penstock.transports.dialects.router import OURS, Route, Router
 from penstock.transports.dialects.several import lease_any, read_after
 from penstock.transports.http import HttpApp, routes
 from penstock.transports.http.answer import Answer
+from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
 
 # -- finding the operation ------------------------------------------------------------------------------------------
@@ -36,7 +37,7 @@ def route(name, method, path, *marks):
 
 def asked(table, method, target, body=b""):
     path, _, query = target.partition("?")
-    request = Request(method, path, query.encode(), [], body)
+    request = Request(method, path, query.encode(), Fields([]), body)
     answer = asyncio.run(table.find(method, path).handler(None, request))
     return json.loads(answer.body)
 
@@ -75,7 +76,7 @@ def test_a_get_that_takes_messages_is_not_for_everybody():
     with pytest.raises(MethodNotAllowed):
         table.find("HEAD", "/p")
     for site, status in ((b"cross-site", 403), (b"same-site", 403), (b"same-origin", 200), (b"none", 200)):
-        request = Request("GET", "/p", b"", [(b"sec-fetch-site", site)], b"")
+        request = Request("GET", "/p", b"", Fields([(b"sec-fetch-site", site)]), b"")
         assert asyncio.run(table.find("GET", "/p").handler(None, request)).status == status
 
 
@@ -239,7 +240,7 @@ def test_a_bug_in_a_dialect_is_told_like_any_other():
             raise RuntimeError("a bug")
 
         app = HttpApp(box.broker, box.clock, Router(routes, [Route("broken", "GET", "/broken", breaks)]))
-        answer = await app.respond(Request("GET", "/broken", b"", [(b"host", b"localhost")], b""))
+        answer = await app.respond(Request("GET", "/broken", b"", Fields([(b"host", b"localhost")]), b""))
         assert answer.status == 500 and b"a bug" not in answer.body
 
     story(told)

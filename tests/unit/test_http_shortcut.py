@@ -18,6 +18,7 @@ from penstock import limits
 from penstock.batch import Batch, build
 from penstock.clock import SystemClock
 from penstock.transports.http import HttpApp
+from penstock.transports.http.heads import Heads
 from penstock.transports.http.protocol import HttpProtocol
 from penstock.transports.http.shortcut import LATER_BYTES_MAX, LATER_MAX
 
@@ -85,6 +86,39 @@ def test_one_request_after_another_without_a_task():
             assert json.loads(body) == {"results": [{"receipt": "a", "status": "acked"}]}
         assert it.state.total_requests == 3
         assert not it.state.tasks
+
+    talk(story)
+
+
+def test_a_head_that_came_before_is_recognised_between_others(monkeypatch):
+    found = []
+    find = Heads.find
+
+    def noted(heads, data):
+        found.append(find(heads, data))
+        return found[-1]
+
+    monkeypatch.setattr(Heads, "find", noted)
+
+    async def acked(it, *receipts):
+        status, _, body = await it.answer()
+        assert status == 200 and [each["receipt"] for each in json.loads(body)["results"]] == list(receipts)
+
+    async def story(it):
+        for receipts in (["a"], ["a", "b"], ["c"], ["d", "e", "f"]):
+            it.send("POST", "/v1/ack", {"receipts": receipts})
+            await acked(it, *receipts)
+        assert [head is not None for head in found] == [False, True, True]
+        data = request("POST", "/v1/ack", {"receipts": ["g"]})
+        it.writer.write(data[:-5])
+        await until(lambda: len(found) == 4)
+        it.writer.write(data[-5:] + data)
+        await acked(it, "g")
+        await acked(it, "g")
+        it.send("GET", "/nowhere", b"", "Connection: close")
+        assert (await it.answer())[0] == 404
+        assert found[3:] == [None, None] and it.state.total_requests == 7
+        assert it.reader.at_eof() or await it.reader.read() == b""
 
     talk(story)
 

@@ -142,7 +142,7 @@ def _handler(route: Route, names: Names) -> Handler:
 
 def _check_site(request: Request) -> None:
     """Browsers say where a request comes from, also where it has no `Origin`. Programs do not."""
-    for name, value in request.headers:
+    for name, value in request.fields.headers:
         if name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
             raise Forbidden("pages of other sites may not take messages", details={"field": "sec-fetch-site"})
 

@@ -18,6 +18,8 @@ from penstock.logs import get_logger
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
+from penstock.transports.http.fields import Fields
+from penstock.transports.http.heads import Heads
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
 from penstock.transports.metrics import Metrics
@@ -48,6 +50,8 @@ class HttpApp:
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
+        self.heads = Heads()
+        """For a connection that has a short way."""
         self.websockets: Upgrades | None = None
         """None: there are none, and who asks for one is told so."""
 
@@ -64,7 +68,8 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan is switched off, and WebSockets do not come this way"
-        request = Request(scope["method"], scope["path"], scope["query_string"], scope["headers"], None, receive)
+        fields = Fields(list(scope["headers"]))
+        request = Request(scope["method"], scope["path"], scope["query_string"], fields, None, receive)
         answer = await self.respond(request)
         if answer is not None:
             await send_answer(send, answer, close=request.must_close)
@@ -73,7 +78,7 @@ class HttpApp:
         """The one answer to a request; None if there is nobody left to answer."""
         operation = "none"
         try:
-            check_host(request)
+            check_host(request.fields)
             self._check_room(request)
             if request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()

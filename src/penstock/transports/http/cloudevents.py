@@ -15,8 +15,8 @@ from penstock.wire.publishing import batch_of
 
 
 def is_event(request: Request) -> bool:
-    return request.content_type.startswith(cloudevents.FAMILY) or any(
-        _is_attribute(name) for name, _ in request.headers
+    return request.fields.content_type.startswith(cloudevents.FAMILY) or any(
+        _is_attribute(name) for name, _ in request.fields.headers
     )
 
 
@@ -28,21 +28,23 @@ async def publish_events(edge: Edge, request: Request) -> Answer:
     """One event or a batch of them, all or none. Answered like any publish."""
     query = parse_query(PublishEventQuery, request.query)
     part_queue = parse_queue(query.queue)
-    kind = request.content_type.decode("latin-1")
+    kind = request.fields.content_type.decode("latin-1")
     if kind == cloudevents.BATCH_TYPE:
         events = cloudevents.from_json_batch(await request.body())
     elif kind == cloudevents.STRUCTURED_TYPE:
         events = [cloudevents.from_json(await request.body())]
-    elif request.content_type.startswith(cloudevents.FAMILY):
+    elif request.fields.content_type.startswith(cloudevents.FAMILY):
         raise UnsupportedMediaType(
             f"events as {kind[:100]!r} are not taken here; send {cloudevents.STRUCTURED_TYPE}, "
             f"{cloudevents.BATCH_TYPE}, or the attributes as headers that begin with ce-",
             details={"field": "content-type"},
         )
     else:
-        attributes = [(name, value) for name, value in request.headers if _is_attribute(name)]
+        attributes = [(name, value) for name, value in request.fields.headers if _is_attribute(name)]
         # With its parameters, which are part of the data's type.
-        full_type = next((value.decode("latin-1") for name, value in request.headers if name == b"content-type"), "")
+        full_type = next(
+            (value.decode("latin-1") for name, value in request.fields.headers if name == b"content-type"), ""
+        )
         events = [cloudevents.from_headers(attributes, full_type, await request.body())]
     batch = batch_of([cloudevents.as_message(event, dedup=query.dedup) for event in events])
     reply = await edge.broker.publish([PublishPart(part_queue, batch)])

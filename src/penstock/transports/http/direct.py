@@ -9,6 +9,7 @@ from penstock.eager import Finished, Rest, begin
 from penstock.errors import Unavailable
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
+from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
 
 _HOST = ((b"host", b"localhost"),)
@@ -23,7 +24,8 @@ class Direct:
     async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
         """The one answer to a request. Cancelling it withdraws a request that waits, as hanging up would."""
         path, _, query = target.partition("?")
-        request = Request(method, unquote(path) if "%" in path else path, query.encode(), _HOST + headers, body)
+        fields = Fields(_HOST + headers)
+        request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
         request.gone = _never
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._app.respond(request))
         if isinstance(begun, Rest):

@@ -23,7 +23,7 @@ _hold_decoder = msgspec.json.Decoder(HoldRequest)
 async def events(edge: Edge, request: Request) -> Answer:
     query = parse_query(EventsQuery, request.query)
     queue = None if query.queue is None else parse_queue(query.queue)
-    if _TYPE in request.accept:
+    if _TYPE in request.fields.accept:
         bulk = await edge.broker.events.read_bulk(query, queue)
         return Answer(200, encode_events(bulk.meta, bulk.records), _TYPE)
     return json_answer(await translate.events(edge.broker, query))

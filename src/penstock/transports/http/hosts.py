@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from penstock.errors import Forbidden, InvalidRequest
-from penstock.transports.http.request import Request
+from penstock.transports.http.fields import Fields
 
 _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"::1"))
 
 
-def check_host(request: Request) -> None:
-    """Raises Forbidden unless the request was addressed to this machine, from this machine's own pages if from any."""
-    hosts = request.hosts
+def check_host(fields: Fields, *, any_origin: bool = False) -> None:
+    """Raises Forbidden unless a request was addressed to this machine, from this machine's own pages if from any."""
+    hosts = fields.hosts
     if len(hosts) != 1:
         raise InvalidRequest("send exactly one Host header", details={"field": "host"})
     if _name_of(hosts[0]) not in _LOOPBACK:
@@ -24,9 +24,10 @@ def check_host(request: Request) -> None:
             f"this server answers to localhost, 127.0.0.1 and [::1] only, not to {_shown(hosts[0])}",
             details={"field": "host"},
         )
-    if request.origin is not None and _name_of(request.origin.rpartition(b"://")[2]) not in _LOOPBACK:
+    origin = None if any_origin else fields.origin
+    if origin is not None and _name_of(origin.rpartition(b"://")[2]) not in _LOOPBACK:
         raise Forbidden(
-            f"pages of {_shown(request.origin)} may not use this server, only those of this machine",
+            f"pages of {_shown(origin)} may not use this server, only those of this machine",
             details={"field": "origin"},
         )
 

@@ -14,6 +14,7 @@ import httptools
 from penstock import limits
 from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.transports.http.answer import error_answer
+from penstock.transports.http.fields import Fields
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request
 from penstock.transports.http.shortcut import Shortcut
@@ -73,7 +74,7 @@ class HttpProtocol(Shortcut):
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over, and let go of all that belongs to HTTP; or refuse, and end it."""
         url = httptools.parse_url(self.url)
-        request = Request("GET", url.path.decode("latin-1"), url.query or b"", self.headers, b"")
+        request = Request("GET", url.path.decode("latin-1"), url.query or b"", Fields(self.headers), b"")
         try:
             if self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
                 raise InvalidRequest("a WebSocket begins with GET and HTTP/1.1")

@@ -32,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 
 async def publish(edge: Edge, request: Request) -> Answer:
     started = edge.clock.monotonic()
-    if request.content_type == BATCH_TYPE:
+    if request.fields.content_type == BATCH_TYPE:
         answer = await _publish_frame(edge, request)
     elif is_event(request):
         answer = await publish_events(edge, request)

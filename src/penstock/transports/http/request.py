@@ -1,14 +1,14 @@
-"""One HTTP request: the headers we act on, and a body that is bounded in size and in patience."""
+"""One HTTP request: what its headers ask for, and a body that is bounded in size and in patience."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from penstock import limits
 from penstock.errors import InvalidRequest, TooLarge
+from penstock.transports.http.fields import Fields
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -29,19 +29,16 @@ class SaidAll(ClientGone):
 
 
 class Request:
-    """What came in. Header names are lower case, as ASGI promises."""
+    """What came in."""
 
-    __slots__ = (
-        "_body", "_content_length", "_expects_continue", "_receive", "accept", "content_encoding", "content_type",
-        "gone", "headers", "hosts", "method", "must_close", "origin", "path", "query",
-    )  # fmt: skip
+    __slots__ = ("_body", "_receive", "fields", "gone", "method", "must_close", "path", "query")
 
     def __init__(
         self,
         method: str,
         path: str,
         query: bytes,
-        headers: Iterable[tuple[bytes, bytes]],
+        fields: Fields,
         body: bytes | None,
         receive: Receive | None = None,
     ):
@@ -49,12 +46,7 @@ class Request:
         self.method = method
         self.path = path
         self.query = query
-        self.headers = headers
-        self.hosts: list[bytes] = []
-        self.origin: bytes | None = None
-        self.accept = b""
-        self.content_type = b""
-        self.content_encoding = b""
+        self.fields = fields
         self.must_close = False
         """Set when the rest of the body is of no use to anyone; the answer then ends the connection."""
         self.gone: Callable[[], Awaitable[bool]] = self._disconnected
@@ -63,28 +55,11 @@ class Request:
         Only to be asked after the body was read.
         """
         self._body = body
-        self._content_length = 0
-        self._expects_continue = False
         self._receive = receive
-        for name, value in headers:
-            if name == b"content-type":
-                self.content_type = _media_type(value)
-            elif name == b"content-length":
-                self._content_length = int(value)
-            elif name == b"accept":
-                self.accept = value
-            elif name == b"host":
-                self.hosts.append(value)
-            elif name == b"origin":
-                self.origin = value
-            elif name == b"content-encoding":
-                self.content_encoding = value.strip().lower()
-            elif name == b"expect":
-                self._expects_continue = True
 
     @property
     def wants_batch(self) -> bool:
-        return BATCH_TYPE in self.accept
+        return BATCH_TYPE in self.fields.accept
 
     async def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """The body of a call that takes JSON. No content type at all is taken for JSON, another one is refused.
@@ -92,17 +67,18 @@ class Request:
         Except what `curl -d` says of whatever it sends. Pages in browsers, whose forms say the same, also say where
         they come from.
         """
-        by_hand = self.content_type == FORM_TYPE and self.origin is None
-        if self.content_type not in (JSON_TYPE, b"") and not by_hand:
+        said = self.fields.content_type
+        by_hand = said == FORM_TYPE and self.fields.origin is None
+        if said not in (JSON_TYPE, b"") and not by_hand:
             raise InvalidRequest(
-                f"content type {self.content_type.decode('latin-1')[:100]!r} is not taken here, send application/json",
+                f"content type {said.decode('latin-1')[:100]!r} is not taken here, send application/json",
                 details={"field": "content-type"},
             )
         return await self.body(size_max)
 
     async def body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """Raises TooLarge, as early as the size is known; InvalidRequest if it stops coming; ClientGone."""
-        if self.content_encoding not in (b"", b"identity"):
+        if self.fields.content_encoding not in (b"", b"identity"):
             raise InvalidRequest(
                 "encoded bodies are not taken, send it as it is", details={"field": "content-encoding"}
             )
@@ -110,8 +86,8 @@ class Request:
             if len(self._body) > size_max:
                 raise self._too_large(size_max)
             return self._body
-        if self._content_length > size_max:
-            if self._content_length <= limits.DISCARD_BYTES_MAX and not self._expects_continue:
+        if self.fields.content_length > size_max:
+            if self.fields.content_length <= limits.DISCARD_BYTES_MAX and not self.fields.expects_continue:
                 await self._discard()
             raise self._too_large(size_max)
         parts: list[bytes] = []
@@ -164,9 +140,3 @@ def body_stalled() -> InvalidRequest:
     return InvalidRequest(
         f"nothing more of the body came for {limits.BODY_STALL_MS // 1000} s", details={"field": "body"}
     )
-
-
-@lru_cache(maxsize=64)
-def _media_type(value: bytes) -> bytes:
-    """A content type without its parameters."""
-    return value.partition(b";")[0].strip().lower()

@@ -3,7 +3,8 @@
 The server under us speaks ASGI: a task per request, a coroutine for its body, two events for its answer. That is the
 right shape for bodies that trickle and for connections that end, and it stays in charge of those. A request with a
 body of known length needs none of it: it is collected here, handled on the spot, and its answer leaves in one piece.
-What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements.
+What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements. One that
+comes all at once, with headers that came before, does not even need the parser (`heads.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from penstock import limits
 from penstock.eager import Finished, Rest, begin
 from penstock.transports.http.answer import Answer, answer_head, error_answer
+from penstock.transports.http.fields import Fields
+from penstock.transports.http.heads import Heads
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
 
@@ -65,6 +68,11 @@ class Shortcut(HttpToolsProtocol):
         # An application that is not ours has no short way.
         self._respond = getattr(self.app, "respond", None)
         self._hurry = getattr(self.app, "hurry", None)
+        self._heads: Heads | None = getattr(self.app, "heads", None)
+        self._between = False
+        """True while the parser has a request behind it, whole, and nothing of the next one."""
+        self._opening: bytes | None = None
+        """What came between two requests and is being parsed: it begins with the head of a request."""
         self._collecting = False
         """True while the body of a request that goes the short way is coming in."""
         self._parts: list[bytes] = []
@@ -81,17 +89,30 @@ class Shortcut(HttpToolsProtocol):
     # -- coming in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._between and self._heads is not None:
+            head = self._heads.find(data) if self._is_calm() else None
+            if head is not None:
+                self._unset_keepalive_if_required()
+                body = data[head.body_at :]
+                self._begin(Request(head.method, head.path, head.query, head.fields, body), Exchange())
+                return
+            self._opening = data
         super().data_received(data)
+        self._opening = None
         if self._collecting and self._stall_timer is None:
             self._watch_body()
 
     def on_message_begin(self) -> None:
+        self._between = False
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
 
     def on_headers_complete(self) -> None:
+        opening, self._opening = self._opening, None
         if self._may_shorten():
+            if opening is not None and self._heads is not None:
+                self._heads.learn(opening, self.headers)
             self._collecting = True
             return
         headers, url, expected = self.headers, self.url, self.expect_100_continue
@@ -108,6 +129,7 @@ class Shortcut(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._between = True
         if not self._collecting:
             super().on_message_complete()
             return
@@ -120,7 +142,7 @@ class Shortcut(HttpToolsProtocol):
             self.parser.get_method().decode("ascii"),
             unquote(path) if "%" in path else path,
             url.query or b"",
-            self.headers,
+            Fields(self.headers),
             body,
         )
         if self._current is None:
@@ -161,12 +183,10 @@ class Shortcut(HttpToolsProtocol):
 
     def _may_shorten(self) -> bool:
         """True if nothing about this request or about the moment is special."""
-        cycle = self.cycle
         if (
             self._respond is None
             or self.expect_100_continue
-            or self.flow.write_paused
-            or (cycle is not None and not cycle.response_complete and not isinstance(cycle, Exchange))
+            or not self._may_answer()
             or self.parser.should_upgrade()
             or not self.parser.should_keep_alive()
             or self.parser.get_http_version() != "1.1"
@@ -178,6 +198,16 @@ class Shortcut(HttpToolsProtocol):
             if name == b"transfer-encoding":
                 return False
         return True
+
+    def _may_answer(self) -> bool:
+        """True unless the client does not read, or is to be answered the long way first."""
+        cycle = self.cycle
+        answering = cycle is not None and not cycle.response_complete and not isinstance(cycle, Exchange)
+        return not self.flow.write_paused and not answering
+
+    def _is_calm(self) -> bool:
+        """True if whatever comes now is next."""
+        return self._current is None and self._respond is not None and self._may_answer()
 
     def _stop_collecting(self) -> None:
         self._collecting = False

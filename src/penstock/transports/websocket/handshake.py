@@ -64,12 +64,11 @@ def _accepted(
 
 
 def _check_origin(request: Request, origins: frozenset[str]) -> None:
-    origin = request.origin
-    if origin is not None and origin.decode("latin-1").lower() in origins:
-        request.origin = None  # allowed by name; the rest of the check is about Host
-    check_host(request)
-    if request.origin is not None and request.origin.lower() != b"http://" + request.hosts[0].lower():
-        shown = request.origin[:100].decode("latin-1")
+    origin, hosts = request.fields.origin, request.fields.hosts
+    by_name = origin is not None and origin.decode("latin-1").lower() in origins
+    check_host(request.fields, any_origin=by_name)
+    if origin is not None and not by_name and origin.lower() != b"http://" + hosts[0].lower():
+        shown = origin[:100].decode("latin-1")
         raise Forbidden(
             f"pages of {shown} may not open a WebSocket here; `--websocket-origins {shown}` would allow it",
             details={"field": "origin"},

@@ -22,6 +22,7 @@ from penstock._version import __version__
 from penstock.eager import Rest, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
 from penstock.transports.held import messages_in
+from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
 from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
 from penstock.transports.websocket.consumer import Consumer
@@ -198,7 +199,7 @@ class Session:
     async def _call(self, asked: Asked) -> None:
         """As if it had come by HTTP: the same operations, the same refusals, the same counters."""
         headers = ((b"host", b"localhost"), (b"content-type", asked.content_type), (b"accept", asked.accept))
-        request = Request(asked.method, asked.path, asked.query, headers, asked.body)
+        request = Request(asked.method, asked.path, asked.query, Fields(headers), asked.body)
         request.gone = _never
         answer = await self.sockets.respond(request)
         assert answer is not None, "nobody goes away in the middle of this"

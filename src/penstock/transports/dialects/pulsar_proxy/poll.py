@@ -82,7 +82,7 @@ async def _leased(
 def _nothing(request: Request, since: str | None) -> Answer:
     """A 304 has no body, and is for those who say what they have; the others are told in words."""
     if since is not None and any(
-        name == b"if-none-match" and value.strip(b' "') == since.encode() for name, value in request.headers
+        name == b"if-none-match" and value.strip(b' "') == since.encode() for name, value in request.fields.headers
     ):
         return Answer(304, b"", headers=((b"etag", b'"%b"' % since.encode()),))
     return json_answer({"messages": [], "next_offset": since, "timeout": True})

@@ -1,0 +1,46 @@
+"""What the headers of a request say that we act on. Made once for headers that come again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+
+class Fields:
+    """Header names are lower case, as ASGI promises. Never changed: requests with the same headers may share one."""
+
+    __slots__ = (
+        "accept", "content_encoding", "content_length", "content_type", "expects_continue", "headers", "hosts",
+        "origin",
+    )  # fmt: skip
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]]):
+        self.headers = headers
+        self.hosts: list[bytes] = []
+        self.origin: bytes | None = None
+        self.accept = b""
+        self.content_type = b""
+        self.content_encoding = b""
+        self.content_length = 0
+        self.expects_continue = False
+        for name, value in headers:
+            if name == b"content-type":
+                self.content_type = _media_type(value)
+            elif name == b"content-length":
+                self.content_length = int(value)
+            elif name == b"accept":
+                self.accept = value
+            elif name == b"host":
+                self.hosts.append(value)
+            elif name == b"origin":
+                self.origin = value
+            elif name == b"content-encoding":
+                self.content_encoding = value.strip().lower()
+            elif name == b"expect":
+                self.expects_continue = True
+
+
+@lru_cache(maxsize=64)
+def _media_type(value: bytes) -> bytes:
+    """A content type without its parameters."""
+    return value.partition(b";")[0].strip().lower()
