@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import secrets
 from typing import NamedTuple
 
@@ -90,16 +91,25 @@ async def open_node(settings: Settings) -> Node:
 
 
 def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
+    idle_poll_us = settings.idle_poll_us if _processors() > 1 else 0
     if settings.dialect:
         # Only now: who speaks none need not load them.
         from penstock.transports.dialects import sockets_of, with_dialects
 
-        app = HttpApp(broker, clock, with_dialects(settings.dialect))
+        app = HttpApp(broker, clock, with_dialects(settings.dialect), idle_poll_us=idle_poll_us)
         spoken = sockets_of(settings.dialect, app.edge)
     else:
-        app, spoken = HttpApp(broker, clock), {}
+        app, spoken = HttpApp(broker, clock, idle_poll_us=idle_poll_us), {}
     app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
     return app
+
+
+def _processors() -> int:
+    """That this process may use. With only one, a caller that is waited for could not run."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
 
 
 def _check_lake() -> None:

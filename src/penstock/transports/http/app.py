@@ -22,6 +22,7 @@ from penstock.transports.http.fields import Fields
 from penstock.transports.http.heads import Heads
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
+from penstock.transports.http.vigil import Vigil
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ class Upgrades(Protocol):
 class HttpApp:
     """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
 
-    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes, idle_poll_us: int = 0):
         """`table` says what is served: our operations, or more than those."""
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self.heads = Heads()
         """For a connection that has a short way."""
+        self.vigil = Vigil(clock.monotonic, idle_poll_us)
         self.websockets: Upgrades | None = None
         """None: there are none, and who asks for one is told so."""
 

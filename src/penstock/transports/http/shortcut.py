@@ -25,6 +25,7 @@ from penstock.transports.http.fields import Fields
 from penstock.transports.http.heads import Heads
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
+from penstock.transports.http.vigil import Vigil
 
 LATER_MAX = 16
 LATER_BYTES_MAX = 2**20
@@ -69,6 +70,7 @@ class Shortcut(HttpToolsProtocol):
         self._respond = getattr(self.app, "respond", None)
         self._hurry = getattr(self.app, "hurry", None)
         self._heads: Heads | None = getattr(self.app, "heads", None)
+        self._vigil: Vigil = getattr(self.app, "vigil", None) or Vigil(self.loop.time, 0)
         self._between = False
         """True while the parser has a request behind it, whole, and nothing of the next one."""
         self._opening: bytes | None = None
@@ -232,6 +234,7 @@ class Shortcut(HttpToolsProtocol):
 
     def _begin(self, request: Request, exchange: Exchange) -> None:
         assert self._respond is not None and self._hurry is not None
+        self._vigil.asked()
         request.gone = exchange.gone
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
         if isinstance(begun, Rest):
@@ -239,6 +242,7 @@ class Shortcut(HttpToolsProtocol):
             rest.leave = partial(self._leave, request, exchange)
             begun = self._hurry(rest)
             if rest.has_left:
+                self._vigil.answered()
                 return
         if isinstance(begun, Finished):
             self._leave(request, exchange, begun.result)
