@@ -277,10 +277,12 @@ def build(
     kinds: Sequence[int] | None = None,
     columns: dict[int, Sequence[int] | Sequence[bytes]] | None = None,
     checked: bool = False,
+    lengths: Sequence[int] | None = None,
 ) -> bytes:
     """A frame of these payloads. `columns` maps a column's bit to one value per message.
 
-    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all.
+    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all. `lengths` of
+    the payloads, where they are known already.
     """
     count = len(payloads)
     if not count:
@@ -306,7 +308,7 @@ def build(
                 size += width * count
             else:
                 size += _add_var(parts, values)  # type: ignore[arg-type]
-    size += _add_var(parts, payloads)
+    size += _add_var(parts, payloads, lengths)
     if size > limits.BATCH_BYTES_MAX:
         raise BadBatch(f"a batch of {size} bytes is over the limit of {limits.BATCH_BYTES_MAX}; send it in parts")
     flags = kind | (layout.FLAG_CHECKED if checked else 0)
@@ -314,10 +316,10 @@ def build(
     return b"".join(parts)
 
 
-def _add_var(parts: list[Buffer], values: Sequence[bytes]) -> int:
+def _add_var(parts: list[Buffer], values: Sequence[bytes], lengths: Sequence[int] | None = None) -> int:
     """Add a variable column; returns its size."""
     try:
-        offsets = array("I", accumulate(map(len, values), initial=0))
+        offsets = array("I", accumulate(map(len, values) if lengths is None else lengths, initial=0))
     except OverflowError:
         raise BadBatch(f"a batch is over the limit of {limits.BATCH_BYTES_MAX} bytes; send it in parts") from None
     parts.append(offsets.tobytes())

@@ -10,6 +10,7 @@ import secrets
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -33,6 +34,8 @@ T_co = TypeVar("T_co", covariant=True)
 JSON = "application/json"
 BATCH = "application/vnd.penstock.batch"
 
+_quoted = lru_cache(maxsize=64)(quote)
+"""A producer's name, which is the same for all that it publishes."""
 _encode = msgspec.json.Encoder().encode
 _decode_publish_reply = msgspec.json.Decoder(PublishRunsReply).decode
 _decode_settled = msgspec.json.Decoder(SettleReply).decode
@@ -86,7 +89,8 @@ class Leased(NamedTuple):
 
 
 def publish(queue: QueuePath, frame: bytes, sequence: ProducerSeq) -> Call[PublishRunsReply]:
-    target = f"/v1/publish?queue={queue}&producer={quote(sequence.producer)}&epoch={sequence.epoch}&seq={sequence.seq}"
+    producer = _quoted(sequence.producer)
+    target = f"/v1/publish?queue={queue}&producer={producer}&epoch={sequence.epoch}&seq={sequence.seq}"
     return Call("POST", target, _read_published, frame, BATCH)
 
 

@@ -32,9 +32,19 @@ assert max(limits.CLIENT_ID_BYTES_MAX, limits.TENANT_BYTES_MAX) <= limits.KEY_BY
 )
 
 
+KEPT_BYTES_MAX = 1 * limits.MIB
+"""Whoever sends frames one after the other keeps the last one until the next is made, up to this size. Otherwise the
+allocator gives its memory back and has to ask for it again, page by page: half of the time it takes to make one."""
+
+
 class Frame(NamedTuple):
     data: bytes
     rows: int
+
+    @property
+    def kept(self) -> Frame | None:
+        """Itself, if it is worth keeping."""
+        return self if len(self.data) <= KEPT_BYTES_MAX else None
 
 
 class Options(NamedTuple):
@@ -56,6 +66,7 @@ class Options(NamedTuple):
 
 
 PLAIN = Options()
+_NOTHING = (None,) * 8
 _COLUMNS: tuple[int, ...] = (
     layout.PRIORITY, layout.DELAY_MS, layout.DELIVER_AT_MS, layout.TTL_MS, layout.MAX_RETRIES, layout.KEY, layout.ID,
     layout.HEADERS, layout.TENANT,
@@ -119,6 +130,9 @@ def make_options(
     tenant: str | None = None,
 ) -> Options:
     """Check and convert what a caller said: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
+    given = (key, delay, deliver_at, ttl, id, headers, max_retries, tenant)
+    if given == _NOTHING and type(priority) is int and not priority:
+        return PLAIN
     if delay is not None and deliver_at is not None:
         raise _invalid("deliver_at", "give either delay or deliver_at, not both")
     options = Options(
@@ -250,7 +264,8 @@ def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | 
 
 def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
     count = len(payloads)
-    largest = max(map(len, payloads))
+    lengths = list(map(len, payloads))
+    largest = max(lengths)
     if largest > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(largest)
     first = 0
@@ -259,22 +274,24 @@ def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Column
     if (largest + overhead + len(texts) * limits.KEY_BYTES_MAX) * count > FRAME_BYTES_TARGET:
         size = 0
         for at in range(count):
-            more = len(payloads[at]) + sum(len(text[at]) for text in texts) + overhead
+            more = lengths[at] + sum(len(text[at]) for text in texts) + overhead
             if size + more > FRAME_BYTES_TARGET:
-                yield _frame(payloads, kinds, columns, first, at)
+                yield _frame(payloads, lengths, kinds, columns, first, at)
                 first, size = at, 0
             size += more
-    yield _frame(payloads, kinds, columns, first, count)
+    yield _frame(payloads, lengths, kinds, columns, first, count)
 
 
-def _frame(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, first: int, stop: int) -> Frame:
+def _frame(
+    payloads: list[bytes], lengths: list[int], kinds: list[int] | int, columns: _Columns, first: int, stop: int
+) -> Frame:
     if (first, stop) != (0, len(payloads)):
-        payloads = payloads[first:stop]
+        payloads, lengths = payloads[first:stop], lengths[first:stop]
         columns = {column: values[first:stop] for column, values in columns.items()}
         kinds = kinds if isinstance(kinds, int) else kinds[first:stop]
     if isinstance(kinds, int):
-        return Frame(build(payloads, kind=kinds, columns=columns), stop - first)
-    return Frame(build(payloads, kinds=kinds, columns=columns), stop - first)
+        return Frame(build(payloads, kind=kinds, columns=columns, lengths=lengths), stop - first)
+    return Frame(build(payloads, kinds=kinds, columns=columns, lengths=lengths), stop - first)
 
 
 # -- conversions ------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class Lane:
         self._sequencer = Sequencer(producer)
         self._entries: deque[_Open | _Sealed] = deque()
         self._sender: asyncio.Task[None] | None = None
+        self._sender_name = f"penstock publish {queue}"
+        self._kept: Frame | None = None
 
     async def publish(self, row: Row) -> PublishedMessage:
         """Take one message along with the next frame. Cancelling the caller does not take it back."""
@@ -124,8 +126,7 @@ class Lane:
 
     def _add_sealed(self, frame: Frame, many: _Many) -> asyncio.Future[PublishRunsReply]:
         waiter: asyncio.Future[PublishRunsReply] = asyncio.get_running_loop().create_future()
-        # Whoever waits for an earlier frame may never come to look at this one.
-        waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._kept = frame.kept
         self._append(_Sealed(frame, many, waiter))
         if many.sequence is not None:
             many.sequence = many.sequence._replace(seq=many.sequence.seq + frame.rows)
@@ -140,7 +141,7 @@ class Lane:
 
     def _start_sender(self, *, at_once: bool) -> None:
         """A frame that cannot grow may leave now; a task would begin when the caller next waits."""
-        loop, work, name = asyncio.get_running_loop(), self._run(), f"penstock publish {self._queue}"
+        loop, work, name = asyncio.get_running_loop(), self._run(), self._sender_name
         if not at_once:
             self._sender = loop.create_task(work, name=name)
             return
@@ -201,6 +202,8 @@ class Lane:
             entry.of.error = error
             if not entry.waiter.done():
                 entry.waiter.set_exception(error)
+                # Looked at here, because whoever waits for an earlier frame may never come to look at this one.
+                entry.waiter.exception()
         else:
             if not entry.waiter.done():
                 entry.waiter.set_result(reply)

@@ -26,6 +26,7 @@ from penstock.transports.http.heads import Heads
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
 from penstock.transports.http.vigil import Vigil
+from penstock.wire.head_blocks import STRANGE_MAX
 
 LATER_MAX = 16
 LATER_BYTES_MAX = 2**20
@@ -73,6 +74,8 @@ class Shortcut(HttpToolsProtocol):
         self._vigil: Vigil = getattr(self.app, "vigil", None) or Vigil(self.loop.time, 0)
         self._between = False
         """True while the parser has a request behind it, whole, and nothing of the next one."""
+        self._strange = 0
+        """Requests in a row that were not recognised by their heads."""
         self._opening: bytes | None = None
         """What came between two requests and is being parsed: it begins with the head of a request."""
         self._collecting = False
@@ -91,13 +94,15 @@ class Shortcut(HttpToolsProtocol):
     # -- coming in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._between and self._heads is not None:
+        if self._between and self._heads is not None and self._strange < STRANGE_MAX:
             head = self._heads.find(data) if self._is_calm() else None
             if head is not None:
+                self._strange = 0
                 self._unset_keepalive_if_required()
                 body = data[head.body_at :]
                 self._begin(Request(head.method, head.path, head.query, head.fields, body), Exchange())
                 return
+            self._strange += 1
             self._opening = data
         super().data_received(data)
         self._opening = None
