@@ -6,7 +6,6 @@ import pytest
 
 from penstock import limits
 from penstock.client._http1 import (
-    KNOWN_HEADS,
     RESPONSE_BYTES_MAX,
     BadResponse,
     Origin,
@@ -15,7 +14,6 @@ from penstock.client._http1 import (
     encode_request,
 )
 from penstock.errors import InvalidRequest
-from penstock.wire.head_blocks import STRANGE_MAX, HeadBlocks
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nRetry-After: 2\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
@@ -45,53 +43,6 @@ def test_responses_follow_each_other_on_one_connection():
     (first,), (second,), (third,) = reader.feed(PLAIN), reader.feed(EMPTY), reader.feed(PLAIN)
     assert (first.body, second.status, third.headers[b"retry-after"]) == (b"hello", 204, b"2")
     assert reader.received == 0
-
-
-def test_an_answer_with_headers_that_came_before_reads_the_same(monkeypatch):
-    parsed = []
-    on_message_complete = ResponseReader.on_message_complete
-    monkeypatch.setattr(
-        ResponseReader, "on_message_complete", lambda reader: (parsed.append(1), on_message_complete(reader))[1]
-    )
-    reader = ResponseReader()
-    longer = PLAIN.replace(b"5", b"7") + b"!!"
-    other = longer.replace(b"200 OK", b"409 Conflict")
-    bodies = [reader.feed(data)[0].body for data in (PLAIN, longer, PLAIN, other)]
-    assert (bodies, len(parsed)) == ([b"hello", b"hello!!", b"hello", b"hello!!"], 1)
-    assert reader.feed(other)[0].status == 409
-    assert reader.feed(longer[:-1]) == [] and reader.received
-    (whole,) = reader.feed(b"!")
-    assert (whole.body, whole.headers[b"retry-after"], reader.received) == (b"hello!!", b"2", 0)
-    assert reader.feed(PLAIN)[0] == whole._replace(body=b"hello", headers=reader.feed(PLAIN)[0].headers)
-    closing = PLAIN.replace(b"Retry-After: 2", b"Connection: close")
-    assert not reader.feed(closing)[0].keep_alive
-    assert len(parsed) == 3
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        EMPTY,
-        CHUNKED.replace(b"Connection: close\r\n", b""),
-        PLAIN.replace(b"Content-Length", b"content-length"),
-        INTERIM + PLAIN,
-    ],
-)
-def test_answers_of_all_kinds_read_the_same_again_and_again(data):
-    reader = ResponseReader()
-    (first,) = reader.feed(data)
-    for _ in range(3):
-        assert reader.feed(data) == [first]
-
-
-def test_headers_that_are_never_the_same_are_not_looked_up_for_ever(monkeypatch):
-    looked = []
-    find = HeadBlocks.find
-    monkeypatch.setattr(HeadBlocks, "find", lambda blocks, *args: (looked.append(1), find(blocks, *args))[1])
-    reader = ResponseReader()
-    for number in range(3 * STRANGE_MAX):
-        assert reader.feed(PLAIN.replace(b"Retry-After: 2", b"X-Id: %d" % number))[0].body == b"hello"
-    assert len(looked) == STRANGE_MAX and len(reader._blocks) == KNOWN_HEADS
 
 
 def test_as_many_responses_as_are_due_may_come_at_once():

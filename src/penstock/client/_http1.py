@@ -6,7 +6,6 @@ and a connection that breaks leaves exactly one request in doubt.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -16,7 +15,6 @@ import httptools
 from penstock import limits
 from penstock._version import __version__
 from penstock.errors import InvalidRequest
-from penstock.wire.head_blocks import STRANGE_MAX, HeadBlocks
 
 RESPONSE_BYTES_MAX = 16 * limits.MIB
 """A larger answer is refused while it arrives, so that no server can make a client hold more than this."""
@@ -25,20 +23,13 @@ DIRECT_BYTES_MIN = 1 * limits.MIB
 READ_BYTES = 256 * limits.KIB
 """Buffer of a connection. Most answers then arrive in one read; untouched pages of it cost nothing."""
 
-KNOWN_HEADS = 16
-"""Of different blocks of headers that a server answers with, those that a connection remembers."""
-KNOWN_BYTES_MAX = 64 * limits.KIB
-"""Of a larger answer the head is the least."""
-# Answers that never have a body, whatever their headers say, are left to the parser.
-_STATUS_LINE = re.compile(rb"HTTP/1\.1 (?!204|304)([2-5][0-9][0-9]) [ -~]*\r\n")
-
 assert RESPONSE_BYTES_MAX > limits.LEASE_REPLY_BYTES_MAX + limits.PAYLOAD_BYTES_MAX
 
 
 class Response(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
-    """Names in lower case. Of the length of the body they may say what it was another time."""
+    """Names in lower case."""
     body: bytes | bytearray
     keep_alive: bool
 
@@ -106,17 +97,9 @@ def encode_request(
 class ResponseReader:
     """Bytes of one connection in, responses out. After a BadResponse it must not be used."""
 
-    __slots__ = (
-        "_between", "_blocks", "_body", "_complete", "_due", "_header_bytes", "_headers", "_parser", "_size",
-        "_strange", "_whole", "received",
-    )  # fmt: skip
+    __slots__ = ("_body", "_complete", "_due", "_header_bytes", "_headers", "_parser", "_size", "_whole", "received")
 
     def __init__(self) -> None:
-        self._between = True
-        """The parser has seen nothing of the next answer."""
-        self._blocks: HeadBlocks[dict[bytes, bytes]] = HeadBlocks(KNOWN_HEADS)
-        self._strange = 0
-        """Answers in a row that were not recognised by their heads."""
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
@@ -133,13 +116,6 @@ class ResponseReader:
 
         Raises BadResponse for bytes that no client asked for or can take.
         """
-        opening = b""
-        if self._between and self._strange < STRANGE_MAX and len(data) <= KNOWN_BYTES_MAX:
-            opening = bytes(data)
-            known = self._recognised(opening)
-            if known is not None:
-                self._strange = 0
-                return [known]
         self.received += len(data)
         self._due = due
         try:
@@ -152,24 +128,7 @@ class ResponseReader:
             return []
         responses, self._complete = self._complete, []
         self.received = 0
-        if opening and len(responses) == 1:
-            self._strange += 1
-            self._learn(opening, responses[0])
         return responses
-
-    def _recognised(self, data: bytes) -> Response | None:
-        """The one answer that `data` is, if one with these headers came before."""
-        line = _STATUS_LINE.match(data)
-        found = self._blocks.find(data, line.end()) if line is not None else None
-        if line is None or found is None:
-            return None
-        return Response(int(line[1]), found.meaning, data[found.body_at :], keep_alive=True)
-
-    def _learn(self, data: bytes, response: Response) -> None:
-        """`data` was parsed to this, and perhaps to the beginning of another one."""
-        line = _STATUS_LINE.match(data)
-        if line is not None and response.keep_alive and b"content-length" in response.headers:
-            self._blocks.learn(data, line.end(), response.headers, response.headers)
 
     def _bad(self, why: str) -> BadResponse:
         bad = BadResponse(why)
@@ -199,13 +158,11 @@ class ResponseReader:
         # The parser would wait for this body for ever.
         self._parser = httptools.HttpResponseParser(self)
         self._whole, self._size, self.received = None, 0, 0
-        self._between = True
         return response
 
     # -- called by the parser ---------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._between = False
         if len(self._complete) == self._due:
             raise BadResponse("the server sent two answers to one request")
         self._headers = {}
@@ -228,7 +185,6 @@ class ResponseReader:
         status = self._parser.get_status_code()
         if status < 200:
             return  # an interim answer; the real one follows
-        self._between = True
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._complete.append(Response(status, self._headers, body, self._parser.should_keep_alive()))
         self._body = []

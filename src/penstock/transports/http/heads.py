@@ -1,6 +1,12 @@
-"""Heads of requests, recognised by those that came before (`wire/head_blocks.py`).
+"""Heads of requests that were read before.
 
-A request line has to be of the plainest form, and its headers have to be known; everything else is the parser's.
+A client says the same over and over: what differs from one request to the next is a number in the query and the length
+of the body. The parser takes every head apart anew, with a call for each header. So what a block of headers means is
+remembered under its bytes, and a request that comes whole is recognised by them.
+
+Nothing is understood here that the parser has not understood before. A request line has to be of the plainest form, and
+the block has to be known byte for byte, but for the digits of its `Content-Length`; everything else is the parser's.
+ADR 0031 has the measurements.
 """
 
 from __future__ import annotations
@@ -11,13 +17,20 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from penstock.transports.http.fields import Fields
-from penstock.wire.head_blocks import HeadBlocks
+
+KNOWN_MAX = 256
+"""Blocks that are remembered. Beyond that the oldest goes: it is learned again if it is still in use."""
+BLOCK_BYTES_MAX = 2048
+STRANGE_MAX = 32
+"""Requests in a row that were not recognised, after which it is not worth looking any further on a connection: there is
+something in their headers that is never the same."""
 
 # Neither `//` in front, which would be a host, nor anything that a parser might want to have a say in.
 _LINE = re.compile(
     rb"(GET|HEAD|POST|PUT|PATCH|DELETE) (/(?!/)[A-Za-z0-9/._~%:@!$&'()*+,;=-]*)"
     rb"(?:\?([A-Za-z0-9/._~%:@!$&'()*+,;=?-]*))? HTTP/1\.1\r\n"
 )
+_LENGTH = re.compile(rb"^content-length: ([0-9]{1,9})(?=\r|\Z)", re.IGNORECASE | re.MULTILINE)
 
 
 class Head(NamedTuple):
@@ -28,30 +41,66 @@ class Head(NamedTuple):
     body_at: int
 
 
+class _Parts(NamedTuple):
+    line: re.Match[bytes]
+    block: bytes
+    length: bytes
+    """The digits that were taken out of the block; empty: there is no such header."""
+    body_at: int
+
+
 class Heads:
     """What one server remembers."""
 
     def __init__(self) -> None:
-        self.blocks: HeadBlocks[Fields] = HeadBlocks()
+        self._known: dict[bytes, Fields] = {}
 
     def find(self, data: bytes) -> Head | None:
         """The head of the one request that `data` is, from its first byte to its last. None: ask the parser."""
-        line = _LINE.match(data)
-        if line is None:
+        parts = _parts(data)
+        if parts is None:
             return None
-        found = self.blocks.find(data, line.end())
-        if found is None:
+        fields = self._known.get(parts.block)
+        if fields is None or len(data) - parts.body_at != int(parts.length or b"0"):
             return None
-        method, path, query = line.groups(b"")
+        method, path, query = parts.line.groups(b"")
         text = path.decode("ascii")
-        return Head(
-            method.decode("ascii"), unquote(text) if "%" in text else text, query, found.meaning, found.body_at
-        )  # fmt: skip
+        return Head(method.decode("ascii"), unquote(text) if "%" in text else text, query, fields, parts.body_at)
 
     def learn(self, data: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """`data` begins with a head that has these headers, says the parser, and nothing about it is special."""
-        line = _LINE.match(data)
-        if line is not None:
-            names = [name for name, _ in headers]
-            fields = Fields([each for each in headers if each[0] != b"content-length"])
-            self.blocks.learn(data, line.end(), names, fields)
+        parts = _parts(data)
+        if parts is None or not _is_plain(parts, headers):
+            return
+        if len(self._known) >= KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[parts.block] = Fields([each for each in headers if each[0] != b"content-length"])
+
+
+def _parts(data: bytes) -> _Parts | None:
+    line = _LINE.match(data)
+    if line is None:
+        return None
+    begin = line.end()
+    end = data.find(b"\r\n\r\n", begin, begin + BLOCK_BYTES_MAX)
+    if end < 0:
+        return None
+    block = data[begin:end]
+    length = _LENGTH.search(block)
+    if length is None:
+        return _Parts(line, block, b"", end + 4)
+    first, stop = length.span(1)
+    return _Parts(line, block[:first] + block[stop:], length[1], end + 4)
+
+
+def _is_plain(parts: _Parts, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """One header to a line, the length said once or not at all, and the body has no other measure."""
+    block = parts.block
+    breaks = block.count(b"\r\n")
+    lengths = [value for name, value in headers if name == b"content-length"]
+    return (
+        len(headers) == breaks + 1
+        and block.count(b"\n") == block.count(b"\r") == breaks
+        and lengths == ([parts.length] if parts.length else [])
+        and all(name != b"transfer-encoding" for name, _ in headers)
+    )

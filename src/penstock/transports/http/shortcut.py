@@ -22,11 +22,10 @@ from penstock import limits
 from penstock.eager import Finished, Rest, begin
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.fields import Fields
-from penstock.transports.http.heads import Heads
+from penstock.transports.http.heads import STRANGE_MAX, Heads
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
 from penstock.transports.http.vigil import Vigil
-from penstock.wire.head_blocks import STRANGE_MAX
 
 LATER_MAX = 16
 LATER_BYTES_MAX = 2**20
