@@ -64,5 +64,6 @@ _GET = b"GET /v1/stats?queue=q HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\
 SEEDS = [
     _POST + b"\0" + _POST.replace(b"3\r\n\r\nabc", b"4\r\n\r\nabcd"),
     _POST + b"\0" + _POST.replace(b"lease", b"publish?queue=a%2Fb&seq=7"),
+    _POST + b"\0" + _POST.replace(b"3\r\n\r\nabc", b"\r\n\r\n"),
     _GET + b"\0" + _GET,
 ]

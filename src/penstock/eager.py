@@ -36,8 +36,10 @@ class Rest(Generic[T]):
         self._ahead = False
         """It was told something that is not true yet."""
         self.leave: Callable[[T], None] | None = None
-        """Given its result the moment that what it was told ahead of time is true. Optional; `go_on` has it too."""
+        """Where its result may go the moment that what it was told ahead of time is true. Who sets it has to look at
+        `has_left` afterwards: `go_on` tells the same result once more."""
         self.has_left = False
+        """True if `leave` was called, and took the result."""
 
     def go_on(self) -> Finished[T] | Rest[T]:
         """Run further, as long as what it waits for has already happened. Raises what it raises.
@@ -62,11 +64,18 @@ class Rest(Generic[T]):
             self._step()
 
     def come_true(self) -> None:
-        """All that it was told is true: if that was enough for a result, there is nothing left to keep it for."""
+        """All that it was told is true: if that was enough for a result, there is nothing left to keep it for.
+
+        An error of whoever takes it is what `go_on` raises: it has nothing to do with whoever said that it is true.
+        """
         self._ahead = False
         if self.leave is not None and isinstance(self._outcome, Finished):
-            self.has_left = True
-            self.leave(self._outcome.result)
+            try:
+                self.leave(self._outcome.result)
+            except Exception as error:
+                self._outcome = error
+            else:
+                self.has_left = True
 
     def take_back(self, error: Exception) -> None:
         """What it was told has not come true, if it was told anything: whatever it made of it, this is what comes out.

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import uvicorn
 from disks import FailAt, FailingFiles
+from uvicorn.server import ServerState
 
 from penstock.clock import SystemClock
 from penstock.eager import Finished, Rest
@@ -25,6 +27,8 @@ from penstock.transports.dialects.table import with_dialects
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
 from penstock.transports.http.direct import Direct
+from penstock.transports.http.protocol import HttpProtocol
+from penstock.transports.http.vigil import Vigil
 
 ONE = {"queue": "orders", "messages": [{"payload": 1}]}
 ORDERS = parse_queue("orders")
@@ -120,6 +124,45 @@ def test_an_answer_that_was_ready_does_not_leave_when_the_disk_fails(tmp_path, m
     assert ready == [True] * number, "each answer was ready, also the last one, which did not leave"
     # Of the call whose outcome nobody knows, anything may be there; of those that were answered, everything.
     assert done.published - done.acked - 1 <= asyncio.run(left()) <= done.published - done.acked + 1
+
+
+def test_over_a_socket_each_answer_leaves_once_and_behind_it_the_loop_stays_awake(tmp_path, monkeypatch):
+    left, vigils = [], []
+    come_true = Rest.come_true
+
+    def noted(rest):
+        come_true(rest)
+        left.append(rest.has_left)
+
+    monkeypatch.setattr(Rest, "come_true", noted)
+    monkeypatch.setattr(Vigil, "answered", lambda _: vigils.append(len(left)))
+
+    async def run() -> None:
+        async with alone(tmp_path, FailingAlone(lambda _operation, _path: None)) as caller:
+            app = HttpApp(caller.box.broker, SystemClock(), idle_poll_us=200)
+            config = uvicorn.Config(
+                app, http=HttpProtocol, ws="none", log_config=None, interface="asgi3", proxy_headers=False
+            )
+            state = ServerState()
+            serving = await asyncio.get_running_loop().create_server(
+                lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0
+            )
+            reader, writer = await asyncio.open_connection(*serving.sockets[0].getsockname())
+            body = msgspec.json.encode(ONE)
+            left.clear()
+            for number in range(5):
+                writer.write(b"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
+                writer.write(body)
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 201")
+                answer = await reader.readuntil(b'"durable":true}')
+                (message,) = msgspec.json.decode(answer)["messages"]
+                assert message["offset"] == number + 1, "an answer that came twice would be taken for the next one"
+            writer.close()
+            serving.close()
+            await serving.wait_closed()
+
+    asyncio.run(run())
+    assert left == [True] * 5 and vigils == [1, 2, 3, 4, 5]
 
 
 async def publish_one_by_one(caller: Caller) -> tuple[str, object]:

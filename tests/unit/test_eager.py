@@ -69,6 +69,27 @@ def test_it_goes_on_as_long_as_what_it_waits_for_has_happened():
     asyncio.run(run())
 
 
+def test_an_error_of_whoever_takes_the_result_is_told_afterwards():
+    async def run():
+        said = asyncio.get_running_loop().create_future()
+
+        async def work():
+            return await said
+
+        def leave(_):
+            raise ValueError("no such status")
+
+        rest = begin(work())
+        rest.leave = leave
+        rest.go_ahead({said: 1})
+        rest.come_true()
+        assert not rest.has_left
+        with pytest.raises(ValueError, match="no such status"):
+            rest.go_on()
+
+    asyncio.run(run())
+
+
 def test_what_went_on_can_still_be_awaited():
     async def run():
         loop = asyncio.get_running_loop()

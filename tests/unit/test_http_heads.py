@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuzz.http_heads import Parsed
 from penstock.transports.http import heads
-from penstock.transports.http.heads import BLOCK_BYTES_MAX, KNOWN_MAX, Heads
+from penstock.transports.http.heads import BLOCK_BYTES_MAX, KNOWN_MAX, LINE_BYTES_MAX, Heads
 
 LEASE = (
     b"POST /v1/lease HTTP/1.1\r\nHost: localhost:7400\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
@@ -60,6 +60,10 @@ def test_without_a_body_there_is_no_length():
         LEASE.replace(b"Host:", b"host:") + BODY,
         LEASE.replace(b"Host", b"Connection: close\r\nHost") + BODY,
         LEASE.replace(b"Host", b"Content-Length: 13\r\nHost") + BODY,
+        LEASE.replace(b"13", b""),
+        LEASE.replace(b"13", b"\0"),
+        LEASE.replace(b"13", b"\0") + BODY,
+        LEASE.replace(b"lease", b"lease?" + b"q" * LINE_BYTES_MAX) + BODY,
         LEASE.replace(b"13", b"+13") + BODY,
         LEASE.replace(b"13", b"1_3") + BODY,
         LEASE.replace(b"13", b"13 ") + BODY,
@@ -111,8 +115,9 @@ def test_strangers_do_not_fill_the_memory():
         known.learn(request, Parsed(request).headers)
     assert len(known._known) == KNOWN_MAX
     assert known.find(LEASE + BODY) is None
-    known.learn(LEASE + BODY, Parsed(LEASE + BODY).headers)
+    assert known.learn(LEASE + BODY, Parsed(LEASE + BODY).headers), "it is new again"
     assert known.find(LEASE + BODY) is not None
+    assert not known.learn(LEASE + BODY, Parsed(LEASE + BODY).headers)
 
 
 NAMES = st.sampled_from(["Host", "content-length", "Content-Length", "Accept", "Transfer-Encoding", "X", "Connection"])
@@ -129,7 +134,7 @@ REQUESTS = st.builds(
 )  # fmt: skip
 
 
-@given(REQUESTS, LINES, st.sampled_from([b"0", b"2", b"3", b"4", b"27"]), BODIES)
+@given(REQUESTS, LINES, st.sampled_from([b"", b"0", b"2", b"3", b"4", b"27", b"\0"]), BODIES)
 def test_what_is_recognised_is_what_the_parser_would_have_said(first, line, length, body):
     """Requests that resemble what was learned, but for the line, the length and the body."""
     known = Heads()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import struct
 
@@ -18,7 +19,7 @@ from penstock import limits
 from penstock.batch import Batch, build
 from penstock.clock import SystemClock
 from penstock.transports.http import HttpApp
-from penstock.transports.http.heads import Heads
+from penstock.transports.http.heads import STRANGE_MAX, Heads
 from penstock.transports.http.protocol import HttpProtocol
 from penstock.transports.http.shortcut import LATER_BYTES_MAX, LATER_MAX
 
@@ -119,6 +120,43 @@ def test_a_head_that_came_before_is_recognised_between_others(monkeypatch):
         assert (await it.answer())[0] == 404
         assert found[3:] == [None, None] and it.state.total_requests == 7
         assert it.reader.at_eof() or await it.reader.read() == b""
+
+    talk(story)
+
+
+def test_a_head_without_a_length_is_refused_also_if_the_rest_came_before():
+    async def story(it):
+        data = request("POST", "/v1/ack", {"receipts": ["a"]})
+        for _ in range(3):
+            it.writer.write(data)
+            assert (await it.answer())[0] == 200
+        it.writer.write(
+            re.sub(rb"Content-Length: \d+", b"Content-Length: ", data.partition(b"\r\n\r\n")[0]) + b"\r\n\r\n"
+        )
+        status, headers, _ = await it.answer()
+        assert (status, headers["connection"]) == (400, "close")
+
+    talk(story)
+
+
+def test_only_headers_that_are_never_the_same_are_not_looked_up_for_ever(monkeypatch):
+    looked = []
+    find = Heads.find
+    monkeypatch.setattr(Heads, "find", lambda heads, data: (looked.append(1), find(heads, data))[1])
+
+    async def story(it):
+        data = request("POST", "/v1/ack", {"receipts": ["a"]})
+        for _ in range(2 * STRANGE_MAX):
+            before = len(looked)
+            it.writer.write(data[:-3])
+            await until(lambda before=before: len(looked) > before or not looked)
+            it.writer.write(data[-3:])
+            await it.answer()
+        assert len(looked) == 2 * STRANGE_MAX - 1
+        for number in range(2 * STRANGE_MAX):
+            it.send("POST", "/v1/ack", {"receipts": ["a"]}, f"X-Request-Id: {number}")
+            await it.answer()
+        assert len(looked) == 3 * STRANGE_MAX - 2
 
     talk(story)
 

@@ -287,6 +287,7 @@ def build(
     count = len(payloads)
     if not count:
         raise BadBatch("a batch has at least one message")
+    assert lengths is None or len(lengths) == count
     present = 0
     size = layout.HEADER.size
     parts: list[Buffer] = [b""]

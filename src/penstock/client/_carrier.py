@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.client import _calls as calls
 from penstock.client._calls import Call
+from penstock.client._frames import Frame
 from penstock.client._outbox import Transacted, judged, transacted
 from penstock.client._retry import Policy, Retry
 from penstock.client._tracing import Tracing
@@ -25,6 +26,8 @@ class Carrier:
         self._policy = policy
         self.tracing: Tracing | None = None
         """Whoever watches."""
+        self.kept: Frame | None = None
+        """The last frame that was sent (`KEPT_BYTES_MAX`)."""
 
     @property
     def sends_at_once(self) -> bool:

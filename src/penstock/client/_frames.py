@@ -33,8 +33,8 @@ assert max(limits.CLIENT_ID_BYTES_MAX, limits.TENANT_BYTES_MAX) <= limits.KEY_BY
 
 
 KEPT_BYTES_MAX = 1 * limits.MIB
-"""Whoever sends frames one after the other keeps the last one until the next is made, up to this size. Otherwise the
-allocator gives its memory back and has to ask for it again, page by page: half of the time it takes to make one."""
+"""A client keeps the last frame that it sent until the next one is made, up to this size. Otherwise the allocator gives
+its memory back and has to ask for it again, page by page: half of the time it takes to make one."""
 
 
 class Frame(NamedTuple):

@@ -86,7 +86,6 @@ class Lane:
         self._entries: deque[_Open | _Sealed] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._sender_name = f"penstock publish {queue}"
-        self._kept: Frame | None = None
 
     async def publish(self, row: Row) -> PublishedMessage:
         """Take one message along with the next frame. Cancelling the caller does not take it back."""
@@ -126,7 +125,7 @@ class Lane:
 
     def _add_sealed(self, frame: Frame, many: _Many) -> asyncio.Future[PublishRunsReply]:
         waiter: asyncio.Future[PublishRunsReply] = asyncio.get_running_loop().create_future()
-        self._kept = frame.kept
+        self._carrier.kept = frame.kept
         self._append(_Sealed(frame, many, waiter))
         if many.sequence is not None:
             many.sequence = many.sequence._replace(seq=many.sequence.seq + frame.rows)

@@ -209,7 +209,6 @@ class Queue:
     def __init__(self, path: QueuePath, carrier: Carrier, sequencer: Sequencer, sessions: WeakSet[Session]):
         self._carrier = carrier
         self._sequencer = sequencer
-        self._kept: Frame | None = None
         self._sessions = sessions
         self.path = path
         """The full path, `namespace/task/name`."""
@@ -290,7 +289,7 @@ class Queue:
     def _send_all(self, chunks: Iterator[Frame], sequence: calls.ProducerSeq | None) -> Published:
         replies = []
         for frame in chunks:
-            self._kept = frame.kept
+            self._carrier.kept = frame.kept
             replies.append(self._send(frame, sequence))
             if sequence is not None:
                 sequence = sequence._replace(seq=sequence.seq + frame.rows)

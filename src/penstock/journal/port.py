@@ -49,13 +49,16 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Meanwhile(Protocol):
-    """Whoever has a use for the time of a commit. A journal that blocks tells both, in this order, or neither."""
+    """Whoever has a use for the time of a commit. Neither is called by a journal that does not block."""
 
     def written(self) -> None:
         """The frame is written and not yet durable: time that nothing else needs."""
 
     def durable(self) -> None:
-        """It is durable, just now. Not called if it did not come to that."""
+        """It is durable, and the journal has done all it has to do about it: the last thing before the append returns.
+
+        Follows `written`, unless the append fails.
+        """
 
 
 class ShardJournal(Protocol):
@@ -77,8 +80,7 @@ class ShardJournal(Protocol):
         Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
         the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
         While it blocks it may tell `meanwhile` how far it is, on the caller's thread. It need not; and if it did,
-        `OutOfSpace` is no longer among the outcomes. What goes wrong once the frame is durable is an error all the
-        same, of the journal and not of the frame.
+        `OutOfSpace` is no longer among the outcomes.
         """
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import secrets
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
+from penstock.server.processors import processors
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
@@ -91,7 +91,8 @@ async def open_node(settings: Settings) -> Node:
 
 
 def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
-    idle_poll_us = settings.idle_poll_us if _processors() > 1 else 0
+    # With only one processor a caller that is waited for could not run.
+    idle_poll_us = settings.idle_poll_us if processors() > 1 else 0
     if settings.dialect:
         # Only now: who speaks none need not load them.
         from penstock.transports.dialects import sockets_of, with_dialects
@@ -102,14 +103,6 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         app, spoken = HttpApp(broker, clock, idle_poll_us=idle_poll_us), {}
     app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
     return app
-
-
-def _processors() -> int:
-    """That this process may use. With only one, a caller that is waited for could not run."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 def _check_lake() -> None:

@@ -300,10 +300,10 @@ class LocalJournal:
     def _sync(self, meanwhile: Meanwhile | None = None) -> None:
         self._files.sync(self._segments[self._current].handle)
         self._unsynced = 0
-        if meanwhile is not None:
-            meanwhile.durable()
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
         self._files.write(self._hint, 0, [cell(self.tail.index)])
+        if meanwhile is not None:
+            meanwhile.durable()
 
     def _sync_all(self) -> None:
         """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste.

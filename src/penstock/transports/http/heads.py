@@ -20,10 +20,10 @@ from penstock.transports.http.fields import Fields
 
 KNOWN_MAX = 256
 """Blocks that are remembered. Beyond that the oldest goes: it is learned again if it is still in use."""
-BLOCK_BYTES_MAX = 2048
+LINE_BYTES_MAX = BLOCK_BYTES_MAX = 2048
 STRANGE_MAX = 32
-"""Requests in a row that were not recognised, after which it is not worth looking any further on a connection: there is
-something in their headers that is never the same."""
+"""Blocks in a row that were new, after which it is not worth looking any further on a connection: there is something in
+them that is never the same."""
 
 # Neither `//` in front, which would be a host, nor anything that a parser might want to have a say in.
 _LINE = re.compile(
@@ -44,41 +44,51 @@ class Head(NamedTuple):
 class _Parts(NamedTuple):
     line: re.Match[bytes]
     block: bytes
+    """Without the digits of its length."""
     length: bytes
-    """The digits that were taken out of the block; empty: there is no such header."""
+    """Those digits; empty: there were none."""
     body_at: int
+
+    @property
+    def known_as(self) -> tuple[bytes, bool]:
+        """A block that never had digits is not one that they were taken from, even if it looks the same now."""
+        return self.block, bool(self.length)
 
 
 class Heads:
     """What one server remembers."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Fields] = {}
+        self._known: dict[tuple[bytes, bool], Fields] = {}
 
     def find(self, data: bytes) -> Head | None:
         """The head of the one request that `data` is, from its first byte to its last. None: ask the parser."""
         parts = _parts(data)
         if parts is None:
             return None
-        fields = self._known.get(parts.block)
+        fields = self._known.get(parts.known_as)
         if fields is None or len(data) - parts.body_at != int(parts.length or b"0"):
             return None
         method, path, query = parts.line.groups(b"")
         text = path.decode("ascii")
         return Head(method.decode("ascii"), unquote(text) if "%" in text else text, query, fields, parts.body_at)
 
-    def learn(self, data: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """`data` begins with a head that has these headers, says the parser, and nothing about it is special."""
+    def learn(self, data: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+        """`data` begins with a head that has these headers, says the parser, and nothing about it is special.
+
+        True if that was new.
+        """
         parts = _parts(data)
-        if parts is None or not _is_plain(parts, headers):
-            return
+        if parts is None or parts.known_as in self._known or not _is_plain(parts, headers):
+            return False
         if len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
-        self._known[parts.block] = Fields([each for each in headers if each[0] != b"content-length"])
+        self._known[parts.known_as] = Fields([each for each in headers if each[0] != b"content-length"])
+        return True
 
 
 def _parts(data: bytes) -> _Parts | None:
-    line = _LINE.match(data)
+    line = _LINE.match(data, 0, LINE_BYTES_MAX)
     if line is None:
         return None
     begin = line.end()

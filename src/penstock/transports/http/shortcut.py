@@ -74,7 +74,7 @@ class Shortcut(HttpToolsProtocol):
         self._between = False
         """True while the parser has a request behind it, whole, and nothing of the next one."""
         self._strange = 0
-        """Requests in a row that were not recognised by their heads."""
+        """Requests in a row whose headers were new."""
         self._opening: bytes | None = None
         """What came between two requests and is being parsed: it begins with the head of a request."""
         self._collecting = False
@@ -101,7 +101,6 @@ class Shortcut(HttpToolsProtocol):
                 body = data[head.body_at :]
                 self._begin(Request(head.method, head.path, head.query, head.fields, body), Exchange())
                 return
-            self._strange += 1
             self._opening = data
         super().data_received(data)
         self._opening = None
@@ -118,7 +117,7 @@ class Shortcut(HttpToolsProtocol):
         opening, self._opening = self._opening, None
         if self._may_shorten():
             if opening is not None and self._heads is not None:
-                self._heads.learn(opening, self.headers)
+                self._strange += self._heads.learn(opening, self.headers)
             self._collecting = True
             return
         headers, url, expected = self.headers, self.url, self.expect_100_continue
