@@ -62,20 +62,21 @@ $(SERVER_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server]"
 	touch $@
 
-$(DEV_READY): $(SERVER_READY)
+# The larger sets have the server's in them: whoever begins with one of these installs once, not twice.
+$(DEV_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group dev
-	touch $@
+	touch $(SERVER_READY) $@
 
 $(SPARK_CLASSES): $(DEV_READY)
 	$(BIN)/python -m tests.spark.quick
 
-$(BENCH_READY): $(SERVER_READY)
+$(BENCH_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group bench
-	touch $@
+	touch $(SERVER_READY) $@
 
-$(DEMO_READY): $(SERVER_READY)
+$(DEMO_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]"
-	touch $@
+	touch $(SERVER_READY) $@
 
 clean:
 	rm -rf $(VENV) $(VENV)-proto .pytest_cache .mypy_cache .ruff_cache .hypothesis
