@@ -11,6 +11,7 @@ from patience import until
 from penstock import limits
 from penstock.batch import Batch
 from penstock.client import Client, ProducerSeq
+from penstock.client._frames import KEPT_BYTES_MAX
 from penstock.eager import begin
 from penstock.errors import InvalidRequest, PenstockError, QueueFull, TooLarge, Unavailable
 
@@ -32,6 +33,19 @@ def test_calls_that_run_together_travel_together_in_order():
         assert stored(broker) == [b"%d" % n for n in range(64)]
         assert [result.offset for result in results] == list(range(64))
         assert len({result.id for result in results}) == 64 and not any(result.duplicate for result in results)
+
+    run_with_broker(test)
+
+
+def test_a_client_keeps_one_frame_however_many_queues_it_publishes_to():
+    async def test(_broker, server):
+        async with Client(server.url) as client:
+            for number in range(3):
+                await client.queue(f"orders-{number}").publish_many([b"%d" % number] * 10)
+            kept = client._carrier.kept
+            assert kept is not None and Batch.open(kept.data).payloads() == [b"2"] * 10
+            await client.queue("orders-0").publish_many([b"x" * 1000] * (KEPT_BYTES_MAX // 1000 + 1))
+            assert client._carrier.kept is None, "what is larger than that is not kept"
 
     run_with_broker(test)
 

@@ -33,7 +33,7 @@ class GatedJournal:
         """A frame is written and not durable yet."""
         self.error: Exception | None = None
         self.late_error: Exception | None = None
-        """Of something that the journal does when the frame is durable."""
+        """Raised behind `durable`, where a journal has nothing left to do: if it fails there all the same."""
 
     def __getattr__(self, name: str):
         return getattr(self._journal, name)
