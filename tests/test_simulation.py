@@ -14,7 +14,7 @@ SHORT_MINUTES = 5.0
 """Many short worlds see more combinations than few long ones in the same time; `make sim` runs longer ones."""
 
 FINDERS = {
-    "answer_leaves_before_the_sync": 17,
+    "answer_leaves_before_the_sync": 28,
     "answer_not_taken_back": 28,
     "b01_reply_before_fsync": 0,
     "b02_retry_failed_fsync": 3,

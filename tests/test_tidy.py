@@ -15,6 +15,7 @@ import pytest
 from penstock import errors, limits
 from penstock.core import records
 from penstock.core.lifecycle import TRANSITIONS, diagram
+from penstock.server.cli import app
 from penstock.wire.status import STATUS
 
 ROOT = Path(__file__).parent.parent
@@ -115,7 +116,7 @@ def test_no_module_is_dead():
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
         for path in files("src/penstock/**/*.py")
     }
-    wanted = set(LOADED_BY_NAME)
+    wanted = {*LOADED_BY_NAME, *(place.module for place in app.info.cls.places.values())}
     for path in files("src/**/*.py"):
         wanted |= set(imports(tree_of(path)))
     for path in files("tests/**/*.py", "sim/**/*.py"):

@@ -73,6 +73,15 @@ def test_version_and_help():
         assert command in shown.output
 
 
+def test_only_the_command_that_was_asked_for_is_loaded():
+    code = (
+        "import sys; from penstock.server.cli import app; app(['version'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    commands = {f"penstock.server.{name}" for name in ("cli", "commands")}
+    assert {name for name in done.stdout.split() if name.startswith("penstock.server.")} == commands
+
+
 def test_every_setting_is_an_option_of_serve():
     shown = run("serve", "--help").output
     for name, key in KEYS.items():
@@ -296,8 +305,8 @@ def test_every_command_that_answers_something_answers_programs_too():
     without = []
 
     def look(command, path=()):
-        for name, inner in getattr(command, "commands", {}).items():
-            look(inner, (*path, name))
+        for name in getattr(command, "commands", ()):
+            look(command.get_command(None, name), (*path, name))
         if not hasattr(command, "commands") and not any("--output" in each.opts for each in command.params):
             without.append(" ".join(path))
 

@@ -6,29 +6,43 @@ line can do, a program can do as well. Exit codes: 0 done, 1 refused, 2 misused,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
-
 import typer
 
 from penstock._version import __version__
-from penstock.server.bench import bench
-from penstock.server.config import KEYS, ConfigError, load_settings
-from penstock.server.dlq import dlq
-from penstock.server.message_cli import consume, publish, tail
-from penstock.server.pipeline_cli import pipeline
-from penstock.server.queue_cli import autoscale, explain, groups, history, queues, stats
-from penstock.server.schedule_cli import schedule
-from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
-from penstock.server.waiting_cli import cancel, reschedule
-from penstock.server.webhook_cli import webhooks
-from penstock.server.worker_cli import worker
+from penstock.server.commands import Commands, Place
+
+_MESSAGES = "Messages"
+_LOOKS = "A look at a server"
+
+
+class _Penstock(Commands):
+    places = {
+        "serve": Place("penstock.server.serve_cli", "serve"),
+        "publish": Place("penstock.server.message_cli", "publish", _MESSAGES),
+        "consume": Place("penstock.server.message_cli", "consume", _MESSAGES),
+        "tail": Place("penstock.server.message_cli", "tail", _MESSAGES),
+        "cancel": Place("penstock.server.waiting_cli", "cancel", _MESSAGES),
+        "reschedule": Place("penstock.server.waiting_cli", "reschedule", _MESSAGES),
+        "worker": Place("penstock.server.worker_cli", "worker", _MESSAGES),
+        "queues": Place("penstock.server.queue_cli", "queues", _LOOKS),
+        "stats": Place("penstock.server.queue_cli", "stats", _LOOKS),
+        "groups": Place("penstock.server.queue_cli", "groups", _LOOKS),
+        "autoscale": Place("penstock.server.queue_cli", "autoscale", _LOOKS),
+        "explain": Place("penstock.server.queue_cli", "explain", _LOOKS),
+        "history": Place("penstock.server.queue_cli", "history", _LOOKS),
+        "bench": Place("penstock.server.bench", "bench", _LOOKS),
+        "inspect": Place("penstock.server.inspect_cli", "inspect"),
+        "doctor": Place("penstock.server.serve_cli", "doctor"),
+        "version": Place("penstock.server.cli", "version"),
+        "schedule": Place("penstock.server.schedule_cli", "schedule"),
+        "webhooks": Place("penstock.server.webhook_cli", "webhooks"),
+        "dlq": Place("penstock.server.dlq", "dlq"),
+        "pipeline": Place("penstock.server.pipeline_cli", "pipeline"),
+    }
+
 
 app = typer.Typer(
-    help="A durable message broker you can query.\n\nStart one with [bold]penstock serve[/bold], then "
-    "[bold]penstock publish orders '{\"order\": 1}'[/bold] and [bold]penstock consume orders[/bold].",
+    cls=_Penstock,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -36,124 +50,15 @@ app = typer.Typer(
 )
 
 
-# -- serve --------------------------------------------------------------------------------------------------------
+@app.callback()
+def penstock() -> None:
+    """A durable message broker you can query.
 
-
-def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
-    """An option of `serve`. Its words, choices and default are those of the setting, so they cannot differ."""
-    words, choices, default = KEYS[name]
-    option = f"--{name.replace('_', '-')}"
-    if isinstance(default, bool):
-        option = f"{option}/--no-{name.replace('_', '-')}"
-    if choices:
-        metavar = "|".join(choices)
-    if isinstance(default, tuple):
-        default = ", ".join(default) or "none"
-    # Not the option's own default: a flag that was not given must not win over the file and the environment.
-    shown = f"  \\[default: {default}]" if default != "" else ""
-    return typer.Option(option, *more, help=f"{words}{shown}", metavar=metavar, show_default=False)
-
-
-@app.command()
-def serve(
-    data_dir: Annotated[str | None, _flag("data_dir", "-d", metavar="DIR")] = None,
-    listen: Annotated[str | None, _flag("listen", metavar="HOST:PORT")] = None,
-    grpc: Annotated[str | None, _flag("grpc", metavar="HOST:PORT")] = None,
-    store: Annotated[str | None, _flag("store", metavar="URL")] = None,
-    fsync: Annotated[str | None, _flag("fsync")] = None,
-    lake: Annotated[str | None, _flag("lake", metavar="DIR")] = None,
-    auto_create: Annotated[bool | None, _flag("auto_create")] = None,
-    dialect: Annotated[list[str] | None, _flag("dialect")] = None,
-    webhook_allow: Annotated[str | None, _flag("webhook_allow", metavar="NETWORKS")] = None,
-    log_format: Annotated[str | None, _flag("log_format")] = None,
-    log_level: Annotated[str | None, _flag("log_level")] = None,
-    websocket_origins: Annotated[str | None, _flag("websocket_origins", metavar="ORIGINS")] = None,
-    idle_poll_us: Annotated[int | None, _flag("idle_poll_us", metavar="MICROSECONDS")] = None,
-    shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
-) -> None:
-    """Run a broker until it is told to stop.
-
-    Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
-    Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
+    Start one with [bold]penstock serve[/bold], then [bold]penstock publish orders '{"order": 1}'[/bold] and \
+[bold]penstock consume orders[/bold].
     """
-    dialect = dialect or None  # an option that may be repeated is an empty list where it was not given
-    flags = {key: value for key, value in locals().items() if key in KEYS}
-    with errors_in_one_line():
-        if not __debug__:
-            raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")
-        settings = load_settings(flags, os.environ, config)
-        for name, address in (("listen", settings.listen_address), ("grpc", settings.grpc_address)):
-            if address is not None and not address.is_loopback:
-                raise ConfigError(
-                    f"{name}: {address} can be reached from other machines, and this version has neither "
-                    "authentication nor TLS to protect it there; listen on 127.0.0.1 and put a proxy in front that has "
-                    "both"
-                )
-        from penstock.server import lifecycle
-        from penstock.server.logging import configure_logging
-
-        configure_logging(settings.log_format, settings.log_level)
-        code = lifecycle.run(settings)
-    raise typer.Exit(code)
 
 
-# -- the nouns ----------------------------------------------------------------------------------------------------
-
-_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Messages": (publish, consume, tail, cancel, reschedule, worker),
-    "A look at a server": (queues, stats, groups, autoscale, explain, history, bench),
-}
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
-app.add_typer(schedule)
-app.add_typer(webhooks)
-app.add_typer(dlq, name="dlq")
-app.add_typer(pipeline)
-
-
-# -- the rest -----------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data directory.", exists=True)]) -> None:
-    """Print what is in a journal, record by record. Reads only; the server may be running.
-
-    Exits with 1 if something in it is damaged.
-    """
-    from penstock.journal.dump import dump
-
-    with errors_in_one_line():
-        damaged = dump(str(path), typer.echo)
-    raise typer.Exit(EXIT_REFUSED if damaged else 0)
-
-
-@app.command()
-def doctor(
-    data_dir: Annotated[str | None, _flag("data_dir", "-d", metavar="DIR")] = None,
-    listen: Annotated[str | None, _flag("listen", metavar="HOST:PORT")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
-    output: OutputOption = Output.table,
-) -> None:
-    """Check this machine: Python, ports, disk, clock; and for the pipeline Java and Spark.
-
-    Says what to do about whatever is not right. Exits with 1 if a broker could not run here.
-    """
-    from penstock.server.doctor import examine
-
-    with errors_in_one_line():
-        settings = load_settings({"data_dir": data_dir, "listen": listen}, os.environ, config)
-        findings = list(examine(settings))
-        if output is Output.json:
-            show({"findings": [finding._asdict() for finding in findings]}, output)
-        for finding in findings if output is Output.table else ():
-            hint = f"  ({finding.hint})" if finding.hint else ""
-            typer.echo(f"{finding.verdict:8} {finding.name:10} {finding.found}{hint}")
-    raise typer.Exit(EXIT_REFUSED if any(finding.verdict == "failed" for finding in findings) else 0)
-
-
-@app.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"penstock {__version__}")

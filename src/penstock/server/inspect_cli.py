@@ -1,0 +1,22 @@
+"""The command that reads files of a broker, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.server.terminal import EXIT_REFUSED, errors_in_one_line
+
+
+def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data directory.", exists=True)]) -> None:
+    """Print what is in a journal, record by record. Reads only; the server may be running.
+
+    Exits with 1 if something in it is damaged.
+    """
+    from penstock.journal.dump import dump
+
+    with errors_in_one_line():
+        damaged = dump(str(path), typer.echo)
+    raise typer.Exit(EXIT_REFUSED if damaged else 0)
