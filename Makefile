@@ -8,8 +8,6 @@ SERVER_READY := $(VENV)/.server-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
 DEMO_READY := $(VENV)/.demo-ready
-# Half of what a test of Spark would do is to load the classes of Spark.
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
 
 .PHONY: run test check lint bench demo fmt sim fuzz proto clean
 
@@ -17,8 +15,7 @@ run: $(SERVER_READY)
 	$(BIN)/penstock serve
 
 # Three workers on two cores: they also wait, for disks, processes and deadlines.
-test: $(DEV_READY)
-	$(MAKE) --no-print-directory --jobs 2 lint $(SPARK_CLASSES)
+test: lint
 	$(BIN)/pytest -n 3
 
 check: lint
@@ -66,9 +63,6 @@ $(SERVER_READY): $(VENV)/bin/python pyproject.toml
 $(DEV_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group dev
 	touch $(SERVER_READY) $@
-
-$(SPARK_CLASSES): $(DEV_READY)
-	$(BIN)/python -m tests.spark.quick
 
 $(BENCH_READY): $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable ".[server,spark]" --group bench

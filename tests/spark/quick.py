@@ -1,15 +1,19 @@
 """Spark for tests and campaigns, whose JVMs live for a minute: most of it they would spend on compiling and loading.
 
-`python -m tests.spark.quick` writes down what a loaded Spark looks like (class data sharing): every later one then
-starts in half the time. `make test` does it once.
+The first to ask writes down what a loaded Spark looks like (class data sharing): every later one starts in half the
+time.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+
+from penstock.pipeline.java import find_java
 
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """Beside the jars that they are of. A JVM that does not fit ignores it."""
@@ -24,15 +28,31 @@ _ENVIRONMENT = {
 
 def be_quick() -> None:
     """For every session that this process, or what it starts, will make."""
+    if _can_be_written() and not _is_written():
+        # In a process of its own: a JVM writes them when it ends.
+        subprocess.run([sys.executable, "-m", "tests.spark.quick"], check=True, timeout=300)
     os.environ.update(_ENVIRONMENT)
+
+
+def _can_be_written() -> bool:
+    # Spark takes options apart at spaces, also those of paths.
+    able = os.access(CLASSES.parent, os.W_OK) and " " not in str(CLASSES)
+    return able and find_spec("pyspark") is not None and find_java() is not None
+
+
+def _is_written() -> bool:
+    """Behind the last Spark that was installed."""
+    spark = find_spec("pyspark")
+    assert spark is not None and spark.origin is not None
+    return CLASSES.exists() and CLASSES.stat().st_mtime > Path(spark.origin).stat().st_ctime
 
 
 def write_classes() -> None:
     """Do a little of everything, and write at the end which classes that took."""
     from penstock.pipeline.session import spark_session
 
-    unfinished = CLASSES.with_suffix(".unfinished")
-    be_quick()
+    unfinished = CLASSES.with_suffix(f".{os.getpid()}")
+    os.environ.update(_ENVIRONMENT)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{_JAVA} -XX:ArchiveClassesAtExit={unfinished}"
     spark = spark_session("classes", master="local[2]", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
@@ -51,14 +71,10 @@ def write_classes() -> None:
         spark.sparkContext._gateway.shutdown()
         jvm.stdin.close()
         jvm.wait()
-    if unfinished.exists():  # not every JVM can do it
-        unfinished.replace(CLASSES)
+    if not unfinished.exists():  # not every JVM can do it; an empty one is ignored, and nobody tries again
+        unfinished.touch()
+    unfinished.replace(CLASSES)
 
 
 if __name__ == "__main__":
-    from penstock.pipeline.java import find_java
-
-    # Spark takes options apart at spaces, also those of paths.
-    if find_java() is not None and " " not in str(CLASSES):
-        print("writing down the classes of Spark, once", flush=True)
-        write_classes()
+    write_classes()
