@@ -37,9 +37,11 @@ _LONG_FIRST = (
     "tests/properties/",
     "tests/contract/",
     "tests/acceptance/",
+    "tests/",
     "tests/test_simulation",
 )
-"""What takes longest, longest first: at the end, when one worker has nothing left to do, neither has the other."""
+"""What takes longest, longest first, and at the end what can be dealt in small pieces: when one worker has nothing left
+to do, neither has the other."""
 _ONE_BY_ONE = ("tests/properties/", "tests/contract/", "tests/test_simulation")
 
 
@@ -65,9 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"several tests are called {', '.join(twice)}")
-    ranks = {name: rank for rank, name in enumerate(_LONG_FIRST)}
     items.sort(
-        key=lambda item: next((rank for name, rank in ranks.items() if item.nodeid.startswith(name)), len(ranks))
+        key=lambda item: _LONG_FIRST.index(max(filter(item.nodeid.startswith, _LONG_FIRST), key=len, default="tests/"))
     )
 
 

@@ -9,7 +9,7 @@ from sim.__main__ import MINUTES, replay_line
 from sim.world import run
 
 SEEDS = 500
-CHUNKS = 20
+CHUNKS = 50
 SHORT_MINUTES = 5.0
 """Many short worlds see more combinations than few long ones in the same time; `make sim` runs longer ones."""
 
