@@ -8,7 +8,7 @@ everything after it may index without fear. What a *server* additionally demands
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
@@ -277,17 +277,17 @@ def build(
     kinds: Sequence[int] | None = None,
     columns: dict[int, Sequence[int] | Sequence[bytes]] | None = None,
     checked: bool = False,
-    lengths: Sequence[int] | None = None,
+    offsets: Sequence[int] | None = None,
 ) -> bytes:
     """A frame of these payloads. `columns` maps a column's bit to one value per message.
 
-    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all. `lengths` of
-    the payloads, where they are known already.
+    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all. `offsets` say
+    where each payload begins behind the first, and where the last ends, if that is known already.
     """
     count = len(payloads)
     if not count:
         raise BadBatch("a batch has at least one message")
-    assert lengths is None or len(lengths) == count
+    assert offsets is None or len(offsets) == count + 1
     present = 0
     size = layout.HEADER.size
     parts: list[Buffer] = [b""]
@@ -309,7 +309,7 @@ def build(
                 size += width * count
             else:
                 size += _add_var(parts, values)  # type: ignore[arg-type]
-    size += _add_var(parts, payloads, lengths)
+    size += _add_var(parts, payloads, offsets)
     if size > limits.BATCH_BYTES_MAX:
         raise BadBatch(f"a batch of {size} bytes is over the limit of {limits.BATCH_BYTES_MAX}; send it in parts")
     flags = kind | (layout.FLAG_CHECKED if checked else 0)
@@ -317,15 +317,21 @@ def build(
     return b"".join(parts)
 
 
-def _add_var(parts: list[Buffer], values: Sequence[bytes], lengths: Sequence[int] | None = None) -> int:
+def _add_var(parts: list[Buffer], values: Sequence[bytes], offsets: Sequence[int] | None = None) -> int:
     """Add a variable column; returns its size."""
+    if offsets is None:
+        offsets = offsets_of(values)
     try:
-        offsets = array("I", accumulate(map(len, values) if lengths is None else lengths, initial=0))
+        parts.append(array("I", offsets).tobytes())
     except OverflowError:
         raise BadBatch(f"a batch is over the limit of {limits.BATCH_BYTES_MAX} bytes; send it in parts") from None
-    parts.append(offsets.tobytes())
     parts.extend(values)
     return 4 * len(offsets) + offsets[-1]
+
+
+def offsets_of(values: Iterable[bytes]) -> list[int]:
+    """Where each begins if they stand one behind the other, and where the last ends."""
+    return list(accumulate(map(len, values), initial=0))
 
 
 def _pieces(view: memoryview, offsets: list[int], base: int) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from penstock import limits
-from penstock.batch import build, layout
+from penstock.batch import build, layout, offsets_of
 from penstock.errors import InvalidRequest, TooLarge
 
 T = TypeVar("T")
@@ -191,10 +191,10 @@ def frames(
 
 def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
     """The payload bytes, and what they are: one kind for all, or one each if they differ."""
-    types = set(map(type, values))
-    if types == {bytes}:
+    types = list(map(type, values))
+    if types.count(bytes) == len(types):
         return values, layout.KIND_BYTES
-    kinds_seen = {issubclass(each, _BYTES) for each in types}
+    kinds_seen = {issubclass(each, _BYTES) for each in set(types)}
     if kinds_seen == {False}:
         payloads, kinds = _json(values), layout.KIND_JSON
     elif kinds_seen == {True}:
@@ -264,34 +264,35 @@ def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | 
 
 def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
     count = len(payloads)
-    lengths = list(map(len, payloads))
-    largest = max(lengths)
-    if largest > limits.PAYLOAD_BYTES_MAX:
+    offsets = offsets_of(payloads)
+    together = offsets[-1]
+    if together > limits.PAYLOAD_BYTES_MAX and (largest := max(map(len, payloads))) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(largest)
-    first = 0
     texts: list[Sequence[Any]] = [columns[column] for column in _TEXTS if column in columns]
-    # Almost every chunk fits as it is, whatever its sizes are in detail; only one that may not is walked.
-    if (largest + overhead + len(texts) * limits.KEY_BYTES_MAX) * count > FRAME_BYTES_TARGET:
-        size = 0
-        for at in range(count):
-            more = lengths[at] + sum(len(text[at]) for text in texts) + overhead
-            if size + more > FRAME_BYTES_TARGET:
-                yield _frame(payloads, lengths, kinds, columns, first, at)
-                first, size = at, 0
-            size += more
-    yield _frame(payloads, lengths, kinds, columns, first, count)
+    # Almost every chunk fits as it is, however long its texts are; only one that may not is walked.
+    if together + (overhead + len(texts) * limits.KEY_BYTES_MAX) * count <= FRAME_BYTES_TARGET:
+        yield _frame(payloads, kinds, columns, offsets)
+        return
+    first = size = 0
+    for at, payload in enumerate(payloads):
+        more = len(payload) + sum(len(text[at]) for text in texts) + overhead
+        if size + more > FRAME_BYTES_TARGET:
+            yield _part(payloads, kinds, columns, first, at)
+            first, size = at, 0
+        size += more
+    yield _part(payloads, kinds, columns, first, count)
 
 
-def _frame(
-    payloads: list[bytes], lengths: list[int], kinds: list[int] | int, columns: _Columns, first: int, stop: int
-) -> Frame:
-    if (first, stop) != (0, len(payloads)):
-        payloads, lengths = payloads[first:stop], lengths[first:stop]
-        columns = {column: values[first:stop] for column, values in columns.items()}
-        kinds = kinds if isinstance(kinds, int) else kinds[first:stop]
+def _part(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, first: int, stop: int) -> Frame:
+    """A frame of the messages from `first` up to `stop`."""
+    columns = {column: values[first:stop] for column, values in columns.items()}
+    return _frame(payloads[first:stop], kinds if isinstance(kinds, int) else kinds[first:stop], columns)
+
+
+def _frame(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, offsets: list[int] | None = None) -> Frame:
     if isinstance(kinds, int):
-        return Frame(build(payloads, kind=kinds, columns=columns, lengths=lengths), stop - first)
-    return Frame(build(payloads, kinds=kinds, columns=columns, lengths=lengths), stop - first)
+        return Frame(build(payloads, kind=kinds, columns=columns, offsets=offsets), len(payloads))
+    return Frame(build(payloads, kinds=kinds, columns=columns, offsets=offsets), len(payloads))
 
 
 # -- conversions ------------------------------------------------------------------------------------------------
