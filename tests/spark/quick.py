@@ -17,6 +17,7 @@ from penstock.pipeline.java import find_java
 
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """Beside the jars that they are of. A JVM that does not fit ignores it."""
+_ROOT = Path(__file__).parents[2]
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 _ENVIRONMENT = {
     "SPARK_SUBMIT_OPTS": _JAVA if " " in str(CLASSES) else f"{_JAVA} -XX:SharedArchiveFile={CLASSES}",
@@ -28,23 +29,24 @@ _ENVIRONMENT = {
 
 def be_quick() -> None:
     """For every session that this process, or what it starts, will make."""
-    if _can_be_written() and not _is_written():
+    if _is_missing() and _can_be_written():
         # In a process of its own: a JVM writes them when it ends.
-        subprocess.run([sys.executable, "-m", "tests.spark.quick"], check=True, timeout=300)
+        subprocess.run([sys.executable, "-m", "tests.spark.quick"], cwd=_ROOT, check=True, timeout=300)
     os.environ.update(_ENVIRONMENT)
+
+
+def _is_missing() -> bool:
+    """Or older than the Spark that is installed."""
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        return False
+    jars = Path(spark.origin).parent / "jars"
+    return not CLASSES.exists() or CLASSES.stat().st_mtime < jars.stat().st_ctime
 
 
 def _can_be_written() -> bool:
     # Spark takes options apart at spaces, also those of paths.
-    able = os.access(CLASSES.parent, os.W_OK) and " " not in str(CLASSES)
-    return able and find_spec("pyspark") is not None and find_java() is not None
-
-
-def _is_written() -> bool:
-    """Behind the last Spark that was installed."""
-    spark = find_spec("pyspark")
-    assert spark is not None and spark.origin is not None
-    return CLASSES.exists() and CLASSES.stat().st_mtime > Path(spark.origin).stat().st_ctime
+    return os.access(CLASSES.parent, os.W_OK) and " " not in str(CLASSES) and find_java() is not None
 
 
 def write_classes() -> None:

@@ -20,6 +20,7 @@ from benchmarks.report import Report, Row, decode, encode, failure, figure, save
 from benchmarks.stats import Sample, Spread, percentile, percentile_by_parts, ratio
 from benchmarks.targets import TARGETS, at_least, at_most
 from benchmarks.workloads import WORKLOADS, spark
+from benchmarks.workloads.lease_ack import by_age
 
 
 def report_of(*rows: Row) -> Report:
@@ -32,6 +33,20 @@ def report_of(*rows: Row) -> Report:
 def test_a_sample_knows_its_rate_and_what_a_message_cost():
     sample = Sample(messages=2000, seconds=0.5, server_cpu_seconds=0.01)
     assert (sample.rate, sample.cpu_us) == (4000, pytest.approx(5))
+
+
+@pytest.mark.parametrize(
+    ("published", "young", "grown"),
+    [
+        ([400_000] * 10, [0, 1, 2], [4, 5, 6, 7, 8, 9]),  # the fourth round is both
+        ([100_000] * 4, [0, 1, 2, 3], None),
+        ([2_000_000] * 3, None, [1, 2]),
+        ([], [], None),
+    ],
+)
+def test_rounds_of_a_journal_that_grows_are_told_from_those_of_a_grown_one(published, young, grown):
+    ages = {age: list(range(len(published)))[rounds] for age, rounds in by_age(published).items()}
+    assert (ages.get("young"), ages.get("grown")) == (young, grown)
 
 
 def test_a_ratio_is_taken_round_by_round():
