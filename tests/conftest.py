@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_LONG_FIRST = (
+_ORDER = (
     "tests/spark/",
     "tests/acceptance/test_kill9",
     "tests/properties/",
@@ -67,9 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"several tests are called {', '.join(twice)}")
-    items.sort(
-        key=lambda item: _LONG_FIRST.index(max(filter(item.nodeid.startswith, _LONG_FIRST), key=len, default="tests/"))
-    )
+    items.sort(key=lambda item: _ORDER.index(max(filter(item.nodeid.startswith, _ORDER), key=len, default="tests/")))
 
 
 def pytest_collection_finish() -> None:

@@ -16,10 +16,12 @@ LEASE_PEERS = (
     "valkey-always-two-calls", "valkey-always", "valkey-everysec", "nats", "postgres", "rabbitmq", "beanstalkd",
 )  # fmt: skip
 BULK_PEERS = ("penstock-sdk-batches", "valkey-everysec", "postgres")
-GROWS_MESSAGES = 1_200_000
-GROWS_MARGIN = 200_000
-"""A new journal grows for its first 256 MiB. Then its files are used again, and a sync of large commits is quicker."""
 CPU_PEERS = ("penstock-http", "penstock-http-ack-in-lease", "valkey-always")
+GROWS_MESSAGES = 1_200_000
+"""A new journal surely grows for so many: it does for 256 MiB. Then its files are used again, and a sync of large commits
+is quicker."""
+GROWS_MARGIN = 200_000
+"""How many messages later it surely has grown."""
 
 
 async def lease_ack_b100_200B(run: Run) -> list[Row]:

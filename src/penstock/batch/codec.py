@@ -282,7 +282,7 @@ def build(
     """A frame of these payloads. `columns` maps a column's bit to one value per message.
 
     `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all. `offsets` say
-    where each payload begins behind the first, and where the last ends, if that is known already.
+    where each payload begins, counted from the first, and where the last ends, if that is known already.
     """
     count = len(payloads)
     if not count:

@@ -1,7 +1,7 @@
 """Commands that are loaded when somebody asks for them.
 
 Typer imports every command and looks at all its parameters at every start, also at that of a server: longer than most
-commands take themselves.
+commands take themselves (ADR 0033).
 """
 
 from __future__ import annotations
