@@ -18,8 +18,8 @@ LEASE_PEERS = (
 BULK_PEERS = ("penstock-sdk-batches", "valkey-everysec", "postgres")
 CPU_PEERS = ("penstock-http", "penstock-http-ack-in-lease", "valkey-always")
 GROWS_MESSAGES = 1_200_000
-"""A new journal surely grows for so many: it does for 256 MiB. Then its files are used again, and a sync of large commits
-is quicker."""
+"""A new journal surely grows for so many: it does for 256 MiB. Then its files are used again, and a sync of large
+commits is quicker."""
 GROWS_MARGIN = 200_000
 """How many messages later it surely has grown."""
 
