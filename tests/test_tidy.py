@@ -193,7 +193,7 @@ def test_a_decision_says_what_why_and_what_follows(path):
     assert re.fullmatch(r"\d{4}(-[a-z0-9]+)+\.md", path.name)
     text = path.read_text()
     assert text.startswith(f"# {path.name[:4]}: ")
-    assert re.search(r"^- Status: (accepted|superseded by \d{4}|rejected)$", text, re.MULTILINE)
+    assert re.search(r"^- Status: (accepted|superseded( by \d{4})?|rejected)$", text, re.MULTILINE)
     assert re.search(r"^- Date: \d{4}-\d{2}-\d{2}$", text, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert [name for name in headings if name in ("Context", "Decision", "Consequences")] == [

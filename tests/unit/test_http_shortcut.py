@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import socket
 import struct
 
@@ -19,7 +18,6 @@ from penstock import limits
 from penstock.batch import Batch, build
 from penstock.clock import SystemClock
 from penstock.transports.http import HttpApp
-from penstock.transports.http.heads import STRANGE_MAX, Heads
 from penstock.transports.http.protocol import HttpProtocol
 from penstock.transports.http.shortcut import LATER_BYTES_MAX, LATER_MAX
 
@@ -87,76 +85,6 @@ def test_one_request_after_another_without_a_task():
             assert json.loads(body) == {"results": [{"receipt": "a", "status": "acked"}]}
         assert it.state.total_requests == 3
         assert not it.state.tasks
-
-    talk(story)
-
-
-def test_a_head_that_came_before_is_recognised_between_others(monkeypatch):
-    found = []
-    find = Heads.find
-
-    def noted(heads, data):
-        found.append(find(heads, data))
-        return found[-1]
-
-    monkeypatch.setattr(Heads, "find", noted)
-
-    async def acked(it, *receipts):
-        status, _, body = await it.answer()
-        assert status == 200 and [each["receipt"] for each in json.loads(body)["results"]] == list(receipts)
-
-    async def story(it):
-        for receipts in (["a"], ["a", "b"], ["c"], ["d", "e", "f"]):
-            it.send("POST", "/v1/ack", {"receipts": receipts})
-            await acked(it, *receipts)
-        assert [head is not None for head in found] == [False, True, True]
-        data = request("POST", "/v1/ack", {"receipts": ["g"]})
-        it.writer.write(data[:-5])
-        await until(lambda: len(found) == 4)
-        it.writer.write(data[-5:] + data)
-        await acked(it, "g")
-        await acked(it, "g")
-        it.send("GET", "/nowhere", b"", "Connection: close")
-        assert (await it.answer())[0] == 404
-        assert found[3:] == [None, None] and it.state.total_requests == 7
-        assert it.reader.at_eof() or await it.reader.read() == b""
-
-    talk(story)
-
-
-def test_a_head_without_a_length_is_refused_also_if_the_rest_came_before():
-    async def story(it):
-        data = request("POST", "/v1/ack", {"receipts": ["a"]})
-        for _ in range(3):
-            it.writer.write(data)
-            assert (await it.answer())[0] == 200
-        it.writer.write(
-            re.sub(rb"Content-Length: \d+", b"Content-Length: ", data.partition(b"\r\n\r\n")[0]) + b"\r\n\r\n"
-        )
-        status, headers, _ = await it.answer()
-        assert (status, headers["connection"]) == (400, "close")
-
-    talk(story)
-
-
-def test_only_headers_that_are_never_the_same_are_not_looked_up_for_ever(monkeypatch):
-    looked = []
-    find = Heads.find
-    monkeypatch.setattr(Heads, "find", lambda heads, data: (looked.append(1), find(heads, data))[1])
-
-    async def story(it):
-        data = request("POST", "/v1/ack", {"receipts": ["a"]})
-        for _ in range(2 * STRANGE_MAX):
-            before = len(looked)
-            it.writer.write(data[:-3])
-            await until(lambda before=before: len(looked) > before or not looked)
-            it.writer.write(data[-3:])
-            await it.answer()
-        assert len(looked) == 2 * STRANGE_MAX - 1
-        for number in range(2 * STRANGE_MAX):
-            it.send("POST", "/v1/ack", {"receipts": ["a"]}, f"X-Request-Id: {number}")
-            await it.answer()
-        assert len(looked) == 3 * STRANGE_MAX - 2
 
     talk(story)
 

@@ -18,7 +18,6 @@ from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
-from penstock.server.processors import processors
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
@@ -91,16 +90,14 @@ async def open_node(settings: Settings) -> Node:
 
 
 def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
-    # With only one processor a caller that is waited for could not run.
-    idle_poll_us = settings.idle_poll_us if processors() > 1 else 0
     if settings.dialect:
         # Only now: who speaks none need not load them.
         from penstock.transports.dialects import sockets_of, with_dialects
 
-        app = HttpApp(broker, clock, with_dialects(settings.dialect), idle_poll_us=idle_poll_us)
+        app = HttpApp(broker, clock, with_dialects(settings.dialect))
         spoken = sockets_of(settings.dialect, app.edge)
     else:
-        app, spoken = HttpApp(broker, clock, idle_poll_us=idle_poll_us), {}
+        app, spoken = HttpApp(broker, clock), {}
     app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
     return app
 

@@ -91,15 +91,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "http://localhost:8000, say; null for pages of local files."
         ),
     ] = ""
-    idle_poll_us: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=10_000,
-            description="Microseconds that the server stays awake behind an answer, for a caller that comes back at "
-            "once; 0: it sleeps at once.",
-        ),
-    ] = 200
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25

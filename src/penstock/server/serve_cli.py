@@ -40,7 +40,6 @@ def serve(
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     websocket_origins: Annotated[str | None, _flag("websocket_origins", metavar="ORIGINS")] = None,
-    idle_poll_us: Annotated[int | None, _flag("idle_poll_us", metavar="MICROSECONDS")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
 ) -> None:

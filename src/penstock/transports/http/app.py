@@ -19,10 +19,8 @@ from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer, send_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.fields import Fields
-from penstock.transports.http.heads import Heads
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
-from penstock.transports.http.vigil import Vigil
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -46,14 +44,11 @@ class Upgrades(Protocol):
 class HttpApp:
     """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
 
-    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes, idle_poll_us: int = 0):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
         """`table` says what is served: our operations, or more than those."""
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
-        self.heads = Heads()
-        """For a connection that has a short way."""
-        self.vigil = Vigil(clock.monotonic, idle_poll_us)
         self.websockets: Upgrades | None = None
         """None: there are none, and who asks for one is told so."""
 

@@ -1,4 +1,4 @@
-"""What the headers of a request say that we act on. Made once for headers that come again and again."""
+"""The headers of a request that the HTTP edge acts on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 class Fields:
-    """Header names are lower case, as ASGI promises. Never changed: requests with the same headers may share one."""
+    """Header names are lower case, as ASGI promises."""
 
     __slots__ = (
         "accept", "content_encoding", "content_length", "content_type", "expects_continue", "headers", "hosts",

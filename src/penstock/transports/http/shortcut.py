@@ -3,8 +3,7 @@
 The server under us speaks ASGI: a task per request, a coroutine for its body, two events for its answer. That is the
 right shape for bodies that trickle and for connections that end, and it stays in charge of those. A request with a
 body of known length needs none of it: it is collected here, handled on the spot, and its answer leaves in one piece.
-What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements. One that
-comes all at once, with headers that came before, does not even need the parser (`heads.py`).
+What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from penstock import limits
 from penstock.eager import Finished, Rest, begin
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.fields import Fields
-from penstock.transports.http.heads import STRANGE_MAX, Heads
 from penstock.transports.http.one_write import OneWrite
 from penstock.transports.http.request import Request, body_stalled
-from penstock.transports.http.vigil import Vigil
 
 LATER_MAX = 16
 LATER_BYTES_MAX = 2**20
@@ -69,14 +66,6 @@ class Shortcut(HttpToolsProtocol):
         # An application that is not ours has no short way.
         self._respond = getattr(self.app, "respond", None)
         self._hurry = getattr(self.app, "hurry", None)
-        self._heads: Heads | None = getattr(self.app, "heads", None)
-        self._vigil: Vigil = getattr(self.app, "vigil", None) or Vigil(self.loop.time, 0)
-        self._between = False
-        """True while the parser has a request behind it, whole, and nothing of the next one."""
-        self._strange = 0
-        """Requests in a row whose headers were new."""
-        self._opening: bytes | None = None
-        """What came between two requests and is being parsed: it begins with the head of a request."""
         self._collecting = False
         """True while the body of a request that goes the short way is coming in."""
         self._parts: list[bytes] = []
@@ -93,31 +82,17 @@ class Shortcut(HttpToolsProtocol):
     # -- coming in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._between and self._heads is not None and self._strange < STRANGE_MAX:
-            head = self._heads.find(data) if self._is_calm() else None
-            if head is not None:
-                self._strange = 0
-                self._unset_keepalive_if_required()
-                body = data[head.body_at :]
-                self._begin(Request(head.method, head.path, head.query, head.fields, body), Exchange())
-                return
-            self._opening = data
         super().data_received(data)
-        self._opening = None
         if self._collecting and self._stall_timer is None:
             self._watch_body()
 
     def on_message_begin(self) -> None:
-        self._between = False
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
 
     def on_headers_complete(self) -> None:
-        opening, self._opening = self._opening, None
         if self._may_shorten():
-            if opening is not None and self._heads is not None:
-                self._strange += self._heads.learn(opening, self.headers)
             self._collecting = True
             return
         headers, url, expected = self.headers, self.url, self.expect_100_continue
@@ -134,7 +109,6 @@ class Shortcut(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._between = True
         if not self._collecting:
             super().on_message_complete()
             return
@@ -210,10 +184,6 @@ class Shortcut(HttpToolsProtocol):
         answering = cycle is not None and not cycle.response_complete and not isinstance(cycle, Exchange)
         return not self.flow.write_paused and not answering
 
-    def _is_calm(self) -> bool:
-        """True if whatever comes now is next."""
-        return self._current is None and self._respond is not None and self._may_answer()
-
     def _stop_collecting(self) -> None:
         self._collecting = False
         self._parts = []
@@ -237,7 +207,6 @@ class Shortcut(HttpToolsProtocol):
 
     def _begin(self, request: Request, exchange: Exchange) -> None:
         assert self._respond is not None and self._hurry is not None
-        self._vigil.asked()
         request.gone = exchange.gone
         begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
         if isinstance(begun, Rest):
@@ -245,7 +214,6 @@ class Shortcut(HttpToolsProtocol):
             rest.leave = partial(self._leave, request, exchange)
             begun = self._hurry(rest)
             if rest.has_left:
-                self._vigil.answered()
                 return
         if isinstance(begun, Finished):
             self._leave(request, exchange, begun.result)
