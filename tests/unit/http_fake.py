@@ -33,7 +33,7 @@ class FakeBroker:
         self.arrived = asyncio.Event()
         self.parked = asyncio.Event()
         self.cancelled = False
-        self.hurried = 0
+        self.inline_commits = 0
 
     def _note(self, name: str, *what: Any) -> None:
         self.calls.append((name, what))
@@ -52,8 +52,8 @@ class FakeBroker:
                 self.cancelled = True
                 raise
 
-    def hurry(self, caller=None) -> None:
-        self.hurried += 1
+    def commit_now(self) -> None:
+        self.inline_commits += 1
 
     def _known(self, queue: str) -> list[Batch]:
         if queue not in self.queues:

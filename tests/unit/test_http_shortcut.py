@@ -326,15 +326,15 @@ def test_whoever_says_all_and_leaves_is_forgotten():
     talk(story)
 
 
-def test_a_broker_that_hurries_is_asked_once_a_request_waits():
+def test_an_inline_commit_is_tried_behind_each_request_that_waits():
     async def story(it):
         it.send("GET", "/healthz")
         await it.answer()
-        assert it.broker.hurried == 0
+        assert it.broker.inline_commits == 0
         it.broker.queues["default/default/q"] = []
         it.send("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000})
         await it.broker.parked.wait()
-        assert it.broker.hurried == 1
+        assert it.broker.inline_commits == 1
 
     talk(story)
 

@@ -7,6 +7,7 @@ changed nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
-from penstock.broker.granted import delivered, granted
+from penstock.broker.granted import delivered
 from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
@@ -54,9 +55,9 @@ from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.core.transacting import key_of
-from penstock.eager import Rest
 from penstock.errors import InvalidRequest, NotFound, PenstockError
 from penstock.ids import QueuePath, ulid_text, ulid_value
+from penstock.pending import PendingReply
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
@@ -105,41 +106,39 @@ class Broker:
         self.analytics = Analytics(self._stats, host.loop.now_ms)
         """What was counted of the past, if there is a lake."""
 
-    def hurry(self, caller: Rest[Any] | None = None) -> None:
-        """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
+    def commit_now(self) -> None:
+        """Make what was asked so far durable before returning, if no other command is expected to share the commit.
 
-        Without it the same happens a few turns of the event loop later. A caller that is given prepares its answer
-        meanwhile, and has to keep it back until its `leave` is called or this returns (`ShardLoop.hurry`).
+        A transport that serves a single client calls it behind each request. Without the call the same commit starts in
+        the next turn of the event loop.
         """
-        self._loop.hurry(caller)
+        self._loop.commit_now()
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
-    async def publish(
+    def publish(
         self,
         parts: Sequence[PublishPart],
         producer: ProducerSeq | None = None,
         *,
         create_as: dict[str, Any] | None = None,
-    ) -> PublishReply:
+    ) -> PendingReply[PublishReply]:
         """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
         unless the server was told not to."""
-        # All of it is checked before the first queue is made: what is refused leaves nothing behind.
+        # Everything is checked before the first queue is created: a refused publish leaves no queue behind.
         self._intake.check(parts, create_as)
         self._intake.rehearse(parts, producer, create_as)
         numbered = [commands.Part(self._intake.number(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
-        runs: list[commands.PublishedRun] = await self._loop.submit(command)
-        return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
 
-    def _published(self, run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
-        return PublishedRun(
-            run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
-        )
+        def reply(runs: list[commands.PublishedRun]) -> PublishReply:
+            return PublishReply([_published(run, parts) for run in runs], self._host.journal.durable)
+
+        return self._loop.submit(command).then(reply)
 
     # -- lease and settle ---------------------------------------------------------------------------------------------
 
-    async def lease(
+    def lease(
         self,
         queue: QueuePath,
         *,
@@ -152,36 +151,20 @@ class Broker:
         generation: int = 0,
         ack: Sequence[str] = (),
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
-    ) -> LeaseReply:
+    ) -> PendingReply[LeaseReply]:
         """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
 
         A `member` of a group is given messages of its partitions only, and of those that it had in this generation.
         """
         number = self._queue(queue).number
-        claims = Claims(ack)
-        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.Lease(
             number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation,
             bytes_max,
         )  # fmt: skip
-        leased: list[commands.LeasedRun] = []
-        try:
-            leased = await granted(self._loop, command, wait_ms, acked)
-        except PenstockError:
-            # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
-            # the lease is told to the next one, that settles nothing.
-            if acked is None:
-                raise
-        results = claims.results(await acked) if acked is not None else []
-        runs = delivered(self._loop, leased, queue)
-        return LeaseReply(runs, results, self._generation(number, group) if member else None)
+        generation_of = partial(self._generation, number, group) if member else _no_generation
+        return self._lease(command, wait_ms, ack, queue, generation_of)
 
-    def _generation(self, number: int, group: str) -> int:
-        queue = self._loop.shard.queues.get(number)
-        membership = membership_of(queue, group) if queue is not None else None
-        return membership.generation if membership is not None else 0
-
-    async def lease_scope(
+    def lease_scope(
         self,
         scope: str,
         *,
@@ -192,39 +175,70 @@ class Broker:
         consumer: str = "",
         ack: Sequence[str] = (),
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
-    ) -> LeaseReply:
+    ) -> PendingReply[LeaseReply]:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
-        claims = Claims(ack)
-        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
-        leased = await granted(self._loop, command, wait_ms, acked)
-        results = claims.results(await acked) if acked is not None else ()
-        return LeaseReply(delivered(self._loop, leased), results)
+        return self._lease(command, wait_ms, ack, "", _no_generation)
 
-    async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
+    def _lease(
+        self,
+        command: commands.Lease | commands.LeaseScope,
+        wait_ms: int,
+        ack: Sequence[str],
+        path: str,
+        generation: Callable[[], int | None],
+    ) -> PendingReply[LeaseReply]:
+        if not ack:
+            return self._loop.lease(command, wait_ms).then(
+                lambda runs: LeaseReply(delivered(self._loop, runs, path), (), generation())
+            )
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
+
+        def only_acked(results: Sequence[Settled]) -> LeaseReply:
+            return LeaseReply([], results, generation())
+
+        # The results of the acks must be told even if the lease is refused: a client that repeated the acks would only
+        # hear that they are stale. The refusal is told to the next lease, which acks nothing.
+        try:
+            leased = self._loop.lease(command, wait_ms)
+        except PenstockError:
+            return acked.then(only_acked)
+        return leased.then(
+            lambda runs: LeaseReply(delivered(self._loop, runs, path), acked.prepared, generation()),
+            lambda _refusal: only_acked(acked.prepared),
+        )
+
+    def _generation(self, number: int, group: str) -> int:
+        queue = self._loop.shard.queues.get(number)
+        membership = membership_of(queue, group) if queue is not None else None
+        return membership.generation if membership is not None else 0
+
+    def ack(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
+        return self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
 
-    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> Sequence[Settled]:
+    def nack(
+        self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = ""
+    ) -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        text = error[: limits.ERROR_CHARS_MAX]
-        return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
+        return self._loop.submit(commands.Nack(claims.claims, delay_ms, _clipped(error))).then(claims.results)
 
-    async def reject(self, receipts: Sequence[str], *, error: str = "") -> Sequence[Settled]:
+    def reject(self, receipts: Sequence[str], *, error: str = "") -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
+        return self._loop.submit(commands.Reject(claims.claims, _clipped(error))).then(claims.results)
 
-    async def release(self, receipts: Sequence[str]) -> Sequence[Settled]:
-        """Give back what was not handled: ready again at once, as if it had not been delivered."""
+    def release(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
+        """Return messages that were not handled: they are ready again at once, as if they had not been delivered."""
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Release(claims.claims)))
+        return self._loop.submit(commands.Release(claims.claims)).then(claims.results)
 
-    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> Sequence[Settled]:
+    def extend(self, receipts: Sequence[str], *, lease_ms: int) -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+        return self._loop.submit(commands.Extend(claims.claims, lease_ms)).then(claims.results)
 
-    async def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> TransactReply:
-        """Ack all of these and publish all of those, or nothing. Raises StaleReceipt with the receipts that are.
+    def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> PendingReply[TransactReply]:
+        """Ack all of these and publish all of those, or nothing. Fails with StaleReceipt, which names stale receipts.
 
         The same request again, within the hour, is answered as the first time and does nothing.
         """
@@ -236,15 +250,16 @@ class Broker:
             if all_held(shard, claims.claims) or all(part.queue in shard.paths for part in parts):
                 self._intake.rehearse(parts)
                 numbered = [commands.Part(self._intake.number(part.queue), part.batch) for part in parts]
-        # Otherwise it was done before, or will be refused: whatever it publishes, it must not leave a new queue behind.
-        done: commands.Transacted = await self._loop.submit(
-            commands.Transact(claims.claims, numbered, self._entropy(80), key)
-        )
-        results = claims.results(done.outcomes)
-        if done.runs is None:
-            raise stale(results)
-        published = [self._published(run, parts) for run in done.runs]
-        return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
+        # Otherwise it was done before, or will be refused: then it must not create a queue.
+
+        def reply(done: commands.Transacted) -> TransactReply:
+            results = claims.results(done.outcomes)
+            if done.runs is None:
+                raise stale(results)
+            published = [_published(run, parts) for run in done.runs]
+            return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
+
+        return self._loop.submit(commands.Transact(claims.claims, numbered, self._entropy(80), key)).then(reply)
 
     # -- members of groups --------------------------------------------------------------------------------------------
 
@@ -547,7 +562,7 @@ class Broker:
 
     def watch_commits(self, took: Callable[[float], None]) -> None:
         """From now on `took` is told, after every commit, how many seconds it took to make it durable."""
-        self._loop.on_commit_took = took
+        self._loop.commits.on_duration = took
 
     def stop_waiting(self) -> None:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
@@ -565,3 +580,17 @@ class Broker:
         if number is None:
             raise not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _published(run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
+    return PublishedRun(
+        run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+    )
+
+
+def _clipped(error: str) -> str:
+    return error[: limits.ERROR_CHARS_MAX]
+
+
+def _no_generation() -> None:
+    return None

@@ -24,7 +24,7 @@ from penstock.client._numbers import Sequencer
 from penstock.client._published import PublishedMessage, messages_of
 from penstock.client._retry import AnswerLost
 from penstock.client._room import Room
-from penstock.eager import Rest, begin, rest_of
+from penstock.eager import Suspended, begin, rest_of
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.replies import PublishRunsReply
@@ -145,7 +145,7 @@ class Lane:
             self._sender = loop.create_task(work, name=name)
             return
         begun = begin(work)
-        if isinstance(begun, Rest):
+        if isinstance(begun, Suspended):
             self._sender = loop.create_task(rest_of(begun), name=name)
             self._sender.add_done_callback(lambda _: begun.abandon())
 

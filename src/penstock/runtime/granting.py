@@ -6,7 +6,6 @@ its answer leaves behind the last of them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +18,7 @@ from penstock.core.rebalancing import has_changed
 from penstock.core.records import MemberJoined, MembersLeft, QueueDeleted, Record
 from penstock.core.scopes import scopes_over
 from penstock.errors import PenstockError
+from penstock.pending import PendingReply
 
 if TYPE_CHECKING:
     from penstock.runtime.loop import ShardLoop
@@ -30,18 +30,18 @@ class Granting:
     def __init__(self, loop: ShardLoop):
         self._loop = loop
 
-    def grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+    def grant(self, command: commands.Lease | commands.LeaseScope, pending: PendingReply[Any]) -> bool:
         """Try to lease for this caller; False if there is nothing for them now."""
         if isinstance(command, commands.LeaseScope):
-            return self._grant_scope(command, future)
+            return self._grant_scope(command, pending)
         try:
             decision = self._decide_lease(command, self._loop.now_ms(), self._fit_for(command))
         except PenstockError as error:
-            future.set_exception(error)
+            self._loop.enqueue_refusal(error, pending)
             return True
         if not decision.reply:
             return False
-        self._loop.park(decision.records, decision.reply, future, ahead=True)
+        self._loop.enqueue(decision.records, decision.reply, pending)
         self._loop.arm_timer()
         return True
 
@@ -58,11 +58,11 @@ class Granting:
         decision = decide(self._loop.shard, command, now_ms, fit)
         if decision.reply is None:
             # The group began with this call; ask again, now that it exists.
-            self._loop.park(decision.records, None, None)
+            self._loop.enqueue(decision.records)
             decision = decide(self._loop.shard, command, now_ms, fit)
         return decision
 
-    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
+    def _grant_scope(self, command: commands.LeaseScope, pending: PendingReply[Any]) -> bool:
         """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
         now_ms = self._loop.now_ms()
         granted: list[commands.LeasedRun] = []
@@ -86,18 +86,18 @@ class Granting:
             except PenstockError as error:
                 if granted:
                     break
-                future.set_exception(error)
+                self._loop.enqueue_refusal(error, pending)
                 return True
             if not decision.reply:
                 self._loop.scopes.exhausted(command.scope, command.group, queue)
                 continue
             path = self._loop.shard.queues[queue].path
             runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
-            self._loop.park(decision.records, runs, None)
+            self._loop.enqueue(decision.records, runs)
             granted += runs
             wanted -= sum(run.count for run in runs)
         if granted:
-            self._loop.park_answer(granted, future)
+            self._loop.enqueue_lease(granted, pending)
             self._loop.arm_timer()
         return bool(granted)
 

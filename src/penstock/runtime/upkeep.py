@@ -254,7 +254,7 @@ class Upkeep:
     def _live(self, queue: Queue, number: int, partition: Partition, first: int, stop: int) -> RangeSet:
         """Offsets of `[first, stop)` whose bytes somebody may still ask for. What is not wanted now never will be."""
         live = partition.live_in(first, stop, keeps=queue.config.retention.mode == "keep")
-        for run in self._loop.leaving():
+        for run in self._loop.replying():
             if (run.queue, run.partition) == (queue.number, number):
                 live.add(max(first, run.first), min(stop, run.first + run.count))
         return live

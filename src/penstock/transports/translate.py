@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import limits
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply, Touched
 from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
+from penstock.pending import PendingReply
 from penstock.wire import messages, webhooks
 from penstock.wire.delivery import Settled
 from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 # -- lease and settle ---------------------------------------------------------------------------------------------
 
 
-def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., Coroutine[Any, Any, LeaseReply]]:
+def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., PendingReply[LeaseReply]]:
     """The lease that is asked for, still to be told how long to `wait_ms` and what to `ack`."""
-    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+    take: Callable[..., PendingReply[LeaseReply]]
     if asked.scope is not None:
         take = partial(broker.lease_scope, parse_scope(asked.scope))
     else:
@@ -48,24 +49,24 @@ def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., Corouti
     )
 
 
-async def ack(broker: Broker, asked: messages.AckRequest) -> Sequence[Settled]:
-    return await broker.ack(asked.receipts)
+def ack(broker: Broker, asked: messages.AckRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.ack(asked.receipts)
 
 
-async def nack(broker: Broker, asked: messages.NackRequest) -> Sequence[Settled]:
-    return await broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
+def nack(broker: Broker, asked: messages.NackRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
 
 
-async def reject(broker: Broker, asked: messages.RejectRequest) -> Sequence[Settled]:
-    return await broker.reject(asked.receipts, error=_shortened(asked.error))
+def reject(broker: Broker, asked: messages.RejectRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.reject(asked.receipts, error=_shortened(asked.error))
 
 
-async def release(broker: Broker, asked: messages.AckRequest) -> Sequence[Settled]:
-    return await broker.release(asked.receipts)
+def release(broker: Broker, asked: messages.AckRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.release(asked.receipts)
 
 
-async def extend(broker: Broker, asked: messages.ExtendRequest) -> Sequence[Settled]:
-    return await broker.extend(asked.receipts, lease_ms=asked.lease_ms)
+def extend(broker: Broker, asked: messages.ExtendRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.extend(asked.receipts, lease_ms=asked.lease_ms)
 
 
 async def cancel(broker: Broker, asked: messages.CancelRequest) -> dict[str, Any]:

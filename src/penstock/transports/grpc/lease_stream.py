@@ -58,7 +58,7 @@ async def lease_stream(edge: Edge, context: Context) -> None:
         lost = not edge.draining.is_set()
         raise
     finally:
-        edge.afterwards(stream.give_back(lost=lost))
+        edge.afterwards(partial(stream.give_back, lost=lost))
 
 
 class _Reply(NamedTuple):
@@ -199,9 +199,11 @@ class LeaseStream:
             self._promise(task)
 
     async def _settle(self, number: int, wanted: Sequence[Callable[[Broker], Awaitable[Sequence[Settled]]]]) -> _Reply:
-        begun = [asyncio.ensure_future(settle(self._edge.broker)) for settle in wanted]
+        async def outcome_of(settle: Callable[[Broker], Awaitable[Sequence[Settled]]]) -> Sequence[Settled]:
+            return await settle(self._edge.broker)
+
         told = pb.StreamSettled(number=number)
-        for outcome in await asyncio.gather(*begun, return_exceptions=True):
+        for outcome in await asyncio.gather(*map(outcome_of, wanted), return_exceptions=True):
             if isinstance(outcome, PenstockError):
                 told.error.CopyFrom(error_message(outcome))
             elif isinstance(outcome, BaseException):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
 from penstock.clock import Clock
-from penstock.eager import Finished, Rest
+from penstock.eager import Finished, Suspended
 from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.logs import get_logger
 from penstock.transports.http import routes
@@ -94,13 +94,7 @@ class HttpApp:
         self.metrics.answered(operation, answer.status)
         return answer
 
-    def hurry(self, begun: Rest[Answer | None]) -> Finished[Answer | None] | Rest[Answer | None]:
-        """The request that `respond` was begun with is the only one there is: answer it as soon as possible.
-
-        Returns what has come of it: the answer, durable, or what is left of the way to it.
-        """
-        self.edge.broker.hurry(begun)
-        try:
-            return begun.go_on()
-        except PenstockError as error:  # the answer was ready, and then the disk failed
-            return Finished(error_answer(error))
+    def commit_now(self, begun: Suspended[Answer | None]) -> Finished[Answer | None] | Suspended[Answer | None]:
+        """Commit inline if no other request is expected, and go on with the request that `respond` was begun with."""
+        self.edge.broker.commit_now()
+        return begun.go_on()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.pending import PendingReply
 from penstock.transports import translate
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
@@ -76,7 +77,7 @@ async def peek(edge: Edge, request: Request) -> Answer:
     return Answer(200, b'{"messages":%b}' % read_messages(runs))
 
 
-async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
     """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get.
 
     Raises ClientGone, or SaidAll for a client that may still be there to hear that it was given up.
@@ -89,6 +90,8 @@ async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
             return work.result()
         raise SaidAll if gone.result() else ClientGone
     finally:
+        if isinstance(waiting, PendingReply) and not work.done():
+            waiting.cancel()  # the task may not have begun to wait for it
         work.cancel()
         gone.cancel()
         await asyncio.gather(work, gone, return_exceptions=True)

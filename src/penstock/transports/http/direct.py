@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import unquote
 
-from penstock.eager import Finished, Rest, begin
+from penstock.eager import Finished, Suspended, begin
 from penstock.errors import Unavailable
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
@@ -27,10 +27,10 @@ class Direct:
         fields = Fields(_HOST + headers)
         request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
         request.gone = _never
-        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._app.respond(request))
-        if isinstance(begun, Rest):
+        begun: Finished[Answer | None] | Suspended[Answer | None] = begin(self._app.respond(request))
+        if isinstance(begun, Suspended):
             # As for a request that came over a socket: a lone caller's commit is not put off for company.
-            begun = self._app.hurry(begun)
+            begun = self._app.commit_now(begun)
         answer = begun.result if isinstance(begun, Finished) else await begun
         if answer is None:
             raise Unavailable("the broker gave no answer")

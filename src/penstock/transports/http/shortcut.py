@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -18,7 +17,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock import limits
-from penstock.eager import Finished, Rest, begin
+from penstock.eager import Finished, Suspended, begin
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.one_write import OneWrite
@@ -65,7 +64,7 @@ class Shortcut(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         # An application that is not ours has no short way.
         self._respond = getattr(self.app, "respond", None)
-        self._hurry = getattr(self.app, "hurry", None)
+        self._commit_now = getattr(self.app, "commit_now", None)
         self._collecting = False
         """True while the body of a request that goes the short way is coming in."""
         self._parts: list[bytes] = []
@@ -206,15 +205,11 @@ class Shortcut(HttpToolsProtocol):
     # -- going out --------------------------------------------------------------------------------------------
 
     def _begin(self, request: Request, exchange: Exchange) -> None:
-        assert self._respond is not None and self._hurry is not None
+        assert self._respond is not None and self._commit_now is not None
         request.gone = exchange.gone
-        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._respond(request))
-        if isinstance(begun, Rest):
-            rest = begun
-            rest.leave = partial(self._leave, request, exchange)
-            begun = self._hurry(rest)
-            if rest.has_left:
-                return
+        begun: Finished[Answer | None] | Suspended[Answer | None] = begin(self._respond(request))
+        if isinstance(begun, Suspended):
+            begun = self._commit_now(begun)
         if isinstance(begun, Finished):
             self._leave(request, exchange, begun.result)
             return
@@ -232,7 +227,7 @@ class Shortcut(HttpToolsProtocol):
         if answer is not None:
             self._write(answer, request.method, close=self._must_close(request, exchange))
 
-    async def _finish(self, rest: Rest[Answer | None], request: Request, exchange: Exchange) -> None:
+    async def _finish(self, rest: Suspended[Answer | None], request: Request, exchange: Exchange) -> None:
         answer = await rest
         if self.flow.write_paused and not exchange.disconnected:
             await self.flow.drain()

@@ -8,14 +8,15 @@ given what they cannot be told of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_group, parse_scope
+from penstock.pending import PendingReply
 from penstock.transports.held import Held
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
@@ -50,7 +51,7 @@ class Consumer:
         self._queue: QueuePath | None = None
         self._end_watch: Callable[[], None] | None = None
         broker = session.sockets.broker
-        take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+        take: Callable[..., PendingReply[LeaseReply]]
         if asked.scope is not None:
             take = partial(broker.lease_scope, parse_scope(asked.scope))
         else:

@@ -19,7 +19,7 @@ import structlog
 
 from penstock import limits
 from penstock._version import __version__
-from penstock.eager import Rest, begin
+from penstock.eager import Suspended, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
 from penstock.transports.held import messages_in
 from penstock.transports.http.fields import Fields
@@ -109,11 +109,11 @@ class Session:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
-        if isinstance(begun, Rest) and not self._tasks:
+        if isinstance(begun, Suspended) and not self._tasks:
             # Who has one request under way waits for its answer; who has more would rather have them share a commit.
-            self.sockets.hurry()
+            self.sockets.commit_now()
             begun = begun.go_on()
-        if isinstance(begun, Rest):
+        if isinstance(begun, Suspended):
             task = asyncio.get_running_loop().create_task(_wait_for(begun))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
@@ -312,7 +312,7 @@ _HANDLERS: dict[type, Callable[[Session, Any], Coroutine[Any, Any, None]]] = {
 }
 
 
-async def _wait_for(rest: Rest[None]) -> None:
+async def _wait_for(rest: Suspended[None]) -> None:
     await rest
 
 

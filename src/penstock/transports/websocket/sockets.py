@@ -69,8 +69,8 @@ class WebSockets:
         metrics.count_websockets = lambda: self._count
         metrics.others.append(self._families)
 
-    def hurry(self) -> None:
-        self.broker.hurry()
+    def commit_now(self) -> None:
+        self.broker.commit_now()
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 

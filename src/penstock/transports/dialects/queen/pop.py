@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from penstock.broker.types import LeaseReply
 from penstock.errors import StaleReceipt
 from penstock.ids import check_group, parse_scope
+from penstock.pending import PendingReply
 from penstock.transports.dialects.delivered import Delivered, moment, one_by_one
 from penstock.transports.dialects.queen.shapes import Acknowledgment, BatchRequest, PopQuery
 from penstock.transports.dialects.router import Names
@@ -27,7 +28,7 @@ _batch_decoder = msgspec.json.Decoder(BatchRequest)
 
 async def pop(edge: Edge, request: Request, names: Names) -> Answer:
     query = parse_query(PopQuery, request.query)
-    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+    take: Callable[..., PendingReply[LeaseReply]]
     if "queue" in names:
         take = partial(edge.broker.lease, parse_queue(f"{names['ns']}/{names['task']}/{names['queue']}"))
     else:
