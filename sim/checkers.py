@@ -112,6 +112,7 @@ class Checkers:
             # A queue that a publish has made before its configuration came: then it stays first in, first out.
             or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
             or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and has("archives"))
+            or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and self._asks(error))
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
             or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.
@@ -119,6 +120,10 @@ class Checkers:
         )
         if not allowed:
             raise Violation("I8", f"{call.method} was refused without a reason in this run: {error!r}")
+
+    def _asks(self, error: Conflict) -> bool:
+        """A change of settings that would let go of stored messages is refused with a token and with the loss."""
+        return "confirm" in error.details and any(error.details["would_lose"].values())
 
     def _is_known(self, call: Call) -> bool:
         """True if what a transaction publishes was stored not too long ago: then it must not be refused."""

@@ -101,6 +101,16 @@ def test_looking_at_queues(penstock):
     assert header.split()[:2] == ["queue", "depth"] and row.split()[0] == "shop/mail/high"
 
 
+def test_setting_asks_before_messages_are_let_go(penstock, server):
+    penstock("queues", "kept", "--set", 'retention={"mode": "keep"}', "--set", "lease_ms=9000")
+    server.publish("kept", 1)
+    change = ("queues", "kept", "--set", 'retention={"mode": "until_acked"}')
+    assert "1 and 0 more would be kept for a shorter time" in penstock(*change, input=b"n\n", code=1)
+    assert json.loads(penstock("queues", "kept", "-o", "json"))["config"]["retention"]["mode"] == "keep"
+    changed = json.loads(penstock(*change, "--yes", "-o", "json"))["config"]
+    assert (changed["retention"]["mode"], changed["lease_ms"]) == ("until_acked", 9000)
+
+
 def test_stats_and_dead_letters(penstock, server):
     server.publish("deadly", {"n": 1})
     (message,) = server.lease("deadly")

@@ -27,6 +27,7 @@ from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
+from penstock.broker.queues import Queues
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
@@ -50,7 +51,6 @@ from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.core.transacting import key_of
@@ -82,6 +82,7 @@ class Broker:
         self._intake = Intake(host.loop, auto_create=auto_create)
         """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        self._queues = Queues(host.loop, self._queue, self._confirmations)
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
@@ -362,49 +363,31 @@ class Broker:
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def list_queues(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
-        paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
-        chosen = paths[(page - 1) * limit : page * limit]
-        return {
-            "queues": [self.get_queue(QueuePath(path)) for path in chosen],
-            "total": len(paths),
-            "page": page,
-            "limit": limit,
-        }
+        return self._queues.list(prefix, page, limit)
 
     def get_queue(self, queue: QueuePath) -> dict[str, Any]:
-        found = self._queue(queue)
-        return {"queue": found.path, "config": msgspec.to_builtins(found.config), "depth": found.depth()}
+        return self._queues.get(queue)
 
-    async def put_queue(self, queue: QueuePath, config: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Create the queue, or give it exactly this configuration (what is not named gets its default)."""
-        created = queue not in self._loop.shard.paths
-        await self._configure(queue, parse_config(config))
-        return self.get_queue(queue), created
+    async def put_queue(
+        self, queue: QueuePath, config: dict[str, Any], *, confirm: str | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Create the queue with these settings, or change exactly these; also whether the queue is new.
 
-    async def patch_queue(self, queue: QueuePath, changes: dict[str, Any]) -> dict[str, Any]:
-        await self._configure(queue, parse_config(changes, self._queue(queue).config))
-        return self.get_queue(queue)
+        A change that would let go of stored messages raises Conflict with a token, and needs it as `confirm`.
+        """
+        return await self._queues.put(queue, config, confirm)
 
-    async def _configure(self, queue: QueuePath, config: QueueConfig) -> None:
-        await self._loop.submit(commands.ConfigureQueue(queue, config))
+    async def patch_queue(
+        self, queue: QueuePath, changes: dict[str, Any], *, confirm: str | None = None
+    ) -> dict[str, Any]:
+        """Like `put_queue`, but never creates the queue."""
+        return await self._queues.patch(queue, changes, confirm)
 
     async def delete_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("delete", queue, confirm, commands.DeleteQueue)
+        return await self._queues.delete(queue, confirm)
 
     async def purge_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("purge", queue, confirm, commands.PurgeQueue)
-
-    async def _destroy(
-        self, action: str, path: QueuePath, confirm: str | None, make: Callable[[int], commands.Command]
-    ) -> dict[str, Any]:
-        queue = self._queue(path)
-        lost = {
-            "messages": queue.depth(),
-            "dead_letters": sum(len(partition.dead) for partition in queue.partitions),
-        }
-        self._confirmations.demand(action, path, confirm, self._loop.now_ms(), lost)
-        await self._loop.submit(make(queue.number))
-        return {"queue": path, action + "d": True, "lost": lost}
+        return await self._queues.purge(queue, confirm)
 
     # -- state now ----------------------------------------------------------------------------------------------------
 
