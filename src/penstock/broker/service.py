@@ -357,8 +357,9 @@ class Broker:
         return await self._readers.forget(self._queue(queue), client_id)
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
-        """What the group would be given next, without giving it."""
-        return self._looking.peek(self._queue(queue), max, group)
+        """What a lease of `max` messages would give the group next, in that order, without giving it; also to a group
+        that does not exist yet."""
+        return await self._looking.peek(self._queue(queue), max, group)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
