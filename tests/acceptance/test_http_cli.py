@@ -86,7 +86,10 @@ def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
         "nothing unfinished has this key in moved\n"
     )
     assert "done" in penstock("reschedule", "moved", "--id", first["id"], "--delay", "1", code=1, stream="stdout")
-    assert "is not a message id" in penstock("cancel", "moved", "--id", "x", code=1)
+    assert "not_found" in penstock("cancel", "moved", "--id", "x", code=1, stream="stdout")
+    penstock("publish", "moved", "1", "--delay", "60", "--id", "mine")
+    assert "cancelled" in penstock("cancel", "moved", "--id", "mine")
+    assert json.loads(penstock("publish", "moved", "1", "--id", "mine", "-o", "json"))["duplicate"] is False
 
 
 def test_looking_at_queues(penstock):

@@ -21,6 +21,7 @@ from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
+from penstock.broker.finding import find_message
 from penstock.broker.granted import delivered, granted
 from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
@@ -56,7 +57,7 @@ from penstock.core.state import Queue
 from penstock.core.transacting import key_of
 from penstock.eager import Rest
 from penstock.errors import InvalidRequest, NotFound, PenstockError
-from penstock.ids import QueuePath, ulid_text, ulid_value
+from penstock.ids import QueuePath, ulid_text
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
@@ -285,8 +286,9 @@ class Broker:
     async def cancel(
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
-        """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._waiting.touch(self._queue(queue), ids, key, "cancelled", commands.Cancel)
+        """A message that answers `cancelled` will not be delivered. `ids` are message ids, or ids of the client's own,
+        which a cancelled message frees."""
+        return await self._waiting.cancel(self._queue(queue), ids, key)
 
     async def reschedule(
         self,
@@ -305,9 +307,7 @@ class Broker:
                 f"deliver_at_ms: {long_past(deliver_at_ms, now_ms)}", details={"field": "deliver_at_ms"}
             )
         due = deliver_at_ms if deliver_at_ms is not None else now_ms + (delay_ms or 0)
-        return await self._waiting.touch(
-            self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
-        )
+        return await self._waiting.reschedule(self._queue(queue), ids, key, due)
 
     # -- looking without leasing --------------------------------------------------------------------------------------
 
@@ -410,11 +410,15 @@ class Broker:
         return await self._explanations.explain(self._queue(queue), group, id)
 
     async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
-        """What became of a message, as far back as the journal goes."""
-        found = await self._history.of(self._queue(queue), ulid_value(id))
+        """What became of a message, by its id or its client's, as far back as the journal goes."""
+        named = self._queue(queue)
+        handle = find_message(self._loop.log, named, id)
+        if handle is None:
+            return {"queue": queue, "id": id, "partition": None, "offset": None, "complete": False, "events": []}
+        found = await self._history.of(named, handle.id)
         return {
             "queue": queue,
-            "id": id.upper(),
+            "id": ulid_text(handle.id),
             "partition": found.partition,
             "offset": found.offset,
             "complete": found.complete,
