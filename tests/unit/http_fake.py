@@ -150,13 +150,13 @@ class FakeBroker:
         self._known(queue)
         return {"queue": queue}
 
-    async def put_queue(self, queue, config):
+    async def put_queue(self, queue, config, *, confirm=None):
         self._note("put_queue", queue, config)
         created = queue not in self.queues
         self.queues.setdefault(queue, [])
         return {"queue": queue, "config": config}, created
 
-    async def patch_queue(self, queue, changes):
+    async def patch_queue(self, queue, changes, *, confirm=None):
         self._note("patch_queue", queue, changes)
         self._known(queue)
         return {"queue": queue, "config": changes}

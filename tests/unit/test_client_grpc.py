@@ -105,3 +105,11 @@ except ModuleNotFoundError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert f"pip install 'penstock[{scheme}]'" in done.stdout
+
+
+def test_null_inside_an_object_takes_that_field_back():
+    change = {"retention": {"mode": "keep", "ms": None}, "ttl_ms": None}
+    for call in (calls.put_queue, calls.patch_queue):
+        asked = translated(call(ORDERS, change, confirm="token")).request
+        assert (sorted(asked.reset), asked.confirm) == (["retention.ms", "ttl_ms"], "token")
+        assert asked.config.retention.mode == "keep" and not asked.config.retention.HasField("ms")

@@ -22,12 +22,14 @@ from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
+from penstock.broker.finding import find_message
 from penstock.broker.granted import delivered
 from penstock.broker.holds import Holds
 from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
+from penstock.broker.queues import Queues
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
@@ -51,12 +53,11 @@ from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.core.transacting import key_of
 from penstock.errors import InvalidRequest, NotFound, PenstockError
-from penstock.ids import QueuePath, ulid_text, ulid_value
+from penstock.ids import QueuePath, ulid_text
 from penstock.pending import PendingReply
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
@@ -83,6 +84,7 @@ class Broker:
         self._intake = Intake(host.loop, auto_create=auto_create)
         """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        self._queues = Queues(host.loop, self._queue, self._confirmations)
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
@@ -299,8 +301,9 @@ class Broker:
     async def cancel(
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
-        """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._waiting.touch(self._queue(queue), ids, key, "cancelled", commands.Cancel)
+        """A message that answers `cancelled` will not be delivered. `ids` are message ids, or ids of the client's own,
+        which a cancelled message frees."""
+        return await self._waiting.cancel(self._queue(queue), ids, key)
 
     async def reschedule(
         self,
@@ -319,9 +322,7 @@ class Broker:
                 f"deliver_at_ms: {long_past(deliver_at_ms, now_ms)}", details={"field": "deliver_at_ms"}
             )
         due = deliver_at_ms if deliver_at_ms is not None else now_ms + (delay_ms or 0)
-        return await self._waiting.touch(
-            self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
-        )
+        return await self._waiting.reschedule(self._queue(queue), ids, key, due)
 
     # -- looking without leasing --------------------------------------------------------------------------------------
 
@@ -371,55 +372,38 @@ class Broker:
         return await self._readers.forget(self._queue(queue), client_id)
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
-        """What the group would be given next, without giving it."""
-        return self._looking.peek(self._queue(queue), max, group)
+        """What a lease of `max` messages would give the group next, in that order, without giving it; also to a group
+        that does not exist yet."""
+        return await self._looking.peek(self._queue(queue), max, group)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def list_queues(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
-        paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
-        chosen = paths[(page - 1) * limit : page * limit]
-        return {
-            "queues": [self.get_queue(QueuePath(path)) for path in chosen],
-            "total": len(paths),
-            "page": page,
-            "limit": limit,
-        }
+        return self._queues.list(prefix, page, limit)
 
     def get_queue(self, queue: QueuePath) -> dict[str, Any]:
-        found = self._queue(queue)
-        return {"queue": found.path, "config": msgspec.to_builtins(found.config), "depth": found.depth()}
+        return self._queues.get(queue)
 
-    async def put_queue(self, queue: QueuePath, config: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Create the queue, or give it exactly this configuration (what is not named gets its default)."""
-        created = queue not in self._loop.shard.paths
-        await self._configure(queue, parse_config(config))
-        return self.get_queue(queue), created
+    async def put_queue(
+        self, queue: QueuePath, config: dict[str, Any], *, confirm: str | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Create the queue with these settings, or change exactly these; also whether the queue is new.
 
-    async def patch_queue(self, queue: QueuePath, changes: dict[str, Any]) -> dict[str, Any]:
-        await self._configure(queue, parse_config(changes, self._queue(queue).config))
-        return self.get_queue(queue)
+        A change that would let go of stored messages raises Conflict with a token, and needs it as `confirm`.
+        """
+        return await self._queues.put(queue, config, confirm)
 
-    async def _configure(self, queue: QueuePath, config: QueueConfig) -> None:
-        await self._loop.submit(commands.ConfigureQueue(queue, config))
+    async def patch_queue(
+        self, queue: QueuePath, changes: dict[str, Any], *, confirm: str | None = None
+    ) -> dict[str, Any]:
+        """Like `put_queue`, but never creates the queue."""
+        return await self._queues.patch(queue, changes, confirm)
 
     async def delete_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("delete", queue, confirm, commands.DeleteQueue)
+        return await self._queues.delete(queue, confirm)
 
     async def purge_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("purge", queue, confirm, commands.PurgeQueue)
-
-    async def _destroy(
-        self, action: str, path: QueuePath, confirm: str | None, make: Callable[[int], commands.Command]
-    ) -> dict[str, Any]:
-        queue = self._queue(path)
-        lost = {
-            "messages": queue.depth(),
-            "dead_letters": sum(len(partition.dead) for partition in queue.partitions),
-        }
-        self._confirmations.demand(action, path, confirm, self._loop.now_ms(), lost)
-        await self._loop.submit(make(queue.number))
-        return {"queue": path, action + "d": True, "lost": lost}
+        return await self._queues.purge(queue, confirm)
 
     # -- state now ----------------------------------------------------------------------------------------------------
 
@@ -441,11 +425,15 @@ class Broker:
         return await self._explanations.explain(self._queue(queue), group, id)
 
     async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
-        """What became of a message, as far back as the journal goes."""
-        found = await self._history.of(self._queue(queue), ulid_value(id))
+        """What became of a message, by its id or its client's, as far back as the journal goes."""
+        named = self._queue(queue)
+        handle = find_message(self._loop.log, named, id)
+        if handle is None:
+            return {"queue": queue, "id": id, "partition": None, "offset": None, "complete": False, "events": []}
+        found = await self._history.of(named, handle.id)
         return {
             "queue": queue,
-            "id": id.upper(),
+            "id": ulid_text(handle.id),
             "partition": found.partition,
             "offset": found.offset,
             "complete": found.complete,

@@ -337,12 +337,12 @@ def get_queue(queue: QueuePath) -> Call[dict[str, Any]]:
     return _look(f"/v1/queues/{queue}")
 
 
-def put_queue(queue: QueuePath, config: dict[str, Any]) -> Call[dict[str, Any]]:
-    return Call("PUT", f"/v1/queues/{queue}", _read_object, _encode(config))
+def put_queue(queue: QueuePath, config: dict[str, Any], *, confirm: str | None = None) -> Call[dict[str, Any]]:
+    return Call("PUT", f"/v1/queues/{queue}{_confirmed(confirm)}", _read_object, _encode(config))
 
 
-def patch_queue(queue: QueuePath, changes: dict[str, Any]) -> Call[dict[str, Any]]:
-    return Call("PATCH", f"/v1/queues/{queue}", _read_object, _encode(changes))
+def patch_queue(queue: QueuePath, changes: dict[str, Any], *, confirm: str | None = None) -> Call[dict[str, Any]]:
+    return Call("PATCH", f"/v1/queues/{queue}{_confirmed(confirm)}", _read_object, _encode(changes))
 
 
 def delete_queue(queue: QueuePath, *, confirm: str | None) -> Call[dict[str, Any]]:

@@ -113,10 +113,11 @@ class Client(Declaring):
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
         return Scope(parse_scope(name), self._carrier, self._sessions)
 
-    async def create_queue(self, name: str, **config: Any) -> Queue:
-        """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
+    async def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
+        """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
+        named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
         queue = self.queue(name)
-        await self._carrier.request(calls.put_queue(queue.path, config))
+        await self._carrier.request(calls.put_queue(queue.path, config, confirm=confirm))
         return queue
 
     async def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
@@ -454,9 +455,10 @@ class Queue:
     async def config(self) -> dict[str, Any]:
         return await self._carrier.request(calls.get_queue(self.path))
 
-    async def configure(self, **changes: Any) -> dict[str, Any]:
-        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
-        return await self._carrier.request(calls.patch_queue(self.path, changes))
+    async def configure(self, *, confirm: str | None = None, **changes: Any) -> dict[str, Any]:
+        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`. A change
+        that would let go of stored messages needs to be confirmed like `delete`."""
+        return await self._carrier.request(calls.patch_queue(self.path, changes, confirm=confirm))
 
     async def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to

@@ -6,7 +6,7 @@ payload is (`json` or `payload` here, `payload` or `payload_b64` there) and what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -132,19 +132,25 @@ def _transact(call: Call[Any], _: str, __: Values) -> Rpc:
     return Rpc("Transact", asked, pb.TransactReply, as_json)
 
 
-def _put_queue(call: Call[Any], path: str, _: Values) -> Rpc:
-    asked = pb.PutQueueRequest(queue=path)
-    asked.config.SetInParent()
-    _fill_config(asked.config, _decode(call.body))
-    return Rpc("PutQueue", asked, pb.QueueReply, as_json)
+def _settings(name: str, kind: type[pb.PutQueueRequest | pb.PatchQueueRequest]) -> Translate:
+    """Settings that become null are named beside the others, as a protobuf field cannot be null."""
+
+    def translate(call: Call[Any], path: str, query: Values) -> Rpc:
+        values = _decode(call.body)
+        asked = kind(queue=path, reset=list(_nulls(values)), **query)
+        asked.config.SetInParent()
+        _fill_config(asked.config, values)
+        return Rpc(name, asked, pb.QueueReply, as_json)
+
+    return translate
 
 
-def _patch_queue(call: Call[Any], path: str, _: Values) -> Rpc:
-    changes = _decode(call.body)
-    asked = pb.PatchQueueRequest(queue=path, reset=[name for name, value in changes.items() if value is None])
-    asked.config.SetInParent()
-    _fill_config(asked.config, changes)
-    return Rpc("PatchQueue", asked, pb.QueueReply, as_json)
+def _nulls(values: Values, prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if value is None:
+            yield prefix + name
+        elif isinstance(value, dict) and not prefix:
+            yield from _nulls(value, f"{name}.")
 
 
 def _fill_config(config: pb.QueueConfig, values: Values) -> None:
@@ -241,8 +247,8 @@ _BY_PREFIX: dict[str, list[tuple[str, dict[str, Translate]]]] = {
             "",
             {
                 "GET": _named("GetQueue", pb.GetQueueRequest, pb.QueueReply),
-                "PUT": _put_queue,
-                "PATCH": _patch_queue,
+                "PUT": _settings("PutQueue", pb.PutQueueRequest),
+                "PATCH": _settings("PatchQueue", pb.PatchQueueRequest),
                 "DELETE": _named("DeleteQueue", pb.DestroyRequest, pb.DestroyedReply),
             },
         ),

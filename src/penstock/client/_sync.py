@@ -103,10 +103,11 @@ class Client(Declaring):
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
         return Scope(parse_scope(name), self._carrier, self._sessions)
 
-    def create_queue(self, name: str, **config: Any) -> Queue:
-        """Make sure that the queue exists with these settings (see the API's table); also changes an existing one."""
+    def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
+        """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
+        named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
         queue = self.queue(name)
-        self._carrier.request(calls.put_queue(queue.path, config))
+        self._carrier.request(calls.put_queue(queue.path, config, confirm=confirm))
         return queue
 
     def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
@@ -432,9 +433,10 @@ class Queue:
     def config(self) -> dict[str, Any]:
         return self._carrier.request(calls.get_queue(self.path))
 
-    def configure(self, **changes: Any) -> dict[str, Any]:
-        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`."""
-        return self._carrier.request(calls.patch_queue(self.path, changes))
+    def configure(self, *, confirm: str | None = None, **changes: Any) -> dict[str, Any]:
+        """Change some settings, keep the others. Raises QueueNotFound; to create one, `Client.create_queue`. A change
+        that would let go of stored messages needs to be confirmed like `delete`."""
+        return self._carrier.request(calls.patch_queue(self.path, changes, confirm=confirm))
 
     def delete(self, *, confirm: str | None = None) -> dict[str, Any]:
         """Delete the queue and all it holds. Without `confirm` it raises Conflict, whose `details` have the token to

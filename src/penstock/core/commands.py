@@ -221,6 +221,8 @@ class Cancel(NamedTuple):
     queue: int
     messages: list[tuple[int, int]]
     """(partition, offset) each."""
+    client_ids: list[bytes] = []
+    """Of each message; empty where it has none, and altogether if none has one."""
 
 
 class Reschedule(NamedTuple):

@@ -996,22 +996,28 @@ class GetQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class PutQueueRequest(_message.Message):
-    __slots__ = ("queue", "config")
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_FIELD_NUMBER: _ClassVar[int]
-    queue: str
-    config: QueueConfig
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ...) -> None: ...
-
-class PatchQueueRequest(_message.Message):
-    __slots__ = ("queue", "config", "reset")
+    __slots__ = ("queue", "config", "reset", "confirm")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     queue: str
     config: QueueConfig
     reset: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ...) -> None: ...
+    confirm: str
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ..., confirm: _Optional[str] = ...) -> None: ...
+
+class PatchQueueRequest(_message.Message):
+    __slots__ = ("queue", "config", "reset", "confirm")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    config: QueueConfig
+    reset: _containers.RepeatedScalarFieldContainer[str]
+    confirm: str
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ..., confirm: _Optional[str] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("kind", "base_ms", "factor", "cap_ms", "jitter", "steps_ms")

@@ -53,6 +53,15 @@ Receipts: TypeAlias = Annotated[list[Receipt], Meta(max_length=limits.RECEIPTS_M
 MessageIds: TypeAlias = Annotated[
     list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)
 ]
+MessageHandle: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.CLIENT_ID_BYTES_MAX,
+        description="The id that `publish` answered, a ULID, or the `id` that the client gave the message.",
+    ),
+]
+MessageHandles: TypeAlias = Annotated[list[MessageHandle], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)]
 DelayMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 AtMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX, description="UTC epoch milliseconds.")]
 LeaseMs: TypeAlias = Annotated[int, Meta(ge=limits.LEASE_MS_MIN, le=limits.LEASE_MS_MAX)]
@@ -286,7 +295,7 @@ class TransactRequest(Request):
 
 class CancelRequest(Request):
     queue: QueueName
-    ids: MessageIds | None = None
+    ids: MessageHandles | None = None
     key: Key | None = None
 
     def __post_init__(self) -> None:
@@ -295,7 +304,7 @@ class CancelRequest(Request):
 
 class RescheduleRequest(Request):
     queue: QueueName
-    ids: MessageIds | None = None
+    ids: MessageHandles | None = None
     key: Key | None = None
     deliver_at_ms: AtMs | None = None
     delay_ms: DelayMs | None = None
@@ -415,24 +424,15 @@ class QueueQuery(Request):
     queue: QueueName
 
 
-MessageIdText: TypeAlias = Annotated[
-    str,
-    Meta(
-        description="As `publish` answered it: a ULID.",
-        extra_json_schema={"pattern": "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$"},
-    ),
-]
-
-
 class ExplainQuery(Request):
     queue: QueueName
-    id: MessageIdText | None = None
+    id: MessageHandle | None = None
     group: GroupName = "default"
 
 
 class HistoryQuery(Request):
     queue: QueueName
-    id: MessageIdText
+    id: MessageHandle
 
 
 class AutoscaleQuery(Request):

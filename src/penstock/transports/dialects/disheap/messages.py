@@ -164,12 +164,7 @@ def _conflict() -> StaleReceipt:
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(PeekQuery, request.query)
     path = heap_at(edge, query.topic)
-    begun = any(group["group"] == "default" for group in edge.broker.groups(path)["groups"])
-    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1 if begun else limits.PEEK_MESSAGES_MAX))
-    if not begun:
-        # Until somebody leases there is no order but that of arrival: what can be looked at is put in order here.
-        sign = -1 if edge.broker.get_queue(path)["config"]["heap_mode"] == "max" else 1
-        messages.sort(key=lambda message: (sign * message.priority, message.number))
+    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1))
     return json_answer(
         {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}
     )
