@@ -128,7 +128,17 @@ class FakeBroker:
         return 1, [Touched("x", "rescheduled")]
 
     async def read(
-        self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None, until=None, bytes_max=0
+        self,
+        queue,
+        *,
+        partition=0,
+        offset="earliest",
+        max=100,
+        wait_ms=0,
+        client_id=None,
+        until=None,
+        bytes_max=0,
+        uuid=None,
     ) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
         await self._park(queue, wait_ms)

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.batch import layout
+from penstock.broker.identity import Identity
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.state import FormerQueue, Queue
@@ -43,7 +44,8 @@ class Bulk(NamedTuple):
 
 
 class Events:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue]):
+    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], identity: Identity):
+        self._identity = identity
         self._find = find
         """A queue by its full path; raises QueueNotFound."""
         self._loop = loop
@@ -95,7 +97,8 @@ class Events:
             else:
                 at = self._caught_up(at, query.until)
         names = {str(number): self._names(number) for number in sorted(numbers) if number}
-        return Bulk(EventsMeta(0, str(at), start, self._loop.durable_index, missing, names), parts)
+        end, broker = self._loop.durable_index, self._identity.broker
+        return Bulk(EventsMeta(0, str(at), start, end, missing, names, broker), parts)
 
     async def ranges(self, query: EventRangesQuery) -> EventRangesReply:
         """Where to cut what is asked for, so that each part tells of about as much."""
@@ -118,7 +121,7 @@ class Events:
                 open_range.until = at = frame.frame
                 open_range.rows += frame.rows
                 open_range.bytes += frame.bytes
-        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing)
+        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing, self._identity.broker)
 
     async def _begin(self, text: str) -> tuple[Position, Missing | None, int]:
         """Where to begin, what of that is gone, and where the journal begins."""
@@ -148,11 +151,11 @@ class Events:
     # -- names ------------------------------------------------------------------------------------------------
 
     def _names(self, number: int) -> Names:
-        known = self._known(number)
+        known, uuid = self._known(number), self._identity.uuid_of(number)
         if known is None:
-            return Names(f"#{number}", {})
+            return Names(f"#{number}", {}, uuid)
         groups = known.group_names if isinstance(known, Queue) else known.groups
-        return Names(known.path, {str(group): name for group, name in groups.items()})
+        return Names(known.path, {str(group): name for group, name in groups.items()}, uuid)
 
     def _known(self, number: int) -> Queue | FormerQueue | None:
         return self._loop.shard.queues.get(number) or self._loop.shard.former_queues.get(number)

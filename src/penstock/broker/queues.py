@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.confirm import Confirmations
+from penstock.broker.identity import Identity
 from penstock.core import commands
 from penstock.core.config import QueueConfig, keeps_dead_letters_shorter, keeps_messages_shorter, parse_config
 from penstock.core.deadletters import oldest_first
@@ -24,11 +25,14 @@ from penstock.runtime.retention import first_kept
 
 
 class Queues:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], confirmations: Confirmations):
+    def __init__(
+        self, loop: ShardLoop, find: Callable[[str], Queue], confirmations: Confirmations, identity: Identity
+    ):
         self._loop = loop
         self._find = find
         """A queue by its full path; raises QueueNotFound."""
         self._confirmations = confirmations
+        self._identity = identity
 
     def list(self, prefix: str, page: int, limit: int) -> dict[str, Any]:
         paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
@@ -37,7 +41,12 @@ class Queues:
 
     def get(self, path: str) -> dict[str, Any]:
         queue = self._find(path)
-        return {"queue": queue.path, "config": msgspec.to_builtins(queue.config), "depth": queue.depth()}
+        return {
+            "queue": queue.path,
+            "uuid": self._identity.uuid_of(queue.number),
+            "config": msgspec.to_builtins(queue.config),
+            "depth": queue.depth(),
+        }
 
     async def put(self, path: QueuePath, values: dict[str, Any], confirm: str | None) -> tuple[dict[str, Any], bool]:
         """The queue, and whether it is new."""

@@ -25,6 +25,7 @@ from penstock.broker.feed import Feed
 from penstock.broker.finding import find_message
 from penstock.broker.granted import delivered
 from penstock.broker.holds import Holds
+from penstock.broker.identity import Identity
 from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
 from penstock.broker.looking import Looking
@@ -78,13 +79,14 @@ class Broker:
         """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
         self._loop = host.loop
+        self._identity = Identity(host.node, host.number)
         self._entropy = entropy
         """Number of bits -> that many random bits."""
         self.auto_create = auto_create
         self._intake = Intake(host.loop, auto_create=auto_create)
         """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
-        self._queues = Queues(host.loop, self._queue, self._confirmations)
+        self._queues = Queues(host.loop, self._queue, self._confirmations, self._identity)
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
@@ -101,12 +103,17 @@ class Broker:
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
-        self.events = Events(host.loop, self._queue)
+        self.events = Events(host.loop, self._queue, self._identity)
         """What became true, record by record, as far back as the journal goes."""
-        self.holds = Holds(host.loop, self._queue)
+        self.holds = Holds(host.loop, self._queue, self._identity)
         """What archives have not copied yet, and retention waits for."""
         self.analytics = Analytics(self._stats, host.loop.now_ms)
         """What was counted of the past, if there is a lake."""
+
+    @property
+    def id(self) -> str:
+        """The ULID of this broker's storage."""
+        return self._identity.broker
 
     def commit_now(self) -> None:
         """Make what was asked so far durable before returning, if no other command is expected to share the commit.
@@ -337,13 +344,15 @@ class Broker:
         client_id: str | None = None,
         until: int | None = None,
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
+        uuid: str | None = None,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
-        Reading under a `client_id` counts as a use of what is kept under it. With `until` nothing from that offset on
-        is told, and nobody waits for it.
+        Reading under a `client_id` counts as a use of what is kept under it. With `until` the reply ends before that
+        offset, and the call does not wait for it. With `uuid` another incarnation of the queue is refused (Conflict).
         """
         found = self._queue(queue)
+        self._identity.check(found, uuid)
         return await self._looking.read(found, partition, offset, max, wait_ms, client_id, until, bytes_max)
 
     def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
@@ -359,7 +368,10 @@ class Broker:
 
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
-        return self._looking.extent(self._queue(queue), at)
+        found = self._queue(queue)
+        reply = self._looking.extent(found, at)
+        reply.uuid, reply.broker = self._identity.uuid_of(found.number), self.id
+        return reply
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""
@@ -408,10 +420,11 @@ class Broker:
     # -- state now ----------------------------------------------------------------------------------------------------
 
     def stats(self, queue: QueuePath) -> dict[str, Any]:
-        return self._stats.queue(self._queue(queue))
+        found = self._queue(queue)
+        return {**self._stats.queue(found), "uuid": self._identity.uuid_of(found.number)}
 
     def summary(self) -> dict[str, Any]:
-        return self._stats.summary()
+        return {**self._stats.summary(), "broker": self.id}
 
     def overview(self, prefix: str = "") -> list[QueueRow]:
         """The queues whose path begins with `prefix`, by path, with their most important numbers: one pass, no disk."""

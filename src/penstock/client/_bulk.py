@@ -28,11 +28,14 @@ def extent(queue: QueuePath, at: str = "earliest") -> Call[ExtentReply]:
 
 
 def read_range(
-    queue: QueuePath, partition: int, first: int, stop: int, *, max_bytes: int
+    queue: QueuePath, partition: int, first: int, stop: int, *, max_bytes: int, uuid: str | None = None
 ) -> Call[tuple[ReadMeta, list[Batch]]]:
-    """Messages `first` to `stop` of a partition, as many as fit; `next_offset` says where to go on."""
+    """Messages `first` to `stop` of a partition, as many as fit; `next_offset` says where to go on.
+
+    With `uuid` the broker refuses the call (Conflict) if the queue is another incarnation.
+    """
     target = _target(
-        "/v1/read", queue=queue, partition=partition, offset=first, until=stop, max_bytes=max_bytes
+        "/v1/read", queue=queue, partition=partition, offset=first, until=stop, max_bytes=max_bytes, uuid=uuid
     )  # fmt: skip
     return Call("GET", target, _read_range, accept=BATCH)
 
@@ -55,9 +58,16 @@ def event_ranges(
 
 
 def set_hold(
-    name: str, *, events: int | None, queues: dict[str, dict[str, int]], max_bytes: int | None = None
+    name: str,
+    *,
+    events: int | None,
+    queues: dict[str, dict[str, int]],
+    max_bytes: int | None = None,
+    uuids: dict[str, str] | None = None,
 ) -> Call[HoldReply]:
     body: dict[str, Any] = {"events": events, "queues": queues}
+    if uuids:
+        body["uuids"] = uuids
     if max_bytes is not None:
         body["max_bytes"] = max_bytes
     return Call("PUT", f"/v1/holds/{name}", lambda response: _decode_hold(response.body), _encode(body))

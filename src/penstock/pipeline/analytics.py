@@ -25,7 +25,7 @@ from penstock.client import _bulk as bulk
 from penstock.errors import Conflict
 from penstock.pipeline import measures
 from penstock.pipeline.archived import Archived, LiveEvents
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import Broker, broker_id
 from penstock.pipeline.folding import fold, learned, message_rows, slot_of
 from penstock.pipeline.ground import End, Ground, Queue, place_of
 from penstock.pipeline.history import DDL, History
@@ -105,6 +105,7 @@ class Analysis:
     def step(self) -> Step | None:
         """One batch; None if there is nothing new."""
         began = time.monotonic()
+        self._bind()
         for table in self._tables.values():
             table.create()
         plan, end = self._plan()
@@ -120,6 +121,16 @@ class Analysis:
         for table in self._tables.values():
             table.tidy(plan.batch)
         return Step(plan.batch, plan.until_frame, max(end, plan.until_frame), count, time.monotonic() - began)
+
+    def _bind(self) -> None:
+        """Raises PipelineError if the lake is filled from another broker: frames of two journals cannot be told apart.
+
+        A lake of format 1 that has messages is bound by the archive, which also asks for the uuids of its queues.
+        """
+        if self._lake.format == 1 and self._lake.table("messages").subjects():
+            self._lake.check_broker(broker_id(self._broker))
+        else:
+            self._lake.bind(broker_id(self._broker), {})
 
     # -- planning -----------------------------------------------------------------------------------------------------
 

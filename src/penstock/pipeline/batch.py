@@ -25,9 +25,18 @@ from pyspark.sql.types import StructType
 from penstock.client import _bulk as bulk
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.happenings import rows_of
-from penstock.pipeline.offsets import Range, between, split
-from penstock.pipeline.options import Options, PipelineError
-from penstock.pipeline.ranges import JournalRange, LogRange, Recall, gone_frames, gone_offsets, read_log, resolve
+from penstock.pipeline.offsets import JournalOffset, Range, between, split
+from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
+from penstock.pipeline.ranges import (
+    JournalRange,
+    LogRange,
+    Recall,
+    gone_frames,
+    gone_offsets,
+    other_journal,
+    read_log,
+    resolve,
+)
 from penstock.pipeline.rows import dead_letters, queues
 from penstock.pipeline.schema import VALUE
 from penstock.wire.holds import ExtentReply
@@ -56,6 +65,7 @@ class MessagesReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         extent = self._broker.ask(bulk.extent(self._queue))
+        check_incarnation(self._options, extent)
         start = resolve(self._broker, self._queue, extent, self._options.starting_offset)
         end = resolve(self._broker, self._queue, extent, self._options.ending_offset)
         ends = {each.partition: min(end.get(each.partition, 0), each.end_offset) for each in extent.partitions}
@@ -72,7 +82,7 @@ class MessagesReader(DataSourceReader):
             at_most=self._options.max_records_per_partition,
             at_least=self._options.min_partitions,
         )
-        return [LogRange(*each) for each in cut]
+        return [LogRange(*each, uuid=extent.uuid) for each in cut]
 
     def _filtered(self, ranges: list[Range], extent: ExtentReply) -> list[Range]:
         since: dict[int, int] = {}
@@ -99,7 +109,8 @@ class MessagesReader(DataSourceReader):
             return None
         from penstock.pipeline.lake.recall import recalled
 
-        return lambda first, stop: recalled(lake, self._queue, partition, first, stop, schema)
+        uuid = self._options.queue_uuid
+        return lambda first, stop: recalled(lake, self._queue, uuid, partition, first, stop, schema)
 
 
 class FilteringMessagesReader(MessagesReader):
@@ -152,8 +163,8 @@ class EventsReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        after = journal_position(self._broker, self._options.starting_offset)
-        until = journal_position(self._broker, self._options.ending_offset)
+        after = journal_position(self._broker, self._options.starting_offset).frame
+        until = journal_position(self._broker, self._options.ending_offset).frame
         return list(journal_ranges(self._broker, self._options, after, until))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,12 +172,20 @@ class EventsReader(DataSourceReader):
             yield from read_journal(self._broker, partition, arrow_schema(self._schema), self._options)
 
 
-def journal_position(broker: Broker, given: str | dict[int, int]) -> int:
+def check_incarnation(options: Options, extent: ExtentReply) -> None:
+    """Raises OtherIncarnation if the archive or `union` means another queue of this path."""
+    wanted = options.queue_uuid
+    if wanted is not None and extent.uuid != wanted:
+        raise OtherIncarnation(f"queue {extent.queue} was deleted and created again: its uuid was {wanted}")
+
+
+def journal_position(broker: Broker, given: str | dict[int, int]) -> JournalOffset:
     """The last frame before this position."""
+    after = "latest" if isinstance(given, dict) else given
+    reply = broker.ask(bulk.event_ranges(after, until=0, each=1))
     if isinstance(given, dict):
-        return given.get(0, 0)
-    reply = broker.ask(bulk.event_ranges(given, until=0, each=1))
-    return reply.next if given != "latest" else reply.end
+        return JournalOffset(given.get(0, 0), reply.broker)
+    return JournalOffset(reply.next if given != "latest" else reply.end, reply.broker)
 
 
 def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> Iterator[JournalRange]:
@@ -184,13 +203,17 @@ def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> 
     if lost is not None and options.fail_on_data_loss:
         raise PipelineError(lost)
     for one in reply.ranges:
-        yield JournalRange(one.after, one.until)
+        yield JournalRange(one.after, one.until, reply.broker)
 
 
 def read_journal(broker: Broker, part: JournalRange, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
     after = str(part.after)
     while True:
         meta, records = broker.ask_patiently(bulk.events(after, until=part.until, max_bytes=bulk_bytes()))
+        if meta.broker != part.broker:
+            if options.fail_on_data_loss:
+                raise PipelineError(other_journal(part.broker, meta.broker))
+            return
         lost = gone_frames(meta.missing)
         if lost is not None and options.fail_on_data_loss:
             raise PipelineError(lost)

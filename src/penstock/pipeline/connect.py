@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from penstock.client import _bulk as bulk
+from penstock.client import _calls as calls
 from penstock.client._calls import Call
 from penstock.client._http1 import Origin
 from penstock.client._retry import Policy, Unreachable
 from penstock.client._sync_carrier import Carrier
 from penstock.client._sync_pool import Pool
-from penstock.errors import PenstockError, QueueNotFound
-from penstock.pipeline.options import Options, PipelineError
+from penstock.errors import Conflict, PenstockError, QueueNotFound
+from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
 
 T = TypeVar("T")
 
 TIMEOUT_S = 60.0
+_PAGE = 500
 
 
 class Broker(NamedTuple):
@@ -52,8 +56,28 @@ class Broker(NamedTuple):
             raise PipelineError(f"{error.message} (option `url`)") from None
         except QueueNotFound as error:
             raise PipelineError(f"{error.message} at {self.url}; `penstock queues` lists what is there") from None
+        except Conflict as error:
+            if error.details.get("field") == "uuid":
+                raise OtherIncarnation(error.message) from None
+            raise PipelineError(f"the broker at {self.url} says: {error.message} ({error.code})") from None
         except PenstockError as error:
             raise PipelineError(f"the broker at {self.url} says: {error.message} ({error.code})") from None
+
+
+def broker_id(broker: Broker) -> str:
+    """The id of the broker's storage; empty if the broker is too old to have one."""
+    return broker.ask(bulk.event_ranges("latest", until=0, each=1)).broker
+
+
+def listed_queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
+    """All queues of the broker, as `GET /v1/queues` shows them."""
+    page = 1
+    while True:
+        listed = broker.ask_patiently(calls.list_queues(prefix=prefix, page=page, limit=_PAGE))
+        yield from listed["queues"]
+        if page * _PAGE >= listed["total"]:
+            return
+        page += 1
 
 
 @lru_cache(maxsize=16)

@@ -24,6 +24,10 @@ class PipelineError(Exception):
     """Something that the user of the pipeline can put right; the message says how."""
 
 
+class OtherIncarnation(PipelineError):
+    """The queue was deleted and created again: the one that was meant is gone."""
+
+
 class Options:
     """Options as Spark hands them over: text, in any case."""
 
@@ -116,6 +120,11 @@ class Options:
     def holes(self) -> bool:
         """Whether to tell of what was expired or cancelled at the edges of a range. For `archive.py` alone."""
         return self._flag("holes", False)
+
+    @property
+    def queue_uuid(self) -> str | None:
+        """The incarnation of the queue that must be read, and no other. For `archive.py` and `seam.py` alone."""
+        return self._given.get("queueUuid")
 
     @property
     def payload_schema(self) -> str | None:

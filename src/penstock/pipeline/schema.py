@@ -16,6 +16,7 @@ MESSAGES = {
     "published_at": "timestamp",
     "tenant": "string",
     "is_json": "boolean",
+    "queue_uuid": "string",
 }
 EVENTS = {
     "shard": "int",
@@ -41,9 +42,11 @@ EVENTS = {
     "redrive": "string",
     "kept": "boolean",
     "config": "string",
+    "queue_uuid": "string",
 }
 QUEUES = {
     "queue": "string",
+    "uuid": "string",
     "partitions": "int",
     "depth": "bigint",
     "ready": "bigint",
@@ -58,7 +61,7 @@ QUEUES = {
     "config": "string",
 }
 DEAD_LETTERS = {
-    **MESSAGES,
+    **{name: kind for name, kind in MESSAGES.items() if name != "queue_uuid"},
     "group": "string",
     "attempt": "int",
     "reason": "string",

@@ -66,7 +66,8 @@ class PenstockDataSource(DataSource):
         if "lakeDirectory" in self.options:
             from penstock.pipeline.lake.sink import LakeWriter
 
-            return LakeWriter(self.options["lakeDirectory"], self.options["table"], self.options.get("queue"))
+            given = self.options
+            return LakeWriter(given["lakeDirectory"], given["table"], given.get("queue"), given.get("queueUuid"))
         return StreamSink(Options(self.options), schema)
 
     def _checked(self, schema: StructType) -> Options:

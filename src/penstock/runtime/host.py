@@ -19,7 +19,12 @@ from penstock.runtime.upkeep import Upkeep
 class ShardHost:
     """Use `open_shard`."""
 
-    def __init__(self, journal: ShardJournal, loop: ShardLoop, upkeep: Upkeep, recovered: Recovered):
+    def __init__(
+        self, journal: ShardJournal, loop: ShardLoop, upkeep: Upkeep, recovered: Recovered, node: bytes, number: int
+    ):
+        self.node = node
+        """The id of the storage, 16 bytes."""
+        self.number = number
         self.journal = journal
         self.loop = loop
         self.upkeep = upkeep
@@ -77,4 +82,4 @@ async def open_shard(
         on_trouble=on_trouble,
         on_round=on_round,
     )
-    return ShardHost(journal, loop, upkeep, recovered)
+    return ShardHost(journal, loop, upkeep, recovered, node, number)

@@ -97,7 +97,7 @@ def verify(
                 typer.echo(f"{fault.table}: {fault.where}: {fault.what}")
             typer.echo(
                 f"{report.files} files with {report.rows} rows: "
-                + ("sound" if report.sound else f"{len(report.faults)} faults")
+                + ("sound" if report.sound else f"unsound, {len(report.faults)} faults")
             )
     raise typer.Exit(0 if report.sound else EXIT_REFUSED)
 

@@ -145,6 +145,7 @@ def read(
         max=None if everything else asked.max or messages.READ_MAX_DEFAULT,
         until=asked.until,
         bytes_max=asked.max_bytes,
+        uuid=asked.uuid,
     )
 
 

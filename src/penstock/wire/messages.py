@@ -367,6 +367,9 @@ PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
 READ_MAX_DEFAULT = 100
 
 
+QueueUuid: TypeAlias = Annotated[str, Meta(pattern=patterns.UUID, examples=["5f3c1f0e-7a3b-5d0a-9d0e-3a1b2c4d5e6f"])]
+
+
 class ReadQuery(Request):
     queue: QueueName
     partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
@@ -389,6 +392,9 @@ class ReadQuery(Request):
         int,
         Meta(ge=1, le=limits.LEASE_REPLY_BYTES_MAX, description="About how much to answer with; one message at least."),
     ] = limits.LEASE_REPLY_BYTES_MAX
+    uuid: (
+        Annotated[QueueUuid, Meta(description="Of this incarnation of the queue; another one is refused (409).")] | None
+    ) = None
 
     def __post_init__(self) -> None:
         if self.offset == "kept" and self.client_id is None:
