@@ -165,6 +165,8 @@ class FakeBroker:
         self.attempts: list[int] = []
         self.lease_of: list[int] = []
         self.leases = 0
+        self.lease_ms = 30_000
+        """The queue's setting, for consumers that name none."""
         self.seen: dict[tuple[str, ...], dict[str, Any]] = {}
         self.errors: list[str] = []
         self.released: list[str] = []
@@ -220,6 +222,7 @@ class FakeBroker:
             offsets = self._ready(asked["max"])
         runs, frames = [], []
         self.leases += 1
+        lease_ms = asked.get("lease_ms", self.lease_ms)
         while offsets:
             count = next((i for i in range(1, len(offsets)) if offsets[i] != offsets[i - 1] + 1), len(offsets))
             chunk, offsets = offsets[:count], offsets[count:]
@@ -238,7 +241,8 @@ class FakeBroker:
             runs.append(
                 Run(
                     asked["queue"], 0, chunk[0], len(chunk), ulid_text(1 << 100 | chunk[0]), NOW_MS, len(frame),
-                    self.attempts[chunk[0]], f"r1.0.{self.leases}.00000000000000ff.", NOW_MS + asked["lease_ms"],
+                    self.attempts[chunk[0]], f"r1.0.{self.leases}.00000000000000ff.", NOW_MS + lease_ms,
+                    lease_ms,
                 )
             )  # fmt: skip
             frames.append(frame)

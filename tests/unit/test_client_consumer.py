@@ -296,6 +296,46 @@ def test_leases_are_renewed_in_the_buffer_in_the_loop_and_in_the_block():
     run_with_broker(test)
 
 
+def test_lease_length_is_sent_only_if_the_caller_names_one():
+    async def test(broker, server):
+        broker.lease_ms = 200
+        async with Client(server.url) as client:
+            await publish(client, 2)
+            queue = client.queue("orders")
+            async for message in queue.consume(prefetch=1, wait=0.02):
+                async with message:
+                    await message.extend()
+                    await until(lambda: server.paths().count("/v1/extend") >= 3)
+                break
+            async for _ in queue.consume(lease=40.0, wait=0.02):
+                break
+        leases = [request.json().get("lease_ms") for request in server.requests if request.path == "/v1/lease"]
+        assert set(leases[:1]) == {None} and set(leases[-1:]) == {40_000}
+        extends = [request.json()["lease_ms"] for request in server.requests if request.path == "/v1/extend"]
+        assert set(extends) == {200}, "for as long as the server leased it"
+
+    run_with_broker(test)
+
+
+def test_leases_of_different_lengths_are_each_renewed_in_time():
+    async def test(broker, server):
+        async with Client(server.url) as client:
+            await publish(client, 2)
+            consumer = client.queue("orders").consume(prefetch=1, wait=5)
+            broker.lease_ms = 60_000
+            long = await anext(consumer)
+            await long.__aenter__()
+            broker.lease_ms = 200
+            short = await anext(consumer)
+            extended = lambda: [r.json() for r in server.requests if r.path == "/v1/extend"]  # noqa: E731
+            await until(lambda: len(extended()) >= 2)
+            assert all(each == {"receipts": [short.receipt], "lease_ms": 200} for each in extended())
+            await long.__aexit__(None, None, None)
+            await consumer.aclose()
+
+    run_with_broker(test)
+
+
 def test_what_was_lost_in_the_buffer_is_not_handed_out_and_a_handler_can_see_its_loss():
     async def test(broker, server):
         async with Client(server.url) as client:

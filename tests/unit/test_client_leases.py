@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.batch import Batch, build
 from penstock.client._leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
-from penstock.client._leases import LeaseKeeper, PendingAcks, Span, common, merged, stale_error, stale_spans
+from penstock.client._leases import LeaseKeeper, PendingAcks, Span, common, merged, renew_at, stale_error, stale_spans
 from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
 
@@ -29,9 +29,12 @@ def offsets(spans) -> set[tuple[str, int]]:
     return {(span.prefix, at) for span in spans for at in range(span.first, span.last + 1)}
 
 
-def run_of(count: int, *, offset: int = 100, receipt: str | None = "r1.0.1.a.") -> LeasedRun:
+def run_of(
+    count: int, *, offset: int = 100, receipt: str | None = "r1.0.1.a.", lease_ms: int = 8_000
+) -> LeasedRun:  # fmt: skip
     frame = build([b"%d" % n for n in range(count)])
-    return LeasedRun(Run("q", 0, offset, count, ulid_text(1), 0, len(frame), 1, receipt), Batch.open(frame))
+    meta = Run("q", 0, offset, count, ulid_text(1), 0, len(frame), 1, receipt, lease_ms=lease_ms)
+    return LeasedRun(meta, Batch.open(frame))
 
 
 @given(SPANS)
@@ -138,36 +141,47 @@ def test_a_queue_that_delivers_at_most_once_has_nothing_to_settle():
 
 
 def test_the_keeper_renews_at_half_of_the_lease_and_shares_calls():
-    keeper = LeaseKeeper(8.0)
+    keeper = LeaseKeeper()
     early, late = run_of(3), run_of(2, offset=103)
-    early.renew_at, late.renew_at = keeper.renew_at(0.0), keeper.renew_at(0.5)
+    early.renew_at, late.renew_at = renew_at(0.0, early.lease_ms), renew_at(0.5, late.lease_ms)
     assert keeper.next_at() is None
     keeper.add(early)
     keeper.add(late)
     assert keeper.next_at() == 4.0
-    assert keeper.due(2.9) == ([], [])
-    holders, spans = keeper.due(4.0)
-    assert holders == [early, late] and spans == [Span("r1.0.1.a.", 100, 104)]
-    keeper.renewed(holders, 4.0, [Settled("r1.0.1.a.100-104", "extended")])
+    assert keeper.due(2.9) == []
+    (due,) = keeper.due(4.0)
+    assert due == (8_000, [early, late], [Span("r1.0.1.a.", 100, 104)])
+    keeper.renewed(due, 4.0, [Settled("r1.0.1.a.100-104", "extended")])
     assert keeper.next_at() == 8.0
-    keeper.not_renewed([early], 8.0)
+    keeper.not_renewed(due, 8.0)
     assert early.renew_at == 9.0
 
 
+def test_leases_of_different_lengths_are_renewed_by_different_calls():
+    keeper = LeaseKeeper()
+    long, short = run_of(3), run_of(2, offset=103, lease_ms=400)
+    for run in (long, short):
+        run.renew_at = renew_at(0.0, run.lease_ms)
+        keeper.add(run)
+    assert keeper.next_at() == 0.2
+    assert keeper.due(0.2) == [(400, [short], [Span("r1.0.1.a.", 103, 104)])]
+    assert [due.lease_ms for due in keeper.due(4.0)] == [8_000, 400]
+    assert LeasedBatch([long, short]).lease_ms == 400
+
+
 def test_a_renewal_tells_who_lost_what_and_forgets_who_has_nothing_left():
-    keeper = LeaseKeeper(8.0)
+    keeper = LeaseKeeper()
     run = run_of(4)
     message = LeasedMessage(run, 0)
     run.next_row = 1
     for holder in (run, message):
         holder.renew_at = 0.0
         keeper.add(holder)
-    holders, spans = keeper.due(0.0)
-    assert spans == [Span("r1.0.1.a.", 100, 103)]
-    keeper.renewed(holders, 0.0, [Settled("r1.0.1.a.100-101", "stale"), Settled("r1.0.1.a.102-103", "extended")])
+    (due,) = keeper.due(0.0)
+    assert due.spans == [Span("r1.0.1.a.", 100, 103)]
+    keeper.renewed(due, 0.0, [Settled("r1.0.1.a.100-101", "stale"), Settled("r1.0.1.a.102-103", "extended")])
     assert message.lease_lost and run.lost_rows == {0, 1}
-    holders, spans = keeper.due(100.0)
-    assert holders == [run] and spans == [Span("r1.0.1.a.", 102, 103)]
+    assert keeper.due(100.0) == [(8_000, [run], [Span("r1.0.1.a.", 102, 103)])]
     keeper.remove(run)
     assert keeper.next_at() is None
 

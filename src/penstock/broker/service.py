@@ -205,10 +205,13 @@ class Broker:
         claims = Claims(receipts)
         return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
 
-    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> Sequence[Settled]:
+    async def nack(
+        self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "", max_retries: int | None = None
+    ) -> Sequence[Settled]:
+        """`max_retries`: give up a message that had so many, even if its queue allows more."""
         claims = Claims(receipts)
         text = error[: limits.ERROR_CHARS_MAX]
-        return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
+        return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text, max_retries)))
 
     async def reject(self, receipts: Sequence[str], *, error: str = "") -> Sequence[Settled]:
         claims = Claims(receipts)

@@ -107,16 +107,18 @@ def lease(
     in_scope: bool = False,
     group: str,
     max: int,
-    lease_ms: int,
+    lease_ms: int | None = None,
     wait_ms: int = 0,
     consumer: str = "",
     ack: Sequence[str] = (),
     member: str = "",
     generation: int = 0,
 ) -> Call[Leased]:
-    """From a queue, or from all queues of a scope."""
+    """From a queue, or from all queues of a scope. Without `lease_ms` each queue's own setting applies."""
     place = "scope" if in_scope else "queue"
-    body: dict[str, Any] = {place: source, "group": group, "max": max, "wait_ms": wait_ms, "lease_ms": lease_ms}
+    body: dict[str, Any] = {place: source, "group": group, "max": max, "wait_ms": wait_ms}
+    if lease_ms is not None:
+        body["lease_ms"] = lease_ms
     if consumer:
         body["consumer"] = consumer
     if ack:

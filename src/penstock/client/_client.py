@@ -314,15 +314,15 @@ class Queue:
     # -- consume ----------------------------------------------------------------------------------------------
 
     def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled; see `Message`.
 
         Up to `prefetch` messages wait in a local buffer, which is refilled when half of it is used; with `prefetch=1`
-        nothing is leased before you ask for it. `lease` is how long the server waits for a consumer that died; while it
-        lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
-        is a name for people who look at the queue.
+        nothing is leased before you ask for it. `lease` is how many seconds the server waits for a consumer that died,
+        by default the `lease_ms` of the queue; while the consumer lives the lease is renewed. With `wait` the iteration
+        ends when nothing came for that many seconds. `consumer` is a name for people who look at the queue.
 
         With `assigned` the consumer joins the group as a member: it gets a share of the partitions, keeps it as others
         come and go, and hands over what moves; see `Assigned`, which may be given instead of True.
@@ -334,7 +334,7 @@ class Queue:
         return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
-        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
         consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`.

@@ -31,7 +31,7 @@ from penstock.client._acks import Acks, AckSender
 from penstock.client._attendance import Attendance
 from penstock.client._carrier import Carrier
 from penstock.client._leased import LeasedRun
-from penstock.client._leases import Span, stale_error
+from penstock.client._leases import Span, renew_at, stale_error
 from penstock.client._message import Message, MessageBatch
 from penstock.client._outbox import Transacted
 from penstock.client._renewal import Renewal
@@ -273,9 +273,9 @@ class Session:
             if acks is not None:
                 self._acks.failed(acks, error)
         else:
-            renew_at = self._renewal.due_at()
+            now = self._loop.time()
             for run in leased.runs:
-                run.renew_at = renew_at
+                run.renew_at = renew_at(now, run.lease_ms)
                 self._ready.append(run)
                 self._ready_count += run.batch.count
                 if run.leased:
@@ -359,8 +359,8 @@ class Session:
         with self._watched("transact", spans):
             return await self._carrier.transact(receipts_of(spans), items)
 
-    async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
-        return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)
+    async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
+        return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms), spans)
 
     def _watched(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
         return settling(self.tracing, verb, self._terms.queue, self._terms.group, spans, alone=alone)

@@ -121,6 +121,7 @@ def _run(run: pb.Run) -> Run:
         run.queue, run.partition, run.offset, run.count, run.id, run.published_at_ms, len(run.batch), run.attempt,
         run.receipt if run.HasField("receipt") else None,
         run.deadline_at_ms if run.HasField("deadline_at_ms") else None,
+        run.lease_ms if run.HasField("lease_ms") else None,
     )  # fmt: skip
 
 

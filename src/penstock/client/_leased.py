@@ -33,6 +33,11 @@ class LeasedRun(DeliveredRun):
         """Rows whose lease ended before they were settled, as far as a renewal has told."""
 
     @property
+    def lease_ms(self) -> int:
+        """The length of the lease, as the server answered it; 0 if there is none to renew."""
+        return self.meta.lease_ms or 0
+
+    @property
     def leased(self) -> bool:
         """False for a queue that delivers at most once: there is nothing to settle and nothing to renew."""
         return self.meta.receipt is not None
@@ -101,6 +106,10 @@ class LeasedMessage(StoredMessage):
         """True if a renewal found the lease ended: the message is or will be delivered again, stop working on it."""
         return self._row in self._run.lost_rows
 
+    @property
+    def lease_ms(self) -> int:
+        return self._run.lease_ms
+
     def open_spans(self) -> list[Span]:
         """What there is to settle: the message, or nothing if it is settled already."""
         prefix = self._run.meta.receipt
@@ -131,6 +140,11 @@ class LeasedBatch(Messages[LM]):
     def __init__(self, runs: list[LeasedRun]):
         super().__init__(list(runs))
         self.renew_at = min((run.renew_at for run in runs), default=0.0)
+
+    @property
+    def lease_ms(self) -> int:
+        """The shortest lease in the batch: a batch of several queues is renewed as often as that one needs it."""
+        return min((run.lease_ms for run in self._runs if run.leased), default=0)
 
     @property
     def settled(self) -> bool:

@@ -142,11 +142,23 @@ class Holder(Protocol):
 
     renew_at: float
 
+    @property
+    def lease_ms(self) -> int:
+        """The length of its lease, as the server answered it."""
+
     def spans(self) -> list[Span]:
         """What it still holds; empty if there is nothing left to renew."""
 
     def lost(self, spans: Sequence[Span]) -> None:
         """The server gave these messages to somebody else or settled them."""
+
+
+class DueRenewal(NamedTuple):
+    """Holders whose leases are equally long and renewed together, and their receipts in as few spans as possible."""
+
+    lease_ms: int
+    holders: list[Holder]
+    spans: list[Span]
 
 
 class LeaseKeeper:
@@ -156,10 +168,9 @@ class LeaseKeeper:
     message; looking for what is due costs O(holders), because it happens twice per lease.
     """
 
-    __slots__ = ("_holders", "lease_s")
+    __slots__ = ("_holders",)
 
-    def __init__(self, lease_s: float):
-        self.lease_s = lease_s
+    def __init__(self) -> None:
         self._holders: dict[Holder, None] = {}
 
     def add(self, holder: Holder) -> None:
@@ -168,34 +179,43 @@ class LeaseKeeper:
     def remove(self, holder: Holder) -> None:
         self._holders.pop(holder, None)
 
-    def renew_at(self, leased_at: float) -> float:
-        """When to renew what was leased or extended by a call that was sent at `leased_at`."""
-        return leased_at + self.lease_s / 2
-
     def next_at(self) -> float | None:
         return min((holder.renew_at for holder in self._holders), default=None)
 
-    def due(self, now: float) -> tuple[list[Holder], list[Span]]:
-        """Who needs renewal now or soon, and what that is in as few spans as possible.
+    def due(self, now: float) -> list[DueRenewal]:
+        """The renewals to make now, one per length of lease.
 
-        "Soon" is an eighth of the lease: neighbours in time then share one call instead of following each other.
+        A holder is due also if that is less than an eighth of its lease away: neighbours in time then share one call
+        instead of following each other.
         """
-        soon = now + self.lease_s / 8
-        held = [(holder, holder.spans()) for holder in self._holders if holder.renew_at <= soon]
-        for holder, spans in held:
-            if not spans:
-                self.remove(holder)
-        return [holder for holder, spans in held if spans], merged(span for _, spans in held for span in spans)
+        held: dict[int, list[tuple[Holder, list[Span]]]] = {}
+        for holder in list(self._holders):
+            if holder.renew_at <= now + holder.lease_ms / 8000:
+                if spans := holder.spans():
+                    held.setdefault(holder.lease_ms, []).append((holder, spans))
+                else:
+                    self.remove(holder)
+        return [
+            DueRenewal(
+                lease_ms, [holder for holder, _ in pairs], merged(span for _, spans in pairs for span in spans)
+            )
+            for lease_ms, pairs in held.items()
+        ]  # fmt: skip
 
-    def renewed(self, holders: Iterable[Holder], asked_at: float, results: Iterable[Settled]) -> None:
-        """Take over the answer to an extend of what `due` gave."""
+    def renewed(self, due: DueRenewal, asked_at: float, results: Iterable[Settled]) -> None:
+        """Apply the answer to an extend of what `due` gave."""
         lost = stale_spans(results)
-        for holder in holders:
-            holder.renew_at = self.renew_at(asked_at)
+        for holder in due.holders:
+            holder.renew_at = renew_at(asked_at, due.lease_ms)
             if lost and (gone := common(holder.spans(), lost)):
                 holder.lost(gone)
 
-    def not_renewed(self, holders: Iterable[Holder], now: float) -> None:
+    def not_renewed(self, due: DueRenewal, now: float) -> None:
         """The extend failed: ask again while there is still some lease left."""
-        for holder in holders:
-            holder.renew_at = now + self.lease_s / 8
+        for holder in due.holders:
+            holder.renew_at = now + due.lease_ms / 8000
+
+
+def renew_at(leased_at: float, lease_ms: int) -> float:
+    """When to renew a lease of this length that was granted or extended by a call sent at `leased_at`."""
+    return leased_at + lease_ms / 2000

@@ -46,7 +46,7 @@ class Desk(Protocol):
 
     async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
 
-    async def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]: ...
+    async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]: ...
 
     def hold(self, holder: Holder) -> None:
         """Keep the lease of this alive from now on."""
@@ -66,6 +66,10 @@ class _Settling:
 
     def open_spans(self) -> list[Span]:
         raise NotImplementedError
+    @property
+    def lease_ms(self) -> int:
+        raise NotImplementedError
+
 
     def spans(self) -> list[Span]:
         raise NotImplementedError
@@ -112,8 +116,14 @@ class _Settling:
             raise
 
     async def extend(self, lease: float | None = None) -> None:
-        """Hold it for `lease` more seconds from now (default: the consumer's). Raises StaleReceipt if it was lost."""
-        lease_ms = None if lease is None else milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+        """Hold it for `lease` more seconds from now (default: as long as its lease was at first).
+
+        Raises StaleReceipt if the lease was lost.
+        """
+        if lease is not None:
+            lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+        else:
+            lease_ms = self.lease_ms
         if spans := self.open_spans():
             await self._desk.extend(spans, lease_ms)
 

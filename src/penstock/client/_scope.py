@@ -25,7 +25,7 @@ class Scope:
         return f"<Scope {self.path}>"
 
     def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> Consumer:  # fmt: skip
         """As `Queue.consume`. What is in the local buffer was leased before something more urgent came: a small
@@ -37,7 +37,7 @@ class Scope:
         return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
-        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> BatchConsumer:  # fmt: skip
         """As `Queue.consume_batches`; a batch may hold messages of several queues."""

@@ -303,7 +303,7 @@ class Queue:
     # -- consume ----------------------------------------------------------------------------------------------
 
     def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer:  # fmt: skip
         """Iterate over messages, each leased to you until it is settled: `with message:` acks or nacks it.
@@ -319,7 +319,7 @@ class Queue:
         return Consumer(self._open_session(terms))
 
     def consume_batches(
-        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
         consumer: str = "", assigned: bool | Assigned = False,
     ) -> BatchConsumer:  # fmt: skip
         """Iterate over batches of up to `max` messages; the fastest way to consume."""

@@ -21,7 +21,17 @@ from typing import Any, Self
 from penstock import limits
 from penstock.client import _calls as calls
 from penstock.client._leased import LeasedRun
-from penstock.client._leases import AckBatch, Holder, LeaseKeeper, PendingAcks, Span, common, stale_error
+from penstock.client._leases import (
+    AckBatch,
+    DueRenewal,
+    Holder,
+    LeaseKeeper,
+    PendingAcks,
+    Span,
+    common,
+    renew_at,
+    stale_error,
+)
 from penstock.client._outbox import Transacted
 from penstock.client._sync_attendance import Attendance
 from penstock.client._sync_carrier import Carrier
@@ -52,7 +62,7 @@ class Session:
         self._fetch_lock = threading.Lock()
         self._lock = threading.Condition()
         self._acks: PendingAcks[None] = PendingAcks()
-        self._keeper = LeaseKeeper(terms.lease_ms / 1000)
+        self._keeper = LeaseKeeper()
         self._flush_at: float | None = None
         self._helper: threading.Thread | None = None
         self._helper_until = 0.0
@@ -161,10 +171,10 @@ class Session:
             acks.lost = lost_in(leased.results, retry)
         if self.tracing is not None and leased.runs:
             self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
-        renew_at = self._keeper.renew_at(time.monotonic())
+        now = time.monotonic()
         with self._lock:
             for run in leased.runs:
-                run.renew_at = renew_at
+                run.renew_at = renew_at(now, run.lease_ms)
                 self._ready.append(run)
                 self._ready_count += run.batch.count
                 if run.leased:
@@ -273,8 +283,8 @@ class Session:
         with self._watched("transact", spans):
             return self._carrier.transact(receipts_of(spans), items)
 
-    def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
-        return self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms or self._terms.lease_ms), spans)
+    def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
+        return self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms), spans)
 
     def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
         """For someone who has a more important exception at hand: failures are logged."""
@@ -334,12 +344,12 @@ class Session:
                     continue
                 flush = self._flush_at is not None and self._flush_at <= now
                 renew = renew_at is not None and renew_at <= now
-                holders, spans = self._keeper.due(now) if renew else ([], [])
+                renewals = self._keeper.due(now) if renew else []
                 beat = beat_at is not None and beat_at <= now
             if flush:
                 self._flush_quietly()
-            if spans:
-                self._renew(holders, spans, now)
+            for due in renewals:
+                self._renew(due, now)
             if beat and self._attendance is not None:
                 self._attendance.beat_quietly()
 
@@ -352,19 +362,19 @@ class Session:
                 self._flush_at = None  # the next lease call takes them along, or raises this
                 self._error = error
 
-    def _renew(self, holders: list[Holder], spans: list[Span], now: float) -> None:
+    def _renew(self, due: DueRenewal, now: float) -> None:
         results: list[Settled] = []
         try:
-            for at in range(0, len(spans), limits.RECEIPTS_MAX):
-                receipts = receipts_of(spans[at : at + limits.RECEIPTS_MAX])
-                results += self._carrier.request(calls.extend(receipts, lease_ms=self._terms.lease_ms))
+            for at in range(0, len(due.spans), limits.RECEIPTS_MAX):
+                receipts = receipts_of(due.spans[at : at + limits.RECEIPTS_MAX])
+                results += self._carrier.request(calls.extend(receipts, lease_ms=due.lease_ms))
         except PenstockError as error:
-            log.warning("%s: renewal of %d leases failed: %s", self._terms.queue, len(holders), error)
+            log.warning("%s: renewal of %d leases failed: %s", self._terms.queue, len(due.holders), error)
             with self._lock:
-                self._keeper.not_renewed(holders, time.monotonic())
+                self._keeper.not_renewed(due, time.monotonic())
         else:
             with self._lock:
-                self._keeper.renewed(holders, now, results)
+                self._keeper.renewed(due, now, results)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

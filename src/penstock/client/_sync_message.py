@@ -40,7 +40,7 @@ class Desk(Protocol):
 
     def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
 
-    def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]: ...
+    def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]: ...
 
     def hold(self, holder: Holder) -> None:
         """Keep the lease of this alive from now on."""
@@ -57,6 +57,10 @@ class _Settling:
     _desk: Desk
     _entered: bool
     _work: object
+
+    @property
+    def lease_ms(self) -> int:
+        raise NotImplementedError
 
     def open_spans(self) -> list[Span]:
         raise NotImplementedError
@@ -106,8 +110,14 @@ class _Settling:
             raise
 
     def extend(self, lease: float | None = None) -> None:
-        """Hold it for `lease` more seconds from now (default: the consumer's). Raises StaleReceipt if it was lost."""
-        lease_ms = None if lease is None else milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+        """Hold it for `lease` more seconds from now (default: as long as its lease was at first).
+
+        Raises StaleReceipt if the lease was lost.
+        """
+        if lease is not None:
+            lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+        else:
+            lease_ms = self.lease_ms
         if spans := self.open_spans():
             self._desk.extend(spans, lease_ms)
 

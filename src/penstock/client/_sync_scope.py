@@ -21,7 +21,7 @@ class Scope:
         return f"<Scope {self.path}>"
 
     def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> Consumer:  # fmt: skip
         """As `Queue.consume`."""
@@ -33,7 +33,7 @@ class Scope:
         )
 
     def consume_batches(
-        self, group: str = "default", *, max: int = 1000, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> BatchConsumer:  # fmt: skip
         """As `Queue.consume_batches`; a batch may hold messages of several queues."""

@@ -31,7 +31,8 @@ class Terms(NamedTuple):
     group: str
     size: int
     """Most messages to hold unhandled."""
-    lease_ms: int
+    lease_ms: int | None
+    """None: that of the queue."""
     wait_s: float | None
     """End after this long without a message; None: never."""
     consumer: str
@@ -70,7 +71,7 @@ def make_terms(
     *,
     group: str,
     size: tuple[str, int],
-    lease: float,
+    lease: float | None,
     wait: float | None,
     consumer: str,
     in_scope: bool = False,
@@ -86,7 +87,9 @@ def make_terms(
         )
     if wait is not None:
         milliseconds("wait", wait, limits.DELAY_MS_MAX)
-    lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+    lease_ms = None
+    if lease is not None:
+        lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
     membership = (Assigned() if assigned else None) if isinstance(assigned, bool) else assigned
     terms = Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope, membership)
     terms.new_seat()  # raises for what it could not be a member with

@@ -51,7 +51,7 @@ class ThreadDesk:
     def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
         return self._wait_for(self._desk.transact(spans, items))
 
-    def extend(self, spans: Sequence[Span], lease_ms: int | None) -> list[Settled]:
+    def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
         return self._wait_for(self._desk.extend(spans, lease_ms))
 
     def hold(self, holder: Holder) -> None:

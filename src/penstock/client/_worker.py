@@ -43,7 +43,7 @@ class Terms(NamedTuple):
     concurrency: int
     retries: int | None
     timeout_s: float | None
-    lease_s: float
+    lease_s: float | None
     prefetch: int
     consumer: str
     assigned: bool | Assigned
@@ -64,7 +64,8 @@ def make_terms(
         raise _invalid("prefetch", f"{prefetch!r} is not from 1 to {limits.LEASE_MESSAGES_MAX}")
     if timeout is not None:
         milliseconds("timeout", timeout, limits.DELAY_MS_MAX, 1)
-    milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+    if lease is not None:
+        milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
     return Terms(
         queue, group, concurrency, retries, timeout, lease, prefetch or concurrency, consumer, assigned
     )  # fmt: skip
@@ -76,7 +77,7 @@ class Source(Protocol):
     async def config(self) -> dict[str, Any]: ...
     async def configure(self, **changes: Any) -> dict[str, Any]: ...
     def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float = 30.0, wait: float | None = None,
+        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "", assigned: bool | Assigned = False,
     ) -> Consumer: ...  # fmt: skip
 

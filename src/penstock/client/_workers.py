@@ -35,7 +35,7 @@ class Declaring:
         concurrency: int = 1,
         retries: int | None = None,
         timeout: float | None = None,
-        lease: float = 30.0,
+        lease: float | None = None,
         prefetch: int | None = None,
         consumer: str = "",
         assigned: bool | Assigned = False,

@@ -53,7 +53,9 @@ async def ack(broker: Broker, asked: messages.AckRequest) -> Sequence[Settled]:
 
 
 async def nack(broker: Broker, asked: messages.NackRequest) -> Sequence[Settled]:
-    return await broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
+    return await broker.nack(
+        asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error), max_retries=asked.max_retries
+    )
 
 
 async def reject(broker: Broker, asked: messages.RejectRequest) -> Sequence[Settled]:
