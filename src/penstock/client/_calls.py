@@ -138,8 +138,12 @@ def ack(receipts: Sequence[str]) -> Call[list[Settled]]:
     return _settle("ack", receipts, {})
 
 
-def nack(receipts: Sequence[str], *, delay_ms: int | None, error: str) -> Call[list[Settled]]:
-    return _settle("nack", receipts, {"delay_ms": delay_ms, "error": error})
+def nack(
+    receipts: Sequence[str], *, delay_ms: int | None, error: str, max_retries: int | None = None
+) -> Call[list[Settled]]:
+    """`max_retries`: give up a message that had so many, even if its queue allows more."""
+    more = {} if max_retries is None else {"max_retries": max_retries}
+    return _settle("nack", receipts, {"delay_ms": delay_ms, "error": error, **more})
 
 
 def reject(receipts: Sequence[str], *, error: str) -> Call[list[Settled]]:

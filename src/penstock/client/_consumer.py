@@ -336,9 +336,12 @@ class Session:
 
     # -- other settlements ------------------------------------------------------------------------------------
 
-    async def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]:
+    async def nack(
+        self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
+    ) -> list[Settled]:
         with self._watched("nack", spans):
-            return await self._settle(calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error), spans)
+            call = calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error, max_retries=max_retries)
+            return await self._settle(call, spans)
 
     async def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
         task = self._loop.create_task(self.nack(spans, delay_ms, error), name=f"penstock nack {self._terms.queue}")

@@ -37,7 +37,9 @@ class Desk(Protocol):
     def ack_soon(self, spans: Sequence[Span]) -> None:
         """Send the ack with the next call or within milliseconds, whichever comes first; failures are logged."""
 
-    async def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]: ...
+    async def nack(
+        self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
+    ) -> list[Settled]: ...
 
     async def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
         """For someone who has a more important exception at hand: waits for the answer, logs failures."""
@@ -64,12 +66,12 @@ class _Settling:
     _entered: bool
     _work: object
 
-    def open_spans(self) -> list[Span]:
-        raise NotImplementedError
     @property
     def lease_ms(self) -> int:
         raise NotImplementedError
 
+    def open_spans(self) -> list[Span]:
+        raise NotImplementedError
 
     def spans(self) -> list[Span]:
         raise NotImplementedError
@@ -98,11 +100,11 @@ class _Settling:
             self._undo(spans, error)
             raise
 
-    async def _nack(self, delay: float | None, error: str) -> list[Settled]:
+    async def _nack(self, delay: float | None, error: str, max_retries: int | None = None) -> list[Settled]:
         delay_ms = None if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX)
         spans = self._begin()
         try:
-            return await self._desk.nack(spans, delay_ms, error[: limits.ERROR_CHARS_MAX]) if spans else []
+            return await self._desk.nack(spans, delay_ms, error[: limits.ERROR_CHARS_MAX], max_retries) if spans else []
         except PenstockError as problem:
             self._undo(spans, problem)
             raise

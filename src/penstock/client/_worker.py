@@ -50,7 +50,7 @@ class Terms(NamedTuple):
 
 
 def make_terms(
-    queue: str, *, group: str, concurrency: int, retries: int | None, timeout: float | None, lease: float,
+    queue: str, *, group: str, concurrency: int, retries: int | None, timeout: float | None, lease: float | None,
     prefetch: int | None, consumer: str, assigned: bool | Assigned,
 ) -> Terms:  # fmt: skip
     """Raises InvalidRequest where the worker is declared, not where it is run."""
@@ -266,16 +266,10 @@ class _Hands:
                 await message.reject(str(error) or "rejected")
             elif isinstance(error, Retry):
                 log.info("%s wants %s again: %s", name, message.id, error)
-                if retries is not None and message.attempt > retries:
-                    await message.reject(str(error) or "retries used up")
-                else:
-                    await message.nack(delay=error.delay, error=str(error) or "to be tried again")
+                await message._nack(error.delay, str(error) or "to be tried again", retries)
             else:
                 log.warning("%s failed on attempt %d of %s", name, message.attempt, message.id, exc_info=error)
-                if retries is not None and message.attempt > retries:
-                    await message.reject(error_text(error))
-                else:
-                    await message.nack(error=error_text(error))
+                await message._nack(None, error_text(error), retries)
         except PenstockError as problem:
             log.warning("%s: could not settle %s: %s", name, message.id, problem)
             # Leaving the block would ack what counts as open. The lease ends by itself, and the message comes again.
