@@ -7,11 +7,11 @@ import weakref
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from penstock.client._calls import Call
-from penstock.client._http1 import Origin
-from penstock.client._retry import Policy, Unreachable
-from penstock.client._sync_carrier import Carrier
-from penstock.client._sync_pool import Pool
+from penstock.client.blocking.carrier import Carrier
+from penstock.client.calls.api import Call
+from penstock.client.transport.http1 import Origin
+from penstock.client.transport.retry import Policy, Unreachable
+from penstock.client.transport.socket_pool import Pool
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.pipeline.options import Options, PipelineError
 
