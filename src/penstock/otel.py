@@ -22,9 +22,9 @@ from opentelemetry.util.types import AttributeValue
 
 from penstock._version import __version__
 from penstock.client import Client
-from penstock.client._delivery import DeliveredRun, StoredMessage
-from penstock.client._leased import LeasedBatch, LeasedMessage
-from penstock.client._sync import Client as SyncClient
+from penstock.client.blocking.client import Client as SyncClient
+from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.messages.stored import DeliveredRun, StoredMessage
 from penstock.errors import PenstockError
 
 SYSTEM = "penstock"

@@ -103,8 +103,8 @@ class FakeBroker:
         self._note("ack", receipts)
         return [Settled(receipt, "acked") for receipt in receipts]
 
-    async def nack(self, receipts, *, delay_ms=None, error=""):
-        self._note("nack", receipts, delay_ms, error)
+    async def nack(self, receipts, *, delay_ms=None, error="", max_retries=None):
+        self._note("nack", receipts, delay_ms, error, max_retries)
         return [Settled(receipt, "retrying", due_at_ms=1) for receipt in receipts]
 
     async def release(self, receipts):

@@ -208,10 +208,11 @@ def test_peeking():
         (
             "/v1/nack",
             {"receipts": ["a"], "delay_ms": 5, "error": "x" * 3000},
-            ("nack", (["a"], 5, "x" * 2048)),
+            ("nack", (["a"], 5, "x" * 2048, None)),
             [{"receipt": "a", "status": "retrying", "due_at_ms": 1}],
         ),
-        ("/v1/nack", {"receipts": [], "delay_ms": None, "error": None}, ("nack", ([], None, "")), []),
+        ("/v1/nack", {"receipts": [], "delay_ms": None, "error": None}, ("nack", ([], None, "", None)), []),
+        ("/v1/nack", {"receipts": [], "max_retries": 2}, ("nack", ([], None, "", 2)), []),
         (
             "/v1/reject",
             {"receipts": ["a"], "error": "e"},
@@ -276,6 +277,7 @@ def test_cancelling_and_rescheduling():
         ("/v1/ack", {"receipts": ["x"] * (limits.RECEIPTS_MAX + 1)}, "receipts"),
         ("/v1/nack", {"receipts": [], "delay_ms": -1}, "delay_ms"),
         ("/v1/nack", {"receipts": [], "error": 5}, "error"),
+        ("/v1/nack", {"receipts": [], "max_retries": -1}, "max_retries"),
         ("/v1/reject", {"receipts": [], "delay_ms": 1}, "delay_ms"),
         ("/v1/extend", {"receipts": []}, "lease_ms"),
         ("/v1/extend", {"receipts": [], "lease_ms": 1}, "lease_ms"),

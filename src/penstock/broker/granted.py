@@ -21,12 +21,14 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
     lease_id = -1
     prefix: str | None = None
     deadline: int | None = None
+    lease_ms: int | None = None
     for lease in leased:
         first, stop = lease.first, lease.first + lease.count
         if lease.lease != lease_id:
-            lease_id, deadline, prefix = lease.lease, None, None
+            lease_id, deadline, lease_ms, prefix = lease.lease, None, None, None
             if not lease.settled:
-                deadline, prefix = lease.deadline, receipt_prefix(0, lease.lease, lease.nonce)
+                deadline, lease_ms = lease.deadline, lease.lease_ms
+                prefix = receipt_prefix(0, lease.lease, lease.nonce)
         while first < stop:
             # What an order leaves out makes many short runs of one record.
             if partition != lease.partition or queue != lease.queue:
@@ -44,6 +46,7 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
                 DeliveredRun(
                     path or lease.path, partition, first, until - first, record.id + row, record.at,
                     record.batch.run(row, row + until - first), lease.attempt, prefix, deadline,
+                    lease_ms,
                 )
             )  # fmt: skip
             first = until

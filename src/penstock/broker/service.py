@@ -228,10 +228,12 @@ class Broker:
         return self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
 
     def nack(
-        self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = ""
+        self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "", max_retries: int | None = None
     ) -> PendingReply[Sequence[Settled]]:
+        """`max_retries`: give up a message that had so many, even if its queue allows more."""
         claims = Claims(receipts)
-        return self._loop.submit(commands.Nack(claims.claims, delay_ms, _clipped(error))).then(claims.results)
+        command = commands.Nack(claims.claims, delay_ms, _clipped(error), max_retries)
+        return self._loop.submit(command).then(claims.results)
 
     def reject(self, receipts: Sequence[str], *, error: str = "") -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)

@@ -22,18 +22,18 @@ Blocking:
     _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
 """
 
-from penstock.client._calls import ProducerSeq
-from penstock.client._client import Client, Queue
-from penstock.client._consumer import BatchConsumer, Consumer
-from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._handler import Reject, Retry
-from penstock.client._members import Assigned
-from penstock.client._message import Message, MessageBatch, Transaction
-from penstock.client._outbox import Transacted
-from penstock.client._published import Published, PublishedMessage
-from penstock.client._schedules import Schedules
-from penstock.client._scope import Scope
-from penstock.client._webhooks import Webhooks
+from penstock.client.admin.schedules import Schedules
+from penstock.client.admin.webhooks import Webhooks
+from penstock.client.calls.api import ProducerSeq
+from penstock.client.client import Client, Queue
+from penstock.client.consume.membership import Assigned
+from penstock.client.consume.messages import Message, MessageBatch, Transaction
+from penstock.client.consume.scope import Scope
+from penstock.client.consume.session import BatchConsumer, Consumer
+from penstock.client.messages.stored import LogBatch, StoredMessage
+from penstock.client.publish.published import Published, PublishedMessage
+from penstock.client.publish.transactions import Transacted
+from penstock.client.workers.handler import Reject, Retry
 
 __all__ = [
     "Assigned",

@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from penstock.client import Client
-from penstock.client._direct import Direct
+from penstock.client.transport.direct import Direct
 from penstock.embedded._node import EmbeddedNode
 
 

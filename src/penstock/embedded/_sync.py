@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from penstock.client._background import Background
-from penstock.client._direct import Across, Direct, SyncAcross
+from penstock.client.transport.direct import Across, Direct, SyncAcross
+from penstock.client.transport.loop_thread import Background
 from penstock.embedded._node import EmbeddedNode
 from penstock.sync import Client
 

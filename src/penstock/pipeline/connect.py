@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.client import _bulk as bulk
-from penstock.client import _calls as calls
-from penstock.client._calls import Call
-from penstock.client._http1 import Origin
-from penstock.client._retry import Policy, Unreachable
-from penstock.client._sync_carrier import Carrier
-from penstock.client._sync_pool import Pool
+from penstock.client.blocking.carrier import Carrier
+from penstock.client.calls import api as calls
+from penstock.client.calls import bulk
+from penstock.client.calls.api import Call
+from penstock.client.transport.http1 import Origin
+from penstock.client.transport.retry import Policy, Unreachable
+from penstock.client.transport.socket_pool import Pool
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
 

@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.client import _bulk as bulk
+from penstock.client.calls import bulk
 from penstock.errors import PenstockError
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

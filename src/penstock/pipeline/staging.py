@@ -25,9 +25,9 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import build, layout
-from penstock.client import _bulk as bulk
-from penstock.client import _calls as calls
-from penstock.client._numbers import EPOCH, new_producer
+from penstock.client.calls import api as calls
+from penstock.client.calls import bulk
+from penstock.client.publish.sequences import EPOCH, new_producer
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client import Client
-from penstock.client._background import Background
-from penstock.client._client import client_over
-from penstock.client._direct import Across, Direct, SyncAcross
-from penstock.client._sync import Client as SyncClient
-from penstock.client._sync import client_over as sync_client_over
+from penstock.client.blocking.client import Client as SyncClient
+from penstock.client.blocking.client import client_over as sync_client_over
+from penstock.client.client import client_over
+from penstock.client.transport.direct import Across, Direct, SyncAcross
+from penstock.client.transport.loop_thread import Background
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.testing.clock import ManualClock

@@ -54,7 +54,9 @@ def ack(broker: Broker, asked: messages.AckRequest) -> PendingReply[Sequence[Set
 
 
 def nack(broker: Broker, asked: messages.NackRequest) -> PendingReply[Sequence[Settled]]:
-    return broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
+    return broker.nack(
+        asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error), max_retries=asked.max_retries
+    )
 
 
 def reject(broker: Broker, asked: messages.RejectRequest) -> PendingReply[Sequence[Settled]]:

@@ -104,7 +104,7 @@ class Message(_message.Message):
     def __init__(self, id: _Optional[str] = ..., receipt: _Optional[str] = ..., queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., payload: _Optional[bytes] = ..., json: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., tenant: _Optional[str] = ..., attempt: _Optional[int] = ..., published_at_ms: _Optional[int] = ..., deadline_at_ms: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("queue", "partition", "offset", "count", "id", "published_at_ms", "attempt", "receipt", "deadline_at_ms", "batch")
+    __slots__ = ("queue", "partition", "offset", "count", "id", "published_at_ms", "attempt", "receipt", "deadline_at_ms", "batch", "lease_ms")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class Run(_message.Message):
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_AT_MS_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partition: int
     offset: int
@@ -125,7 +126,8 @@ class Run(_message.Message):
     receipt: str
     deadline_at_ms: int
     batch: bytes
-    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., id: _Optional[str] = ..., published_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., receipt: _Optional[str] = ..., deadline_at_ms: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., id: _Optional[str] = ..., published_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., receipt: _Optional[str] = ..., deadline_at_ms: _Optional[int] = ..., batch: _Optional[bytes] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class Producer(_message.Message):
     __slots__ = ("id", "epoch", "seq")
@@ -280,14 +282,16 @@ class AckRequest(_message.Message):
     def __init__(self, receipts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NackRequest(_message.Message):
-    __slots__ = ("receipts", "delay_ms", "error")
+    __slots__ = ("receipts", "delay_ms", "error", "max_retries")
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
     receipts: _containers.RepeatedScalarFieldContainer[str]
     delay_ms: int
     error: str
-    def __init__(self, receipts: _Optional[_Iterable[str]] = ..., delay_ms: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+    max_retries: int
+    def __init__(self, receipts: _Optional[_Iterable[str]] = ..., delay_ms: _Optional[int] = ..., error: _Optional[str] = ..., max_retries: _Optional[int] = ...) -> None: ...
 
 class RejectRequest(_message.Message):
     __slots__ = ("receipts", "error")

@@ -195,6 +195,16 @@ class PublishEventQuery(Request):
 # -- lease and settle ---------------------------------------------------------------------------------------------
 
 
+RetryLimit: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.RETRIES_MAX,
+        description="Give up a message that had so many retries, even if its queue allows more.",
+    ),
+]
+
+
 class LeaseRequest(Request):
     queue: QueueName | None = None
     scope: ScopeName | None = None
@@ -270,6 +280,7 @@ class NackRequest(Request):
     receipts: Receipts
     delay_ms: DelayMs | None = None
     error: str | None = None
+    max_retries: RetryLimit | None = None
 
 
 class RejectRequest(Request):

@@ -177,7 +177,10 @@ class Session:
 
     async def _nack(self, frame: stream.Nack) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]
-        self._settled(frame.id, await self.sockets.broker.nack(frame.receipts, delay_ms=frame.delay_ms, error=error))
+        results = await self.sockets.broker.nack(
+            frame.receipts, delay_ms=frame.delay_ms, error=error, max_retries=frame.max_retries
+        )
+        self._settled(frame.id, results)
 
     async def _reject(self, frame: stream.Reject) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]

@@ -1,0 +1,134 @@
+"""What a transaction will publish, as far as it needs no I/O: collected, checked, written down.
+
+A transaction may be repeated until it is answered: the server recognises the very same request by its content, as
+long as it acks something. One that only publishes is recognised by the ids that its messages are given here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.client.consume.options import receipts_of
+from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.publish.frames import Row, make_options, row
+from penstock.client.publish.published import PublishedMessage
+from penstock.client.transport.retry import AnswerLost, Retry
+from penstock.errors import PenstockError, StaleReceipt
+from penstock.ids import parse_queue
+from penstock.wire.replies import TransactReply
+
+
+class Transacted(NamedTuple):
+    """What a transaction did."""
+
+    acked: list[str]
+    """Receipts."""
+    messages: list[PublishedMessage]
+
+
+class Outbox:
+    """Messages on their way; nothing is sent before the transaction is."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def publish(
+        self,
+        queue: str,
+        value: Any,
+        *,
+        key: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        ttl: float | None = None,
+        priority: int = 0,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+    ) -> None:
+        """Publish this with the transaction; the options are those of `Queue.publish`, and so are the errors."""
+        options = make_options(
+            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
+            max_retries=max_retries,
+        )  # fmt: skip
+        self.items.append(_written(parse_queue(queue), row(value, options)))
+
+
+def outbox_of(messages: Iterable[Sequence[Any]]) -> Outbox:
+    """From `(queue, value)` or `(queue, value, {"key": …})` each."""
+    outbox = Outbox()
+    for message in messages:
+        queue, value, *options = message
+        outbox.publish(queue, value, **(options[0] if options else {}))
+    return outbox
+
+
+def recognisable(items: list[dict[str, Any]], receipts: Sequence[str]) -> list[dict[str, Any]]:
+    """The items, in a form in which sending them twice stores them once."""
+    return items if receipts else [{"id": f"sdk-{secrets.token_hex(12)}", **item} for item in items]
+
+
+def receipts_to_ack(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> list[str]:
+    """Of messages and batches that are not settled yet; receipts themselves as they are."""
+    receipts: list[str] = []
+    for each in ack:
+        receipts += [each] if isinstance(each, str) else receipts_of(each.open_spans())
+    return receipts
+
+
+def settled_by(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> None:
+    """Note that these need no other settling any more."""
+    for each in ack:
+        if not isinstance(each, str):
+            each.mark(each.open_spans(), settled=True)
+
+
+def judged(error: StaleReceipt, retry: Retry, waited_s: float) -> PenstockError:
+    """What a stale receipt means after all attempts.
+
+    A transaction that happened is remembered and would have been confirmed, so this one did not happen. Only after
+    longer than the server remembers nobody can tell any more.
+    """
+    if retry.uncertain and waited_s * 1000 > limits.TRANSACTION_WINDOW_MS:
+        return AnswerLost("whether the transaction happened is no longer known: its answer was lost too long ago")
+    return error
+
+
+def transacted(reply: TransactReply) -> Transacted:
+    return Transacted(
+        reply.acked,
+        [
+            PublishedMessage(each.id, each.queue, each.partition, each.offset, each.duplicate, reply.durable)
+            for each in reply.messages
+        ],
+    )
+
+
+def _written(queue: str, message: Row) -> dict[str, Any]:
+    item: dict[str, Any] = {"queue": queue}
+    if message.kind == layout.KIND_JSON:
+        item["payload"] = msgspec.Raw(message.payload)
+    else:
+        item["payload_b64"] = b64encode(message.payload).decode()
+    options = message.options
+    for name in ("priority", "delay_ms", "deliver_at_ms", "ttl_ms"):
+        if value := getattr(options, name):
+            item[name] = value
+    if options.max_retries >= 0:
+        item["max_retries"] = options.max_retries
+    for name in ("key", "id"):
+        if text := getattr(options, name):
+            item[name] = text.decode()
+    if options.headers:
+        item["headers"] = msgspec.Raw(options.headers)
+    return item

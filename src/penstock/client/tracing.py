@@ -1,0 +1,60 @@
+"""Where the SDK lets itself be watched: what happens, told to whoever traces. Nobody traces unless told to.
+
+`penstock.otel` is the implementation; this side knows nothing of it. Without one, every hook is a comparison with None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.messages.spans import Span
+from penstock.client.messages.stored import DeliveredRun
+
+
+class Sending(Protocol):
+    """One publish that is under way."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What to send: those of the caller, and what carries the trace to the consumer."""
+
+    def sent(self, id: str, partition: int) -> None:
+        """Of a single message: where it is now."""
+
+
+class Tracing(Protocol):
+    """What happens, as it happens. No method may raise."""
+
+    def publishing(
+        self, queue: str, headers: Mapping[str, str] | None, *, count: int | None, size: int | None
+    ) -> AbstractContextManager[Sending]:
+        """Around a publish; `count` is that of a batch."""
+
+    def received(self, source: str, group: str, began_ns: int, runs: Sequence[DeliveredRun]) -> None:
+        """A lease call that began at this wall-clock time has brought these."""
+
+    def settling(
+        self, verb: str, source: str, group: str, count: int, *, alone: bool
+    ) -> AbstractContextManager[object]:
+        """Around a call that settles so many messages. `alone`: it is nobody's business but its own."""
+
+    def begin(self, group: str, what: LeasedMessage | LeasedBatch[Any]) -> object:
+        """Somebody starts to work on this, here and now. The answer is for `end` and `fail`."""
+
+    def fail(self, work: object, error: BaseException) -> None:
+        """The work has failed, though nothing may be raised."""
+
+    def end(self, work: object, error: BaseException | None) -> None:
+        """The work is over, in the same place where it began."""
+
+
+def settling(
+    tracing: Tracing | None, verb: str, source: str, group: str, spans: Sequence[Span], *, alone: bool = False
+) -> AbstractContextManager[object]:
+    """`Tracing.settling`, if anybody traces and there is anything to settle."""
+    if tracing is None or not spans:
+        return nullcontext()
+    return tracing.settling(verb, source, group, sum(span.size for span in spans), alone=alone)
