@@ -157,7 +157,6 @@ def test_a_message_in_fragments():
         ({"Sec-WebSocket-Key": None}, 400, "invalid_request"),
         ({"Sec-WebSocket-Key": "short"}, 400, "invalid_request"),
         ({"Sec-WebSocket-Protocol": "chat"}, 400, "invalid_request"),
-        ({"path": "/v1/other"}, 404, "not_found"),
     ],
 )
 def test_who_may_not_have_one_is_told_why(headers, status, code):
@@ -165,6 +164,14 @@ def test_who_may_not_have_one_is_told_why(headers, status, code):
         await socket.handshake(**headers)
         assert (socket.status, (await socket.error())["code"]) == (status, code)
         await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_offer_of_a_websocket_at_another_path_is_ignored():
+    async def story(edge, socket, state):
+        await socket.handshake("/healthz")
+        assert (socket.status, socket.headers.get("connection")) == (200, None)
 
     talk(story)
 
@@ -248,7 +255,7 @@ def test_an_http_connection_can_become_one_and_no_timer_of_http_ends_it(monkeypa
         (http,) = state.connections
         await socket.handshake()
         assert socket.status == 101
-        assert http._idle_timer is None and http._header_timer is None and http not in state.connections
+        assert http._idle_timer is None and http._head_timer is None and http not in state.connections
 
     talk(story)
 

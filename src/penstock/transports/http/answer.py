@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.transports.http.request import JSON_TYPE, Send
+from penstock.transports.http.request import JSON_TYPE
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -44,16 +44,6 @@ def error_answer(error: PenstockError) -> Answer:
     elif "allow" in error.details:
         headers = ((b"allow", ", ".join(error.details["allow"]).encode()),)
     return Answer(status, _encoder.encode({"error": error_body(error)}), JSON_TYPE, headers)
-
-
-async def send_answer(send: Send, answer: Answer, *, close: bool) -> None:
-    headers = list(answer.headers)
-    if answer.status != 204:
-        headers += ((b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)))
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
 
 
 def answer_head(answer: Answer, *, close: bool) -> bytes:

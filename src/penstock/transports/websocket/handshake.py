@@ -17,7 +17,7 @@ from websockets.http11 import Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from penstock.errors import Forbidden, InvalidRequest, NotFound
+from penstock.errors import Forbidden, InvalidRequest
 from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import Request
 from penstock.transports.websocket.codec import Codec
@@ -29,29 +29,23 @@ PATH = "/v1/ws"
 CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (JsonCodec(), MsgpackCodec())}
 
 
-def check_handshake(
-    request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]
-) -> tuple[Codec, bytes]:
+def check_handshake(request: Request, origins: frozenset[str]) -> tuple[Codec, bytes]:
     """The codec that was agreed on and the answer that opens the connection. Raises PenstockError."""
-    if request.path != PATH:
-        raise NotFound(f"there is no WebSocket at {request.path[:200]!r}, but at {PATH}")
     _check_origin(request, origins)
     server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
-    protocol, answer = _accepted(server, request, headers)
+    protocol, answer = _accepted(server, request)
     return CODECS[protocol or stream.JSON_PROTOCOL], answer
 
 
-def check_plain_handshake(request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]) -> bytes:
+def check_plain_handshake(request: Request, origins: frozenset[str]) -> bytes:
     """The answer that opens a connection on which there is nothing to agree on. Raises PenstockError."""
     _check_origin(request, origins)
-    return _accepted(ServerProtocol(), request, headers)[1]
+    return _accepted(ServerProtocol(), request)[1]
 
 
-def _accepted(
-    server: ServerProtocol, request: Request, headers: Sequence[tuple[bytes, bytes]]
-) -> tuple[str | None, bytes]:
+def _accepted(server: ServerProtocol, request: Request) -> tuple[str | None, bytes]:
     given = Headers()
-    for name, value in headers:
+    for name, value in request.fields.headers:
         given[name.decode("latin-1")] = value.decode("latin-1")
     try:
         accept, _, protocol = server.process_request(HandshakeRequest(request.path, given))

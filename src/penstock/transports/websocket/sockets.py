@@ -18,7 +18,7 @@ from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.codec import Codec
 from penstock.transports.websocket.connection import Connection, Spoken
-from penstock.transports.websocket.handshake import check_handshake, check_plain_handshake
+from penstock.transports.websocket.handshake import PATH, check_handshake, check_plain_handshake
 from penstock.transports.websocket.session import Session
 from penstock.transports.websocket.tails import Tails
 from penstock.wire import stream
@@ -74,19 +74,17 @@ class WebSockets:
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
-    def open(
-        self,
-        request: Request,
-        headers: Sequence[tuple[bytes, bytes]],
-        transport: asyncio.Transport,
-        server_state: ServerState,
-    ) -> asyncio.Protocol:
+    def opens(self, path: str) -> bool:
+        """Tells whether a WebSocket can be opened at this path."""
+        return path == PATH or path in self.others
+
+    def open(self, request: Request, transport: asyncio.Transport, server_state: ServerState) -> asyncio.Protocol:
         """Accept the handshake. The connection then has nothing to do with HTTP any more. Raises PenstockError."""
         spoken = self.others.get(request.path)
         if spoken is not None:
-            answer = check_plain_handshake(request, headers, self.origins)
+            answer = check_plain_handshake(request, self.origins)
         else:
-            codec, answer = check_handshake(request, headers, self.origins)
+            codec, answer = check_handshake(request, self.origins)
             spoken = self.ours(codec)
         self._check_room()
         transport.write(answer)
