@@ -256,7 +256,7 @@ class Http:
         answer = await self.app.respond(request)
         if answer is None:
             return None
-        line, *lines = answer_head(answer, close=request.must_close).decode().strip().split("\r\n")
+        line, *lines = answer_head(answer, 0, close=request.must_close).decode().strip().split("\r\n")
         answered = dict(each.split(": ", 1) for each in lines)
         assert int(answered.get("content-length", 0)) == len(answer.body)
         return Response(int(line.split()[1]), answered, answer.body)

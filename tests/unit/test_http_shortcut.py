@@ -6,6 +6,8 @@ import asyncio
 import json
 import socket
 import struct
+import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 from http_talk import request, talk
@@ -291,7 +293,19 @@ def test_what_a_get_would_say_without_saying_it():
         assert (status, headers["content-length"]) == (200, str(len('{"status":"ok"}')))
         it.send("OPTIONS", "/healthz")
         status, headers, body = await it.answer()
-        assert (status, headers, body) == (204, {"allow": "get, head, options"}, b"")
+        assert (status, headers.pop("date")[-3:], headers, body) == (204, "gmt", {"allow": "get, head, options"}, b"")
+
+    talk(story)
+
+
+def test_every_answer_has_a_date():
+    async def story(it):
+        it.send("GET", "/healthz")
+        it.send("POST", "/nowhere")
+        it.writer.write(b"\0")
+        for _ in range(3):
+            _, headers, _ = await it.answer()
+            assert abs(parsedate_to_datetime(headers["date"].upper()).timestamp() - time.time()) < 60
 
     talk(story)
 

@@ -14,10 +14,10 @@ from penstock.clock import Clock
 from penstock.eager import Finished, Rest
 from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.logs import get_logger
+from penstock.transports.access import Access
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.hosts import check_host
 from penstock.transports.http.request import ClientGone, Request
 from penstock.transports.metrics import Metrics
 
@@ -41,10 +41,11 @@ class Upgrades(Protocol):
 
 
 class HttpApp:
-    """Answers requests. It serves a loopback address only: see `hosts.py`."""
+    """Answers requests."""
 
-    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes, access: Access | None = None):
         """`table` says what is served: our operations, or more than those."""
+        self.access = access or Access()
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
@@ -69,7 +70,7 @@ class HttpApp:
         """The one answer to a request; None if there is nobody left to answer."""
         operation = "none"
         try:
-            check_host(request.fields)
+            self.access.check(request.fields)
             self._check_room(request)
             if request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()

@@ -238,7 +238,7 @@ class RequestReader:
             refused = InvalidRequest(f"this is not HTTP/1.1: {error}")
             unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and not self._received
             if unknown and (method := _METHOD.match(opening)):
-                refused = unimplemented_method(method[0].decode().rstrip())
+                refused = Unimplemented(f"method {method[0].decode()[:20].rstrip()} is not implemented here")
         if refused is not None:
             self._received.append(Refusal(refused))
 
@@ -248,10 +248,6 @@ class RequestReader:
         if self._unproductive > limits.HEADER_BYTES_MAX and not self.ended:
             self.ended, self.in_head, self.in_body = True, False, False
             self._received.append(Refusal(_head_too_large()))
-
-
-def unimplemented_method(method: str) -> Unimplemented:
-    return Unimplemented(f"method {method[:20]} is not implemented here")
 
 
 def _head_too_large() -> HeadersTooLarge:

@@ -244,7 +244,7 @@ class Shortcut(asyncio.Protocol):
 
         A socket that is closed with unread input is reset, and the reset overtakes the answer (RFC 9112, 9.6).
         """
-        self._write_parts(answer_head(answer, close=True), answer.body)
+        self._write_parts(answer, answer.body, close=True)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._idle_timer = self.loop.call_later(limits.LINGER_MS / 1000, self.transport.close)
@@ -254,7 +254,7 @@ class Shortcut(asyncio.Protocol):
             self.transport.close()
 
     def _write(self, answer: Answer, method: str, *, close: bool) -> None:
-        self._write_parts(answer_head(answer, close=close), b"" if method == "HEAD" else answer.body)
+        self._write_parts(answer, b"" if method == "HEAD" else answer.body, close=close)
         if close:
             self.transport.close()
             return
@@ -262,7 +262,8 @@ class Shortcut(asyncio.Protocol):
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._keep_alive_s, self._check_idle)
 
-    def _write_parts(self, head: bytes, body: bytes) -> None:
+    def _write_parts(self, answer: Answer, body: bytes, *, close: bool) -> None:
+        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
         if len(body) < JOIN_BELOW_BYTES:
             self.transport.write(head + body)
         else:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from penstock import limits
 from penstock.clock import Clock
 from penstock.errors import PenstockError, Unavailable
+from penstock.transports.access import Access
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
@@ -43,7 +44,7 @@ class WebSockets:
         clock: Clock,
         metrics: Metrics,
         respond: Callable[[Request], Awaitable[Answer | None]],
-        origins: frozenset[str] = frozenset(),
+        access: Access | None = None,
         others: Mapping[str, Spoken] | None = None,
     ):
         self.broker = broker
@@ -51,8 +52,7 @@ class WebSockets:
         self.metrics = metrics
         self.respond = respond
         """As the HTTP edge answers."""
-        self.origins = origins
-        """Of pages that may open a WebSocket, besides those that this server itself serves."""
+        self.access = access or Access()
         self.others = others or {}
         """By path: what else is spoken here than our own protocol."""
         self.tails = Tails(broker)
@@ -82,9 +82,9 @@ class WebSockets:
         """Accept the handshake. The connection then has nothing to do with HTTP any more. Raises PenstockError."""
         spoken = self.others.get(request.path)
         if spoken is not None:
-            answer = check_plain_handshake(request, self.origins)
+            answer = check_plain_handshake(request, self.access)
         else:
-            codec, answer = check_handshake(request, self.origins)
+            codec, answer = check_handshake(request, self.access)
             spoken = self.ours(codec)
         self._check_room()
         transport.write(answer)
