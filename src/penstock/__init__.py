@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         DiskFull,
         FencedProducer,
         Forbidden,
+        HeadersTooLarge,
         Internal,
         InvalidRequest,
         MethodNotAllowed,
@@ -52,8 +53,10 @@ if TYPE_CHECKING:
         TooLarge,
         Unauthenticated,
         Unavailable,
+        Unimplemented,
         UnknownMember,
         UnsupportedMediaType,
+        UpgradeRequired,
     )
 
 _CLIENT = (
@@ -62,9 +65,10 @@ _CLIENT = (
     "Transaction", "Webhooks",
 )  # fmt: skip
 _ERRORS = (
-    "Conflict", "DiskFull", "FencedProducer", "Forbidden", "Internal", "InvalidRequest", "MethodNotAllowed", "NotFound",
-    "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration", "StaleReceipt", "TooLarge",
-    "Unauthenticated", "Unavailable", "UnknownMember", "UnsupportedMediaType",
+    "Conflict", "DiskFull", "FencedProducer", "Forbidden", "HeadersTooLarge", "Internal", "InvalidRequest",
+    "MethodNotAllowed", "NotFound", "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration",
+    "StaleReceipt", "TooLarge", "Unauthenticated", "Unavailable", "Unimplemented", "UnknownMember",
+    "UnsupportedMediaType", "UpgradeRequired",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
 # Not in __all__: `from penstock import *` must not take the builtin of this name away.
@@ -79,6 +83,7 @@ __all__ = [
     "DiskFull",
     "FencedProducer",
     "Forbidden",
+    "HeadersTooLarge",
     "Internal",
     "InvalidRequest",
     "LogBatch",
@@ -106,8 +111,10 @@ __all__ = [
     "Transaction",
     "Unauthenticated",
     "Unavailable",
+    "Unimplemented",
     "UnknownMember",
     "UnsupportedMediaType",
+    "UpgradeRequired",
     "Webhooks",
     "__version__",
 ]

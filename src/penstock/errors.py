@@ -14,9 +14,12 @@
     │   └── UnknownMember        the group does not have this member, or no longer
     ├── TooLarge            413  caller: send less at once
     ├── UnsupportedMediaType 415 caller: send it in another form
+    ├── UpgradeRequired     426  caller: open the WebSocket in the version that the answer names
     ├── RateLimited         429  caller: slow down, then again
     │   └── QueueFull            the queue is at its limit, then again
+    ├── HeadersTooLarge     431  caller: send fewer or shorter headers
     ├── Internal            500  us: a bug; the message says nothing but where to look
+    ├── Unimplemented       501  caller: HTTP knows it, this server does not
     ├── Unavailable         503  operator or time: try again later
     └── DiskFull            507  operator: give the disk room; consumers keep working
 
@@ -93,6 +96,10 @@ class UnsupportedMediaType(PenstockError):
     code = "unsupported_media_type"
 
 
+class UpgradeRequired(PenstockError):
+    code = "upgrade_required"
+
+
 class RateLimited(PenstockError):
     code = "rate_limited"
     retryable = True
@@ -102,8 +109,16 @@ class QueueFull(RateLimited):
     code = "queue_full"
 
 
+class HeadersTooLarge(PenstockError):
+    code = "headers_too_large"
+
+
 class Internal(PenstockError):
     code = "internal"
+
+
+class Unimplemented(PenstockError):
+    code = "unimplemented"
 
 
 class Unavailable(PenstockError):
@@ -120,7 +135,7 @@ BY_CODE: dict[str, type[PenstockError]] = {
     kind.code: kind
     for kind in (
         InvalidRequest, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict, StaleReceipt,
-        FencedProducer, StaleGeneration, UnknownMember, TooLarge, UnsupportedMediaType, RateLimited, QueueFull,
-        Internal, Unavailable, DiskFull,
+        FencedProducer, StaleGeneration, UnknownMember, TooLarge, UnsupportedMediaType, UpgradeRequired, RateLimited,
+        QueueFull, HeadersTooLarge, Internal, Unimplemented, Unavailable, DiskFull,
     )
 }  # fmt: skip

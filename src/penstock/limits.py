@@ -222,6 +222,8 @@ HEADER_WAIT_MS = 10_000
 """From the first byte of a request (or from connecting) to the end of its headers."""
 BODY_STALL_MS = 30_000
 """A body that makes no progress for this long is given up."""
+LINGER_MS = 2_000
+"""For this long a refused connection's input is read and dropped, so that the refusal is not overtaken by a reset."""
 WRITE_STALL_MS = 30_000
 """A client that takes nothing of its answer for this long is cut off, so that it cannot hold our memory."""
 KEEP_ALIVE_MS = 75_000

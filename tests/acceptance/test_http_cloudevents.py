@@ -64,6 +64,14 @@ def test_attributes_are_headers_of_the_message_and_an_event_is_stored_once(serve
     assert message["headers"]["ce-id"] == "order-1" and message["payload"] == {"n": 1}
 
 
+def test_empty_batch_stores_nothing(server):
+    kind = {"content_type": "application/cloudevents-batch+json"}
+    answer = server.ask("POST", "/v1/publish?queue=empty", b"[]", **kind)
+    assert (answer.status, answer.json) == (201, {"messages": [], "durable": True})
+    assert server.ask("GET", "/v1/stats?queue=empty").status == 404
+    assert server.ask("POST", "/v1/publish?queue=EMPTY!", b"[]", **kind).status == 400
+
+
 def test_a_batch_is_all_or_nothing(server):
     one = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": 1}
     kind = {"content_type": "application/cloudevents-batch+json; charset=UTF-8"}

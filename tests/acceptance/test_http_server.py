@@ -263,6 +263,15 @@ def test_a_stranger_may_not_use_this_machine_through_a_browser(server):
     assert server.ask("GET", "/healthz", origin="https://attacker.example").status == 403
 
 
+def test_page_on_another_port_of_this_machine_cannot_publish(server):
+    body = {"queue": "foreign", "messages": [{"payload": 1}]}
+    for origin in ("http://localhost:3000", f"http://localhost:{server.port}", "null"):
+        assert server.ask("POST", "/v1/publish", body, origin=origin, content_type="text/plain").status == 403
+        assert server.ask("POST", "/v1/publish", body, origin=origin).status == 403
+    assert server.ask("POST", "/v1/publish", body, origin=f"http://127.0.0.1:{server.port}").status == 201
+    assert len(server.lease("foreign")) == 1
+
+
 def test_requests_in_one_packet_are_answered_in_order(server):
     one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     last = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

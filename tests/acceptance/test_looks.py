@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from http_server import running
@@ -193,3 +196,16 @@ def test_workers_that_it_takes_on_the_command_line(client, penstock, name):
     signal = json.loads(penstock("autoscale", name, "--group", "billing", "--target-drain", "5", "-o", "json"))
     assert (signal["group"], signal["target_drain_s"], signal["time_to_drain_s"]) == ("billing", 5.0, -1)
     assert "min_workers" in penstock("autoscale", name, "--min-workers", "2", "--max-workers", "1", code=1)
+
+
+def test_documented_url_of_keda_works(server, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/operating/autoscale.md").read_text()
+    url = urlsplit(re.search(r'url: "(http://[^"]+)"', page)[1])
+    flags = re.search(r"`penstock serve (--allowed-host \S+)`", page)[1].split()
+    target, location = f"{url.path}?{url.query}", re.search(r'valueLocation: "(\w+)"', page)[1]
+    assert server.ask("GET", target, host=url.netloc).status == 403
+    with running(tmp_path / "keda", *flags) as told:
+        told.publish("orders", 1)
+        answer = told.ask("GET", target, host=url.netloc)
+        assert (answer.status, answer.json[location]) == (200, 1)
+        assert told.ask("GET", target, host="other:7400").status == 403

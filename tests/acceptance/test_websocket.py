@@ -189,7 +189,9 @@ def test_pages_of_other_origins_do_not_get_in(server, tmp_path):
 
     run(lambda: story(server.port, "https://evil.example", 403))
     run(lambda: story(server.port, f"http://127.0.0.1:{server.port}", 101))
-    with running(tmp_path / "other", "--websocket-origins", "http://localhost:8000, null") as allowing:
+    with running(
+        tmp_path / "other", "--allowed-origin", "http://localhost:8000", "--allowed-origin", "null"
+    ) as allowing:
         run(lambda: story(allowing.port, "null", 101))
         run(lambda: story(allowing.port, "http://localhost:8000", 101))
         run(lambda: story(allowing.port, "http://localhost:8001", 403))

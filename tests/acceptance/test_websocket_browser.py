@@ -61,7 +61,7 @@ def free_port() -> int:
 
 def test_the_example_page(page, site, tmp_path):
     listen = f"127.0.0.1:{free_port()}"
-    flags = ("--listen", listen, "--websocket-origins", site)
+    flags = ("--listen", listen, "--allowed-origin", site)
     server = Server(tmp_path / "data", *flags)
     try:
         page.goto(f"{site}/websocket.html")
@@ -87,7 +87,7 @@ def test_the_example_page(page, site, tmp_path):
 
 def test_the_example_page_misses_nothing_when_the_broker_goes_before_the_first_message(page, site, tmp_path):
     listen = f"127.0.0.1:{free_port()}"
-    flags = ("--listen", listen, "--websocket-origins", site)
+    flags = ("--listen", listen, "--allowed-origin", site)
     server = Server(tmp_path / "data", *flags)
     try:
         page.goto(f"{site}/websocket.html")

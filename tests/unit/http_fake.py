@@ -1,10 +1,10 @@
-"""The HTTP edge without sockets: an ASGI client, and a broker that is a few dictionaries."""
+"""The HTTP edge without sockets: requests that are made by hand, and a broker that is a few dictionaries."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from penstock.clock import SystemClock
 from penstock.core.deadletters import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
 from penstock.transports.http import HttpApp
+from penstock.transports.http.answer import answer_head
+from penstock.transports.http.fields import Fields
+from penstock.transports.http.request import Request
 from penstock.wire.delivery import Settled
 
 FIRST_ID = 0x0193A7F1C2D3 << 80
@@ -241,7 +244,6 @@ class Http:
         body: Any = None,
         *,
         headers: dict[str, str] | None = None,
-        chunks: Sequence[bytes] | None = None,
         then: Callable[[], Awaitable[Any]] | None = None,
     ) -> Response | None:
         """The answer, or None if there was none. A body that is not bytes is sent as JSON.
@@ -252,38 +254,22 @@ class Http:
             body = json.dumps(body).encode()
         path, _, query = target.partition("?")
         given = {"host": "127.0.0.1:7400", "content-type": "application/json", **(headers or {})}
-        if chunks is None:
-            chunks = [body or b""]
-            given.setdefault("content-length", str(len(chunks[0])))
-        scope = {
-            "type": "http", "method": method, "path": path, "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items() if value],
-        }  # fmt: skip
-        events = [
-            {"type": "http.request", "body": chunk, "more_body": number < len(chunks) - 1}
-            for number, chunk in enumerate(chunks)
-        ]
-        sent: list[dict[str, Any]] = []
+        fields = Fields([(name.lower().encode(), value.encode("latin-1")) for name, value in given.items() if value])
+        request = Request(method, path, query.encode(), fields, body or b"")
 
-        async def receive() -> dict[str, Any]:
-            if events:
-                return events.pop(0)
-            if then is None:
-                await asyncio.Event().wait()
-            else:
-                await then()
-            return {"type": "http.disconnect"}
+        async def gone() -> bool:
+            await then()
+            return False
 
-        async def send(event: dict[str, Any]) -> None:
-            sent.append(event)
-
-        await self.app(scope, receive, send)
-        if not sent:
+        if then is not None:
+            request.gone = gone
+        answer = await self.app.respond(request)
+        if answer is None:
             return None
-        start, end = sent
-        answered = {name.decode(): value.decode() for name, value in start["headers"]}
-        assert int(answered.get("content-length", 0)) == len(end["body"])
-        return Response(start["status"], answered, end["body"])
+        line, *lines = answer_head(answer, 0, close=request.must_close).decode().strip().split("\r\n")
+        answered = dict(each.split(": ", 1) for each in lines)
+        assert int(answered.get("content-length", 0)) == len(answer.body)
+        return Response(int(line.split()[1]), answered, answer.body)
 
 
 def ask(method: str, target: str, body: Any = None, **more: Any) -> Response:

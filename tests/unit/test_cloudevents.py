@@ -67,7 +67,11 @@ def test_what_is_no_event_is_refused_with_the_attribute(members):
     assert refused.value.details["row"] == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"1", b"{", b'"x"', b"\xff", b"[" * 10_000])
+def test_empty_batch_has_no_events():
+    assert from_json_batch(b"[]") == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"null", b"1", b"{", b'"x"', b"\xff", b"[" * 10_000])
 def test_what_is_no_object_is_refused(body):
     with pytest.raises(InvalidRequest):
         from_json(body)

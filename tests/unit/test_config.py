@@ -36,17 +36,33 @@ def test_every_key_has_words_and_a_variable(key):
 
 
 def test_origins():
-    assert Settings().allowed_origins == frozenset()
-    settings = load_settings({}, {"PENSTOCK_WEBSOCKET_ORIGINS": "http://localhost:8000, NULL,https://tools.example"})
-    assert settings.allowed_origins == {"http://localhost:8000", "null", "https://tools.example"}
+    assert Settings().access.origins == frozenset()
+    settings = load_settings({}, {"PENSTOCK_ALLOWED_ORIGIN": "http://localhost:8000, NULL,https://tools.example"})
+    assert settings.access.origins == {"http://localhost:8000", "null", "https://tools.example"}
+
+
+def test_hosts(tmp_path):
+    assert Settings().access.hosts == frozenset()
+    file = tmp_path / "penstock.toml"
+    file.write_text('allowed_host = ["Penstock", "penstock.shop.svc.cluster.local", "10.0.0.7", "[fd00::7]"]')
+    names = {b"penstock", b"penstock.shop.svc.cluster.local", b"10.0.0.7", b"fd00::7"}
+    assert load_settings({}, {}, file).access.hosts == names
+    assert load_settings({}, {"PENSTOCK_ALLOWED_HOST": "a, b"}).access.hosts == {b"a", b"b"}
+    assert load_settings({"allowed_host": ["c"]}, {"PENSTOCK_ALLOWED_HOST": "a"}, file).access.hosts == {b"c"}
+
+
+@pytest.mark.parametrize("text", ["*", "", "penstock:7400", "http://penstock", ".example", "a b", "a/b", "[fd00"])
+def test_what_is_not_a_host(text):
+    with pytest.raises(ConfigError, match="allowed_host"):
+        load_settings({"allowed_host": [text]}, {})
 
 
 @pytest.mark.parametrize(
     "text", ["*", "localhost:8000", "http://localhost/page", "ws://x", "http://*.example", "http://"]
 )
 def test_what_is_not_an_origin(text):
-    with pytest.raises(ConfigError, match="websocket_origins"):
-        load_settings({"websocket_origins": text}, {})
+    with pytest.raises(ConfigError, match="allowed_origin"):
+        load_settings({"allowed_origin": [text]}, {})
 
 
 def test_a_setting_may_be_a_list(tmp_path):

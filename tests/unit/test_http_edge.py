@@ -9,6 +9,7 @@ from http_fake import Http, ask
 
 from penstock import limits
 from penstock.errors import Conflict
+from penstock.transports.access import Access
 from penstock.transports.http import routes
 from penstock.transports.http.openapi import OPERATIONS
 
@@ -36,15 +37,15 @@ def test_an_unknown_path_is_not_found(path):
         ("GET", "/v1/publish", "OPTIONS, POST"),
         ("POST", "/v1/read", "GET, HEAD, OPTIONS"),
         ("POST", "/v1/queues/orders", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
-        ("BREW", "/v1/queues/orders/purge", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
         ("DELETE", "/metrics", "GET, HEAD, OPTIONS"),
+        ("TRACE", "/metrics", "GET, HEAD, OPTIONS"),
     ],
 )
 def test_a_wrong_method_is_told_the_right_ones(method, path, allow):
     answer = ask(method, path)
     assert (answer.status, answer.error["code"], answer.headers["allow"]) == (405, "method_not_allowed", allow)
     answer = ask("OPTIONS", path)
-    assert (answer.status, answer.headers, answer.body) == (204, {"allow": allow}, b"")
+    assert (answer.status, answer.headers["allow"], answer.body) == (204, allow, b"")
 
 
 def test_head_is_get():
@@ -128,10 +129,38 @@ def test_a_request_names_one_host():
 
 @pytest.mark.parametrize(
     ("origin", "status"),
-    [("http://localhost:7400", 200), ("http://127.0.0.1:3000", 200), ("https://evil.example", 403), ("null", 403)],
+    [
+        ("http://127.0.0.1:7400", 200),
+        ("HTTP://127.0.0.1:7400", 200),
+        ("http://tools.example", 200),
+        ("http://localhost:7400", 403),
+        ("http://127.0.0.1:3000", 403),
+        ("http://127.0.0.1", 403),
+        ("https://127.0.0.1:7400", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+    ],
 )
-def test_pages_of_other_sites_are_kept_out(origin, status):
-    assert ask("GET", "/healthz", headers={"origin": origin}).status == status
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+def test_pages_of_other_origins_are_refused(origin, status, kind):
+    async def story(http):
+        http.app.access = Access(origins=frozenset(["http://tools.example"]))
+        headers = {"origin": origin, "content-type": kind}
+        answer = await http.ask("POST", "/v1/ack", TEXT, headers=headers)
+        assert answer.status == (415 if (status, kind) == (200, "text/plain") else status)
+        assert bool(http.broker.calls) is (answer.status == 200)
+
+    run(story)
+
+
+@pytest.mark.parametrize("host", ["penstock", "PENSTOCK:7400", "localhost", "10.0.0.7:7400", "[fd00::7]:1"])
+def test_hosts_that_were_allowed_by_name_are_fine(host):
+    async def story(http):
+        http.app.access = Access(hosts=frozenset([b"penstock", b"10.0.0.7", b"fd00::7"]))
+        assert (await http.ask("GET", "/healthz", headers={"host": host})).status == 200
+        assert (await http.ask("GET", "/healthz", headers={"host": "a" + host})).status == 403
+
+    run(story)
 
 
 def test_beyond_the_limit_of_connections_one_is_asked_to_come_back():
@@ -148,73 +177,19 @@ def test_beyond_the_limit_of_connections_one_is_asked_to_come_back():
 TEXT = b'{"receipts": ["a", "b"]}'
 
 
-def test_a_body_in_pieces_is_one_body():
-    answer = ask("POST", "/v1/ack", chunks=[TEXT[i : i + 1] for i in range(len(TEXT))])
-    assert [result["receipt"] for result in answer.json["results"]] == ["a", "b"]
-    assert ask("POST", "/v1/ack", chunks=[b"", TEXT, b""]).status == 200
-
-
-def test_a_body_that_is_announced_too_large_is_refused_before_it_is_kept():
-    async def story(http):
-        size = str(limits.REQUEST_BYTES_MAX + 1)
-        answer = await http.ask("POST", "/v1/ack", chunks=[b"x", b"y"], headers={"content-length": size})
-        assert (answer.status, answer.error["code"], answer.headers["connection"]) == (413, "too_large", "close")
-        # Nobody waits for what would take for ever, nor asks for a body only to refuse it.
-        huge = {"content-length": str(limits.DISCARD_BYTES_MAX + 1)}
-        assert (await http.ask("POST", "/v1/ack", chunks=[], headers=huge)).status == 413
-        polite = {"content-length": size, "expect": "100-continue"}
-        assert (await http.ask("POST", "/v1/ack", chunks=[], headers=polite)).status == 413
-
-    run(story)
-
-
-def test_a_body_that_grows_too_large_is_refused_and_not_kept():
-    piece = b"x" * (1 << 20)
-    for count in (13, 20, 100):
-        answer = ask("POST", "/v1/ack", chunks=[piece] * count)
-        assert (answer.status, answer.headers["connection"]) == (413, "close")
-
-
-def test_a_client_that_leaves_in_the_middle_of_its_body_gets_nothing():
-    async def story(http):
-        async def leave():
-            pass
-
-        class Half(list):
-            """Pieces that end before the last one."""
-
-            def __len__(self):
-                return super().__len__() + 1
-
-        assert await http.ask("POST", "/v1/ack", chunks=Half([TEXT[:5]]), then=leave) is None
-        assert http.broker.calls == []
-
-    run(story)
-
-
-def test_a_body_that_stops_coming_is_given_up(monkeypatch):
-    monkeypatch.setattr(limits, "BODY_STALL_MS", 20)
-
-    async def story(http):
-        answer = await http.ask("POST", "/v1/ack", chunks=[], headers={"content-length": "10"})
-        assert (answer.status, answer.headers["connection"]) == (400, "close")
-        assert answer.error["details"] == {"field": "body"}
-
-    run(story)
-
-
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "x"])
 def test_other_content_types_are_refused(kind):
     for path in ("/v1/publish", "/v1/ack"):
         answer = ask("POST", path, TEXT, headers={"content-type": kind})
-        assert (answer.status, answer.error["details"]) == (400, {"field": "content-type"})
+        assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+        assert answer.error["details"] == {"field": "content-type"}
 
 
 def test_what_curl_sends_is_taken_and_what_a_form_of_a_page_sends_is_not():
     form = {"content-type": "application/x-www-form-urlencoded"}
     assert ask("POST", "/v1/ack", TEXT, headers=form).status == 200
     for origin in ("http://127.0.0.1:7400", "null"):
-        assert ask("POST", "/v1/ack", TEXT, headers={**form, "origin": origin}).status in (400, 403)
+        assert ask("POST", "/v1/ack", TEXT, headers={**form, "origin": origin}).status in (403, 415)
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", ""])
@@ -224,7 +199,7 @@ def test_json_is_json_with_a_charset_or_without_a_word(kind):
 
 def test_encoded_bodies_are_refused():
     answer = ask("POST", "/v1/ack", TEXT, headers={"content-encoding": "gzip"})
-    assert (answer.status, answer.error["details"]) == (400, {"field": "content-encoding"})
+    assert (answer.status, answer.error["details"]) == (415, {"field": "content-encoding"})
 
 
 # -- answers ------------------------------------------------------------------------------------------------------

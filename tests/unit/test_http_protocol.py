@@ -1,4 +1,4 @@
-"""A connection has bounds: in silence, in headers, and in how long an answer may lie around unread."""
+"""Bounds of one connection: silence, heads that trickle or never end, answers that are not read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 
 import pytest
-import uvicorn
+from http_talk import serve
 from patience import until
-from uvicorn.server import ServerState
 
 from penstock import limits
-from penstock.transports.http.protocol import HttpProtocol
+from penstock.transports.http.answer import Answer
 
 BODY = b"x" * (32 << 20)
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -23,35 +22,16 @@ def impatient(monkeypatch):
         monkeypatch.setattr(limits, name, 50)
 
 
-async def answer_small(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+def talk(story, body=b"ok"):
+    """Run a story with a connection to an application that answers every request with `body`."""
 
-
-async def answer_large(scope, receive, send):
-    headers = [(b"content-length", str(len(BODY)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": BODY})
-
-
-def talk(story, app=answer_small):
-    """Run a story with a connection to a server of this protocol, and the set of its open connections."""
+    async def respond(request):
+        return Answer(200, body)
 
     async def run():
-        config = uvicorn.Config(app, http=HttpProtocol, ws="none", log_config=None, access_log=False, interface="asgi3")
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        try:
-            async with asyncio.timeout(20):
-                await story(reader, writer, state.connections)
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            server.close()
-            await server.wait_closed()
+        async with serve() as served:
+            served.app.respond = respond
+            await story(served.reader, served.writer, served.state.connections)
 
     asyncio.run(run())
 
@@ -64,7 +44,7 @@ def test_silence_is_ended():
     talk(story)
 
 
-def test_headers_that_trickle_are_ended():
+def test_head_that_trickles_is_ended():
     async def story(reader, writer, connections):
         writer.write(b"GET / HTTP/1.1\r\nX: ")
         ended = asyncio.create_task(reader.read())
@@ -77,7 +57,7 @@ def test_headers_that_trickle_are_ended():
     talk(story)
 
 
-def test_the_second_request_has_the_same_bounds():
+def test_second_request_has_the_same_bounds():
     async def story(reader, writer, connections):
         writer.write(REQUEST)
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
@@ -87,7 +67,16 @@ def test_the_second_request_has_the_same_bounds():
     talk(story)
 
 
-def test_a_connection_between_requests_is_left_alone():
+def test_head_that_begins_behind_a_request_has_its_own_time():
+    async def story(reader, writer, connections):
+        writer.write(REQUEST + REQUEST[:10])
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert await reader.read() == b""
+
+    talk(story)
+
+
+def test_connection_between_requests_is_left_alone():
     async def story(reader, writer, connections):
         for _ in range(2):
             writer.write(REQUEST)
@@ -98,22 +87,7 @@ def test_a_connection_between_requests_is_left_alone():
     talk(story)
 
 
-def test_headers_without_end_are_refused():
-    async def story(reader, writer, connections):
-        writer.write(b"GET / HTTP/1.1\r\n")
-        answer = b""
-        with contextlib.suppress(ConnectionError):
-            for _ in range(100):
-                writer.write(b"X: " + b"x" * 10_000)
-                await writer.drain()
-            answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 400") or answer == b""
-        assert not connections
-
-    talk(story)
-
-
-def test_a_large_request_in_one_piece_is_no_trouble():
+def test_large_request_in_one_piece_is_answered():
     async def story(reader, writer, connections):
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000)
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
@@ -121,17 +95,41 @@ def test_a_large_request_in_one_piece_is_no_trouble():
     talk(story)
 
 
-def test_an_answer_that_nobody_reads_is_dropped():
+def test_refusal_reaches_a_client_that_is_still_sending(monkeypatch):
+    monkeypatch.setattr(limits, "HEADER_WAIT_MS", 20_000)
+
+    async def story(reader, writer, connections):
+        writer.write(b"\0" + b"x" * (1 << 20))
+        await writer.drain()
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        writer.close()
+        await until(lambda: not connections)
+
+    talk(story)
+
+
+def test_refused_connection_that_the_client_keeps_open_is_closed(monkeypatch):
+    monkeypatch.setattr(limits, "LINGER_MS", 50)
+
+    async def story(reader, writer, connections):
+        writer.write(b"\0")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        await until(lambda: not connections)
+
+    talk(story)
+
+
+def test_answer_that_is_not_read_is_dropped():
     async def story(reader, writer, connections):
         reader._transport.pause_reading()
         writer.write(REQUEST)
-        await until(lambda: any(one.flow.write_paused for one in connections))
+        await until(lambda: any(one._write_paused for one in connections))
         await until(lambda: not connections)
 
-    talk(story, answer_large)
+    talk(story, BODY)
 
 
-def test_an_answer_that_is_read_slowly_arrives_whole(monkeypatch):
+def test_answer_that_is_read_slowly_arrives_whole(monkeypatch):
     # Several times in the life of the answer, and longer than a busy machine keeps a reader from its next turn.
     monkeypatch.setattr(limits, "WRITE_STALL_MS", 1000)
 
@@ -143,4 +141,4 @@ def test_an_answer_that_is_read_slowly_arrives_whole(monkeypatch):
             left -= len(await reader.read(1 << 20))
             await asyncio.sleep(0.005)
 
-    talk(story, answer_large)
+    talk(story, BODY)

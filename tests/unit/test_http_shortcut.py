@@ -3,75 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 import struct
+import time
+from email.utils import parsedate_to_datetime
 
 import pytest
-import uvicorn
-from http_fake import FakeBroker
+from http_talk import request, talk
 from patience import until
-from uvicorn.server import ServerState
 
 from penstock import limits
 from penstock.batch import Batch, build
-from penstock.clock import SystemClock
-from penstock.transports.http import HttpApp
-from penstock.transports.http.protocol import HttpProtocol
 from penstock.transports.http.shortcut import LATER_BYTES_MAX, LATER_MAX
-
-
-class Talk:
-    """A connection to a server of the real protocol and application over a fake broker."""
-
-    def __init__(self, broker, state, reader, writer) -> None:
-        self.broker, self.state = broker, state
-        self.reader, self.writer = reader, writer
-
-    def send(self, method: str, path: str, body=b"", *headers: str) -> None:
-        self.writer.write(request(method, path, body, *headers))
-
-    async def answer(self, *, body: bool = True) -> tuple[int, dict[str, str], bytes]:
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-        line, *lines = head.strip().split("\r\n")
-        headers = dict(each.lower().split(": ", 1) for each in lines)
-        size = int(headers.get("content-length", 0)) if body else 0
-        return int(line.split()[1]), headers, await self.reader.readexactly(size)
-
-
-def request(method: str, path: str, body=b"", *headers: str) -> bytes:
-    if not isinstance(body, bytes):
-        body = json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def talk(story, keep_alive_s: int = 75):
-    async def run():
-        broker = FakeBroker()
-        app = HttpApp(broker, SystemClock())
-        config = uvicorn.Config(
-            app, http=HttpProtocol, ws="none", log_config=None, access_log=False, interface="asgi3",
-            proxy_headers=False, timeout_keep_alive=keep_alive_s, server_header=False, date_header=False,
-        )  # fmt: skip
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        try:
-            async with asyncio.timeout(20):
-                await story(Talk(broker, state, reader, writer))
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            server.close()
-            await server.wait_closed()
-            await until(lambda: not state.connections)
-
-    asyncio.run(run())
-
 
 PUBLISH = {"queue": "q", "messages": [{"payload": "x" * 1000}] * 300}
 
@@ -198,7 +142,7 @@ def test_what_waits_for_its_turn_is_bounded():
         piece = b"".join(ack(f"r{number}") for number in range(LATER_MAX))
         for _ in range(50):
             it.writer.write(piece)
-        await until(lambda: connection.flow.read_paused)
+        await until(lambda: connection._read_paused)
         it.broker.arrived.set()
         await it.answer()
         assert [await acked(it) for _ in range(50 * LATER_MAX)] == [f"r{n}" for n in range(LATER_MAX)] * 50
@@ -214,8 +158,8 @@ def test_a_large_request_that_waits_for_its_turn_is_the_last_that_is_read():
         (connection,) = it.state.connections
         large = {"queue": "q", "messages": [{"payload": "x" * 1000}] * (LATER_BYTES_MAX // 1000)}
         it.send("POST", "/v1/publish", large)
-        await until(lambda: connection.flow.read_paused)
-        assert len(connection._later) == 1
+        await until(lambda: connection._read_paused)
+        assert len(connection._waiting) == 1
         it.broker.arrived.set()
         await it.answer()
         assert (await it.answer())[0] == 201
@@ -232,12 +176,12 @@ def test_order_is_kept_for_clients_that_do_not_read():
         (connection,) = it.state.connections
         it.reader._transport.pause_reading()
         it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000, "max": 9_000}) + ack("a"))
-        await until(lambda: len(connection._later) == 1)
+        await until(lambda: len(connection._waiting) == 1)
         it.broker.queues["default/default/q"] = [Batch.open(build([b"x" * 1_000] * 8_000))]
         it.broker.arrived.set()
-        await until(lambda: connection.flow.write_paused)
+        await until(lambda: connection._write_paused)
         it.writer.write(ack("b") + ack("c"))
-        await until(lambda: connection.pipeline)
+        await until(lambda: len(connection._waiting) == 3)
         assert "ack" not in dict(it.broker.calls), "nothing overtakes what waits for its turn"
         it.reader._transport.resume_reading()
         assert len(json.loads((await it.answer())[2])["messages"]) == 8_000
@@ -246,15 +190,18 @@ def test_order_is_kept_for_clients_that_do_not_read():
     talk(story)
 
 
-def test_a_body_that_stops_coming_is_not_the_answer_to_the_request_before_it(monkeypatch):
+def test_stalled_body_is_refused_behind_the_answer_to_the_request_before_it(monkeypatch):
     monkeypatch.setattr(limits, "BODY_STALL_MS", 50)
 
     async def story(it):
         it.broker.queues["default/default/q"] = []
         it.writer.write(request("POST", "/v1/lease", {"queue": "q", "wait_ms": 60_000}) + ack("a")[:-5])
         await it.broker.parked.wait()
+        (connection,) = it.state.connections
+        await until(lambda: connection._waiting)
+        it.broker.arrived.set()
+        assert [(await it.answer())[0] for _ in range(2)] == [200, 400]
         assert await it.reader.read() == b"", "the connection ends"
-        await until(lambda: it.broker.cancelled)
 
     talk(story)
 
@@ -346,7 +293,19 @@ def test_what_a_get_would_say_without_saying_it():
         assert (status, headers["content-length"]) == (200, str(len('{"status":"ok"}')))
         it.send("OPTIONS", "/healthz")
         status, headers, body = await it.answer()
-        assert (status, headers, body) == (204, {"allow": "get, head, options"}, b"")
+        assert (status, headers.pop("date")[-3:], headers, body) == (204, "gmt", {"allow": "get, head, options"}, b"")
+
+    talk(story)
+
+
+def test_every_answer_has_a_date():
+    async def story(it):
+        it.send("GET", "/healthz")
+        it.send("POST", "/nowhere")
+        it.writer.write(b"\0")
+        for _ in range(3):
+            _, headers, _ = await it.answer()
+            assert abs(parsedate_to_datetime(headers["date"].upper()).timestamp() - time.time()) < 60
 
     talk(story)
 
@@ -363,18 +322,12 @@ def test_refusals_and_mistakes_look_as_promised():
         assert (status, json.loads(body)["error"]["code"]) == (500, "internal")
         it.send("PUT", "/v1/queues/q", b" " * (limits.CONFIG_BYTES_MAX + 1))
         assert (await it.answer())[0] == 413
-        assert await it.reader.read() == b"", "the answer to a body that is too large ends the connection"
 
     talk(story)
 
 
-def test_special_requests_go_the_long_way():
+def test_connection_ends_behind_the_answer_to_a_request_that_closes_it():
     async def story(it):
-        it.writer.write(chunked("/v1/ack", {"receipts": ["a"]}))
-        assert (await it.answer())[0] == 200
-        it.send("POST", "/v1/ack", b"", "Expect: 100-continue")
-        assert (await it.answer())[0] == 100
-        assert (await it.answer())[0] == 400
         it.send("GET", "/healthz", b"", "Connection: close")
         assert (await it.answer())[1]["connection"] == "close"
         assert await it.reader.read() == b""

@@ -15,6 +15,7 @@ from websocket_fake import Edge, unsealed, websockets
 from websockets.frames import Frame, Opcode
 
 from penstock import limits
+from penstock.transports.access import Access
 from penstock.transports.http.protocol import HttpProtocol
 
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
@@ -93,7 +94,7 @@ async def serving(edge: Edge) -> AsyncIterator[tuple[ServerState, tuple[str, int
 def talk(story, origins=()):
     async def run():
         async with asyncio.timeout(60), websockets() as edge:
-            edge.sockets.origins = frozenset(origins)
+            edge.sockets.access = Access(origins=frozenset(origins))
             async with serving(edge) as (state, address):
                 reader, writer = await asyncio.open_connection(*address, limit=1 << 24)
                 try:
@@ -153,11 +154,10 @@ def test_a_message_in_fragments():
         ({"Origin": "null"}, 403, "forbidden"),
         ({"Origin": "http://localhost:3000"}, 403, "forbidden"),
         ({"Origin": "https://127.0.0.1:7400"}, 403, "forbidden"),
-        ({"Sec-WebSocket-Version": "8"}, 400, "invalid_request"),
+        ({"Sec-WebSocket-Version": None}, 400, "invalid_request"),
         ({"Sec-WebSocket-Key": None}, 400, "invalid_request"),
         ({"Sec-WebSocket-Key": "short"}, 400, "invalid_request"),
         ({"Sec-WebSocket-Protocol": "chat"}, 400, "invalid_request"),
-        ({"path": "/v1/other"}, 404, "not_found"),
     ],
 )
 def test_who_may_not_have_one_is_told_why(headers, status, code):
@@ -165,6 +165,14 @@ def test_who_may_not_have_one_is_told_why(headers, status, code):
         await socket.handshake(**headers)
         assert (socket.status, (await socket.error())["code"]) == (status, code)
         await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_offer_of_a_websocket_at_another_path_is_ignored():
+    async def story(edge, socket, state):
+        await socket.handshake("/healthz")
+        assert (socket.status, socket.headers.get("connection")) == (200, None)
 
     talk(story)
 
@@ -248,7 +256,7 @@ def test_an_http_connection_can_become_one_and_no_timer_of_http_ends_it(monkeypa
         (http,) = state.connections
         await socket.handshake()
         assert socket.status == 101
-        assert http._idle_timer is None and http._header_timer is None and http not in state.connections
+        assert http._idle_timer is None and http._head_timer is None and http not in state.connections
 
     talk(story)
 
@@ -331,6 +339,96 @@ def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
         assert sorted(answer["id"] for answer in answers) == list(range(6))
         socket.send(id=7, type="ping")
         assert (await socket.json())["type"] == "pong"
+
+    talk(story)
+
+
+@pytest.mark.parametrize("version", ["8", "0", "14"])
+def test_wrong_version_is_answered_with_the_right_one(version):
+    async def story(edge, socket, state):
+        await socket.handshake(Sec_WebSocket_Version=version)
+        assert (socket.status, (await socket.error())["code"]) == (426, "upgrade_required")
+        assert (socket.headers["sec-websocket-version"], socket.headers["connection"]) == ("13", "close")
+        assert socket.headers["upgrade"] == "websocket"
+
+    talk(story)
+
+
+def sealed(opcode: Opcode, **frame: object) -> bytes:
+    return Frame(opcode, json.dumps(frame).encode() if frame else b"\x03\xe8").serialize(mask=True)
+
+
+def test_frame_that_came_before_a_close_is_answered_before_the_close():
+    async def story(edge, socket, state):
+        await socket.handshake()
+        await socket.json()
+        publish = sealed(Opcode.TEXT, type="publish", id=1, queue="q", messages=[{"payload": 1}])
+        socket.writer.write(publish + sealed(Opcode.CLOSE))
+        assert (await socket.json())["type"] == "published"
+        assert await socket.closed() == 1000
+        await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_frame_that_waits_when_a_close_comes_is_answered_before_the_close():
+    async def story(edge, socket, state):
+        await edge.create("q")
+        await socket.handshake()
+        await socket.json()
+        call = sealed(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
+        socket.writer.write(call + sealed(Opcode.CLOSE))
+        await until(lambda: edge.broker.waiting == 1)
+        await edge.publish("q", b"x")
+        assert (await socket.json())["type"] == "reply"
+        assert await socket.closed() == 1000
+
+    talk(story)
+
+
+def test_close_does_not_wait_for_ever_and_nothing_is_delivered_behind_it(monkeypatch):
+    monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
+
+    async def story(edge, socket, state):
+        await edge.create("q")
+        await edge.create("empty")
+        await socket.handshake()
+        await socket.json()
+        socket.send(type="subscribe", role="consumer", queue="q", credit=10)
+        assert (await socket.json())["type"] == "subscribed"
+        call = sealed(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "empty", "wait_ms": 60_000})
+        socket.writer.write(call + sealed(Opcode.CLOSE))
+        await until(lambda: edge.broker.waiting == 1)  # the consumer waits no more
+        await edge.publish("q", b"x")
+        assert (await socket.receive())[0] == Opcode.CLOSE
+        await until(lambda: not state.connections and not edge.broker.waiting)
+
+    talk(story)
+
+
+def test_frames_that_came_with_the_handshake_are_answered():
+    async def story(edge, socket, state):
+        head = "\r\n".join(["GET /v1/ws HTTP/1.1", *(f"{name}: {value}" for name, value in HANDSHAKE.items()), "", ""])
+        socket.writer.write(head.encode() + sealed(Opcode.TEXT, type="ping", id=1))
+        assert (await socket.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        assert [(await socket.json())["type"] for _ in range(2)] == ["hello", "pong"]
+
+    talk(story)
+
+
+def test_handshake_behind_a_long_poll_waits_for_its_answer():
+    async def story(edge, socket, state):
+        await edge.create("q")
+        body = b'{"queue": "q", "wait_ms": 60000}'
+        poll = b"POST /v1/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        head = "\r\n".join(["GET /v1/ws HTTP/1.1", *(f"{name}: {value}" for name, value in HANDSHAKE.items()), "", ""])
+        socket.writer.write(poll + head.encode() + sealed(Opcode.TEXT, type="ping", id=1))
+        await until(lambda: edge.broker.waiting == 1)
+        socket.writer.write(sealed(Opcode.TEXT, type="ping", id=2))
+        await edge.publish("q", b"x")
+        assert (await socket.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 101" in await socket.reader.readuntil(b"\r\n\r\n")
+        assert [(await socket.json())["type"] for _ in range(3)] == ["hello", "pong", "pong"]
 
     talk(story)
 

@@ -94,11 +94,11 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         # Only now: who speaks none need not load them.
         from penstock.transports.dialects import sockets_of, with_dialects
 
-        app = HttpApp(broker, clock, with_dialects(settings.dialect))
+        app = HttpApp(broker, clock, with_dialects(settings.dialect), settings.access)
         spoken = sockets_of(settings.dialect, app.edge)
     else:
-        app, spoken = HttpApp(broker, clock), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.allowed_origins, spoken)
+        app, spoken = HttpApp(broker, clock, access=settings.access), {}
+    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.access, spoken)
     return app
 
 

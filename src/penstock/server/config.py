@@ -10,13 +10,14 @@ import difflib
 import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
+from penstock.transports.access import Access
 from penstock.transports.webhooks.guard import parse_networks
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -84,13 +85,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
-    websocket_origins: Annotated[
-        str,
+    allowed_host: Annotated[
+        tuple[str, ...],
         Meta(
-            description="Origins of web pages that may open a WebSocket, besides the broker's own, comma-separated: "
-            "http://localhost:8000, say; null for pages of local files."
+            description="Name that clients reach this server by, through a proxy or a sidecar, without the port; may "
+            "be given more than once. Names of this machine are always allowed."
         ),
-    ] = ""
+    ] = ()
+    allowed_origin: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Origin of web pages that may use this server, besides its own: http://localhost:8000, say; "
+            "null for pages of local files; may be given more than once."
+        ),
+    ] = ()
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25
@@ -107,8 +115,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
 
     @property
-    def allowed_origins(self) -> frozenset[str]:
-        return parse_origins(self.websocket_origins)
+    def access(self) -> Access:
+        return Access(parse_hosts(self.allowed_host), parse_origins(self.allowed_origin))
 
 
 class Key(NamedTuple):
@@ -146,12 +154,11 @@ def load_settings(
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
-    _ = settings.listen_address, settings.grpc_address
+    _ = settings.listen_address, settings.grpc_address, settings.access
     try:
         parse_networks(settings.webhook_allow)
     except ValueError as error:
         raise ConfigError(f"webhook_allow: {error}") from None
-    parse_origins(settings.websocket_origins)
     return settings
 
 
@@ -167,13 +174,28 @@ def parse_address(name: str, text: str) -> Address:
     return Address(host, int(port))
 
 
-def parse_origins(text: str) -> frozenset[str]:
+def parse_origins(origins: Iterable[str]) -> frozenset[str]:
     """As browsers write them: scheme, host, and port unless it is the scheme's own."""
-    origins = [origin.strip().lower() for origin in text.split(",") if origin.strip()]
     for origin in origins:
-        if origin != "null" and not re.fullmatch(r"https?://[^/\s*@]+", origin):
-            raise ConfigError(f"websocket_origins: {origin!r} is not an origin like http://localhost:8000, nor null")
-    return frozenset(origins)
+        if origin.lower() != "null" and not re.fullmatch(r"https?://[^/\s*@,]+", origin, re.IGNORECASE):
+            raise ConfigError(f"allowed_origin: {origin!r} is not an origin like http://localhost:8000, nor null")
+    return frozenset(origin.lower() for origin in origins)
+
+
+def parse_hosts(hosts: Iterable[str]) -> frozenset[bytes]:
+    """Names and addresses without ports; an IPv6 address may stand in brackets."""
+    names = [host[1:-1] if host.startswith("[") and host.endswith("]") else host for host in hosts]
+    for host, name in zip(hosts, names, strict=True):
+        if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", name, re.IGNORECASE) and not _is_ipv6(name):
+            raise ConfigError(f"allowed_host: {host!r} is not a host name or an address (leave out scheme and port)")
+    return frozenset(name.lower().encode() for name in names)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -139,9 +139,9 @@ class _Server(uvicorn.Server):
     def __init__(self, node: Node, settings: Settings):
         super().__init__(
             uvicorn.Config(
-                node.app,
+                node.app,  # type: ignore[arg-type] # no ASGI application: only HttpProtocol asks it
                 http=HttpProtocol,
-                ws=asyncio.Protocol,  # any: what becomes a WebSocket is handed over by HttpProtocol itself
+                ws="none",  # HttpProtocol opens WebSockets itself
                 lifespan="off",
                 interface="asgi3",
                 access_log=False,

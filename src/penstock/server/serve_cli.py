@@ -39,7 +39,8 @@ def serve(
     webhook_allow: Annotated[str | None, _flag("webhook_allow", metavar="NETWORKS")] = None,
     log_format: Annotated[str | None, _flag("log_format")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
-    websocket_origins: Annotated[str | None, _flag("websocket_origins", metavar="ORIGINS")] = None,
+    allowed_host: Annotated[list[str] | None, _flag("allowed_host", metavar="NAME")] = None,
+    allowed_origin: Annotated[list[str] | None, _flag("allowed_origin", metavar="ORIGIN")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
 ) -> None:
@@ -48,8 +49,8 @@ def serve(
     Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
     Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
     """
-    dialect = dialect or None  # an option that may be repeated is an empty list where it was not given
-    flags = {key: value for key, value in locals().items() if key in KEYS}
+    # An option that may be repeated is an empty list where it was not given.
+    flags = {key: value for key, value in locals().items() if key in KEYS and value != []}
     with errors_in_one_line():
         if not __debug__:
             raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")

@@ -83,8 +83,8 @@ def from_json(body: bytes) -> Event:
 
 def from_json_batch(body: bytes) -> list[Event]:
     events = parse_json(_array_decoder, body)
-    if not 1 <= len(events) <= limits.BATCH_MESSAGES_MAX:
-        raise InvalidRequest(f"a batch has 1 to {limits.BATCH_MESSAGES_MAX} events, this one has {len(events)}")
+    if len(events) > limits.BATCH_MESSAGES_MAX:
+        raise InvalidRequest(f"a batch has up to {limits.BATCH_MESSAGES_MAX} events, this one has {len(events)}")
     return [_event(members, row) for row, members in enumerate(events)]
 
 

@@ -26,9 +26,12 @@ STATUS: dict[str, Status] = {
     "unknown_member": Status(409, "FAILED_PRECONDITION"),
     "too_large": Status(413, "INVALID_ARGUMENT"),
     "unsupported_media_type": Status(415, "INVALID_ARGUMENT"),
+    "upgrade_required": Status(426, "FAILED_PRECONDITION"),
     "rate_limited": Status(429, "RESOURCE_EXHAUSTED"),
     "queue_full": Status(429, "RESOURCE_EXHAUSTED"),
+    "headers_too_large": Status(431, "INVALID_ARGUMENT"),
     "internal": Status(500, "INTERNAL"),
+    "unimplemented": Status(501, "UNIMPLEMENTED"),
     "unavailable": Status(503, "UNAVAILABLE"),
     "disk_full": Status(507, "RESOURCE_EXHAUSTED"),
 }

@@ -120,6 +120,13 @@ class Conversation:
     def busy(self) -> bool:
         return self._handling is not None
 
+    @property
+    def answering(self) -> bool:
+        return self._handling is not None
+
+    def finish(self) -> None:
+        """Frames are handled one by one, and `freed` is called behind each: there is nothing to prepare."""
+
     def receive(self, data: bytes) -> None:
         if self._ending is not None:
             return

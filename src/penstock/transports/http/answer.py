@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from email.utils import formatdate
+from functools import cache, lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.errors import PenstockError
-from penstock.transports.http.request import JSON_TYPE, Send
+from penstock.errors import PenstockError, UpgradeRequired
+from penstock.transports.http.request import JSON_TYPE
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -41,29 +42,26 @@ def error_answer(error: PenstockError) -> Answer:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if status in _RETRY_LATER:
         headers = ((b"retry-after", b"%d" % max(1, -(-(error.retry_after_ms or 0) // 1000))),)
+    elif isinstance(error, UpgradeRequired):
+        headers = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"), (b"sec-websocket-version", b"13"))
     elif "allow" in error.details:
         headers = ((b"allow", ", ".join(error.details["allow"]).encode()),)
     return Answer(status, _encoder.encode({"error": error_body(error)}), JSON_TYPE, headers)
 
 
-async def send_answer(send: Send, answer: Answer, *, close: bool) -> None:
-    headers = list(answer.headers)
-    if answer.status != 204:
-        headers += ((b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)))
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
-
-
-def answer_head(answer: Answer, *, close: bool) -> bytes:
-    """Status line and headers, for a connection that is written to directly."""
-    head = _head_start(answer.status, answer.content_type)
+def answer_head(answer: Answer, now_ms: int, *, close: bool) -> bytes:
+    """Status line and headers."""
+    head = _head_start(answer.status, answer.content_type) + _date(now_ms // 1000)
     if answer.status != 204:
         head += b"content-length: %d\r\n" % len(answer.body)
     for name, value in answer.headers:
         head += b"%b: %b\r\n" % (name, value)
     return head + (b"connection: close\r\n\r\n" if close else b"\r\n")
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return f"date: {formatdate(second, usegmt=True)}\r\n".encode()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The HTTP edge as one raw ASGI application: find the operation, run it, answer. No framework between it and the wire.
+"""The HTTP edge: find the operation of a request, run it, answer. No framework between it and the wire.
 
 Whatever happens inside, exactly one answer leaves, and it has the shape that was promised: a refusal is the error that
 says so, a bug is `internal` with nothing of ours in it, and only a client that has gone away gets nothing.
@@ -7,7 +7,6 @@ says so, a bug is `internal` with nothing of ours in it, and only a client that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
@@ -15,12 +14,11 @@ from penstock.clock import Clock
 from penstock.eager import Finished, Suspended
 from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.logs import get_logger
+from penstock.transports.access import Access
 from penstock.transports.http import routes
-from penstock.transports.http.answer import Answer, error_answer, send_answer
+from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.fields import Fields
-from penstock.transports.http.hosts import check_host
-from penstock.transports.http.request import ClientGone, Receive, Request, Scope, Send
+from penstock.transports.http.request import ClientGone, Request
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -30,27 +28,32 @@ _log = get_logger("penstock.http")
 
 
 class Upgrades(Protocol):
-    """What a request to become something else than HTTP is handed to."""
+    """Takes over connections that become WebSockets."""
 
-    def open(
-        self, request: Request, headers: Sequence[tuple[bytes, bytes]], transport: asyncio.Transport, server_state: Any
-    ) -> asyncio.Protocol:
-        """Accept it and take over, or raise PenstockError."""
+    def opens(self, path: str) -> bool:
+        """Tells whether a WebSocket can be opened at this path."""
+
+    def open(self, request: Request, transport: asyncio.Transport, server_state: Any) -> asyncio.Protocol:
+        """Accept a handshake and take the connection over, or raise PenstockError."""
 
     def drain(self) -> None:
         """Come to an end."""
 
 
 class HttpApp:
-    """What an ASGI server calls. It serves a loopback address only: see `hosts.py`."""
+    """Answers requests."""
 
-    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes):
+    def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes, access: Access | None = None):
         """`table` says what is served: our operations, or more than those."""
+        self.access = access or Access()
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self.websockets: Upgrades | None = None
-        """None: there are none, and who asks for one is told so."""
+        """None: there are none, and an offer to open one is ignored."""
+
+    def opens_websocket(self, path: str) -> bool:
+        return self.websockets is not None and self.websockets.opens(path)
 
     def drain(self) -> None:
         """Say no to readiness probes from now on, and let WebSockets come to an end; requests go on."""
@@ -63,19 +66,11 @@ class HttpApp:
             request.must_close = True
             raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "lifespan is switched off, and WebSockets do not come this way"
-        fields = Fields(list(scope["headers"]))
-        request = Request(scope["method"], scope["path"], scope["query_string"], fields, None, receive)
-        answer = await self.respond(request)
-        if answer is not None:
-            await send_answer(send, answer, close=request.must_close)
-
     async def respond(self, request: Request) -> Answer | None:
         """The one answer to a request; None if there is nobody left to answer."""
         operation = "none"
         try:
-            check_host(request.fields)
+            self.access.check(request.fields)
             self._check_room(request)
             if request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import unquote
 
 from penstock.eager import Finished, Suspended, begin
@@ -26,7 +25,6 @@ class Direct:
         path, _, query = target.partition("?")
         fields = Fields(_HOST + headers)
         request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
-        request.gone = _never
         begun: Finished[Answer | None] | Suspended[Answer | None] = begin(self._app.respond(request))
         if isinstance(begun, Suspended):
             # As for a request that came over a socket: a lone caller's commit is not put off for company.
@@ -35,8 +33,3 @@ class Direct:
         if answer is None:
             raise Unavailable("the broker gave no answer")
         return answer
-
-
-async def _never() -> bool:
-    await asyncio.get_running_loop().create_future()
-    return False

@@ -11,7 +11,7 @@ class Fields:
 
     __slots__ = (
         "accept", "content_encoding", "content_length", "content_type", "expects_continue", "headers", "hosts",
-        "origin",
+        "origin", "transfer_coding",
     )  # fmt: skip
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]):
@@ -22,6 +22,7 @@ class Fields:
         self.content_type = b""
         self.content_encoding = b""
         self.content_length = 0
+        self.transfer_coding = b""
         self.expects_continue = False
         for name, value in headers:
             if name == b"content-type":
@@ -37,7 +38,9 @@ class Fields:
             elif name == b"content-encoding":
                 self.content_encoding = value.strip().lower()
             elif name == b"expect":
-                self.expects_continue = True
+                self.expects_continue = value.lower() == b"100-continue"
+            elif name == b"transfer-encoding":
+                self.transfer_coding = value
 
 
 @lru_cache(maxsize=64)

@@ -1,22 +1,18 @@
-"""The connection under the application: uvicorn's, with a short way, and with the bounds that it leaves to a proxy.
+"""The connection with its bounds in time, and its way to become a WebSocket.
 
-A connection that says nothing, headers that never end, and a client that does not read its answer each hold memory
-for as long as they like, unless somebody counts bytes and seconds. That is done here.
+A connection that sends nothing, a head that never ends and a client that does not read its answer each hold memory for
+as long as they like, unless the server counts the seconds. That is done here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
-
-import httptools
+from typing import Any
 
 from penstock import limits
-from penstock.errors import InvalidRequest, NotFound, PenstockError
+from penstock.errors import PenstockError
 from penstock.transports.http.answer import error_answer
-from penstock.transports.http.fields import Fields
-from penstock.transports.http.one_write import OneWrite
-from penstock.transports.http.request import Request
+from penstock.transports.http.framing import Handshake
 from penstock.transports.http.shortcut import Shortcut
 
 
@@ -25,89 +21,49 @@ class HttpProtocol(Shortcut):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._in_headers = True
-        self._header_bytes = 0
-        self._header_timer: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
-    # -- headers ----------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._watch_head()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
-        self._wait_for_headers()
+    def _stop_timers(self) -> None:
+        super()._stop_timers()
+        for timer in (self._head_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._write_timer = None
 
-    def _let_go(self) -> None:
-        super()._let_go()
-        self._stop_timers()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timers()
-        super().connection_lost(exc)
+    # -- heads that do not come --------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        heads = self._reader.heads
         super().data_received(data)
-        # Still inside headers after all that was there has been parsed: only then is there something to bound.
-        if self._in_headers and not self.transport.is_closing():
-            self._header_bytes += len(data)
-            if self._header_bytes > limits.HEADER_BYTES_MAX:
-                self.send_400_response(f"Headers of more than {limits.HEADER_BYTES_MAX} bytes.")
-            elif self._header_timer is None:
-                self._wait_for_headers()
+        if self._head_timer is not None and self._reader.heads != heads:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if self._reader.in_head and self._head_timer is None and not self.transport.is_closing():
+            self._watch_head()
 
-    def on_message_begin(self) -> None:
-        self._in_headers = True
-        self._header_bytes = 0
-        super().on_message_begin()
+    def _watch_head(self) -> None:
+        self._head_timer = self.loop.call_later(limits.HEADER_WAIT_MS / 1000, self._give_up_head)
 
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-        super().on_headers_complete()
+    def _give_up_head(self) -> None:
+        self._reader.ended = True
+        self.shutdown()
 
-    def _wait_for_headers(self) -> None:
-        self._header_timer = self.loop.call_later(limits.HEADER_WAIT_MS / 1000, self.transport.close)
-
-    # -- becoming a WebSocket ---------------------------------------------------------------------------------
-
-    def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over, and let go of all that belongs to HTTP; or refuse, and end it."""
-        url = httptools.parse_url(self.url)
-        request = Request("GET", url.path.decode("latin-1"), url.query or b"", Fields(self.headers), b"")
-        try:
-            if self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
-                raise InvalidRequest("a WebSocket begins with GET and HTTP/1.1")
-            if self.cycle is not None and not self.cycle.response_complete:
-                raise InvalidRequest("an answer is still to come on this connection")
-            websockets = self.app.websockets
-            if websockets is None:
-                raise NotFound("there are no WebSockets here")
-            transport = cast(OneWrite, self.transport).unwrap()
-            opened = websockets.open(request, self.headers, transport, self.server_state)
-        except PenstockError as error:
-            answer = error_answer(error)
-            self.app.metrics.answered("websocket", answer.status)
-            self._write(answer, "GET", close=True)
-            return
-        self.app.metrics.answered("websocket", 101)
-        self._let_go()
-        self.connections.discard(self)
-        transport.set_protocol(opened)
-        # It refers back to us, and there may be ten thousand.
-        self.parser = None  # type: ignore[assignment]
-
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- answers that are not read -----------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_writing()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+        super().resume_writing()
 
     def _watch_writing(self) -> None:
         size = self.transport.get_write_buffer_size()
@@ -119,8 +75,27 @@ class HttpProtocol(Shortcut):
         else:
             self._watch_writing()
 
-    def _stop_timers(self) -> None:
-        for timer in (self._header_timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
-        self._header_timer = self._write_timer = None
+    # -- becoming a WebSocket ----------------------------------------------------------------------------------------
+
+    def _open_websocket(self, handshake: Handshake) -> None:
+        """Hand the connection over, and let go of all that belongs to HTTP; or refuse, and end it."""
+        websockets = self.app.websockets
+        assert websockets is not None, "the reader would have ignored the offer"
+        if self._half_closed:
+            self.transport.close()
+            return
+        try:
+            opened = websockets.open(handshake.request, self.transport, self.server_state)
+        except PenstockError as error:
+            answer = error_answer(error)
+            self.app.metrics.answered("websocket", answer.status)
+            self._write_last(answer)
+            return
+        self.app.metrics.answered("websocket", 101)
+        self._stop_timers()
+        self.server_state.connections.discard(self)
+        self.transport.set_protocol(opened)
+        if handshake.rest:
+            opened.data_received(handshake.rest)
+        if self._read_paused:
+            self.transport.resume_reading()

@@ -1,278 +1,275 @@
-"""The short way for requests that arrive whole, which is nearly all of them.
+"""One connection: requests are answered in the order in which they came, on the spot where nothing has to wait.
 
-The server under us speaks ASGI: a task per request, a coroutine for its body, two events for its answer. That is the
-right shape for bodies that trickle and for connections that end, and it stays in charge of those. A request with a
-body of known length needs none of it: it is collected here, handled on the spot, and its answer leaves in one piece.
-What has to wait goes on in a task, and requests behind it wait for it here. ADR 0016 has the measurements.
+A request is collected whole (`framing.py`), its handler is begun inside the callback that its last byte came in, and
+its answer leaves in one piece. A handler that has to wait goes on in a task; the requests behind it wait in a queue,
+and so does the refusal of bytes that are no request. ADR 0016 has the measurements.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, cast
-from urllib.parse import unquote
-
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import limits
 from penstock.eager import Finished, Suspended, begin
 from penstock.transports.http.answer import Answer, answer_head, error_answer
-from penstock.transports.http.fields import Fields
-from penstock.transports.http.one_write import OneWrite
+from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
 from penstock.transports.http.request import Request, body_stalled
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+    from penstock.transports.http.app import HttpApp
 
 LATER_MAX = 16
 LATER_BYTES_MAX = 2**20
-"""Requests that may wait for the one before them; who sends more is not read until these are answered."""
+"""Requests that may wait for the one before them. Above either bound nothing more is read from the connection."""
+JOIN_BELOW_BYTES = 16 * limits.KIB
+"""A small head and body are cheaper to join than to hand over as two."""
 
 
 class Exchange:
-    """A request that is being answered in a task. To the server under us it looks like one of its own."""
+    """A request that is being answered."""
 
-    __slots__ = ("_gone", "disconnected", "keep_alive", "response_complete", "said_all")
+    __slots__ = ("_gone", "disconnected", "half_closed")
 
-    def __init__(self, *, said_all: bool = False, keep_alive: bool = True) -> None:
+    def __init__(self, *, half_closed: bool):
         self.disconnected = False
-        self.said_all = said_all
-        """The client will send nothing more, and may or may not be there for the answer."""
-        self.keep_alive = keep_alive
-        self.response_complete = False
+        self.half_closed = half_closed
+        """The client will send nothing more, and may or may not read the answer."""
         self._gone: asyncio.Future[None] | None = None
 
-    @property
-    def message_event(self) -> Exchange:
-        return self
-
-    def set(self) -> None:
+    def notice(self) -> None:
         """The connection is lost, or half of it."""
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
     async def gone(self) -> bool:
-        if not self.disconnected and not self.said_all:
+        if not self.disconnected and not self.half_closed:
             self._gone = asyncio.get_running_loop().create_future()
             await self._gone
-        return self.said_all and not self.disconnected
+        return self.half_closed and not self.disconnected
 
 
-class Shortcut(HttpToolsProtocol):
+class Shortcut(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        # An application that is not ours has no short way.
-        self._respond = getattr(self.app, "respond", None)
-        self._commit_now = getattr(self.app, "commit_now", None)
-        self._collecting = False
-        """True while the body of a request that goes the short way is coming in."""
-        self._parts: list[bytes] = []
-        self._size = 0
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - these are the arguments that uvicorn's server gives
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ):
+        self.app = cast("HttpApp", config.app)
+        self.loop = _loop or asyncio.get_running_loop()
+        self.server_state = server_state
+        self._keep_alive_s = config.timeout_keep_alive
+        self._reader = RequestReader(self.app.opens_websocket)
+        self._waiting: deque[Received] = deque()
+        """Received and not begun, in order."""
+        self._waiting_bytes = 0
         self._current: Exchange | None = None
-        """What a task is answering, if one is."""
-        self._later: deque[tuple[Request, int]] = deque()
-        """Came while that was going on; with the bytes of their bodies."""
-        self._later_bytes = 0
+        """The one that a task is answering, if there is one. Nothing behind it is begun."""
+        self._half_closed = False
+        self._draining = False
+        self._read_paused = False
+        self._write_paused = False
         self._stall_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at = 0.0
 
-    # -- coming in --------------------------------------------------------------------------------------------
+    # -- the connection ----------------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._collecting and self._stall_timer is None:
-            self._watch_body()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.server_state.connections.add(self)  # type: ignore[arg-type]
 
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
-
-    def on_headers_complete(self) -> None:
-        if self._may_shorten():
-            self._collecting = True
-            return
-        headers, url, expected = self.headers, self.url, self.expect_100_continue
-        super().on_message_begin()
-        self.headers += headers
-        self.url, self.expect_100_continue = url, expected
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        if self._collecting:
-            self._parts.append(body)
-            self._size += len(body)
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        if not self._collecting:
-            super().on_message_complete()
-            return
-        parts = self._parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._stop_collecting()
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        request = Request(
-            self.parser.get_method().decode("ascii"),
-            unquote(path) if "%" in path else path,
-            url.query or b"",
-            Fields(self.headers),
-            body,
-        )
-        if self._current is None:
-            self._begin(request, Exchange())
-            return
-        self._later.append((request, len(body)))
-        self._later_bytes += len(body)
-        if len(self._later) >= LATER_MAX or self._later_bytes >= LATER_BYTES_MAX:
-            self.flow.pause_reading()
-
-    def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client has said all it will say, and may still be listening: what it waits for ends, and is answered.
-
-        So a consumer can withdraw a long poll without wondering whether an answer was on its way.
-        """
-        exchange = self._current
-        if exchange is None:
-            return None
-        exchange.said_all, exchange.keep_alive = True, False
-        exchange.set()
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._let_go()
-        self._later.clear()
-        self._later_bytes = 0
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.server_state.connections.discard(self)
+        self._stop_timers()
+        self._waiting.clear()
         if self._current is not None:
             self._current.disconnected = True
-            self._current.set()
-        super().connection_lost(exc)
+            self._current.notice()
 
-    def _let_go(self) -> None:
-        """No timer may meet the connection any more."""
-        self._stop_collecting()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+    def eof_received(self) -> bool:
+        """The client will send nothing more, and may still read. What it waits for ends, and is answered.
 
-    def _may_shorten(self) -> bool:
-        """True if nothing about this request or about the moment is special."""
-        if (
-            self._respond is None
-            or self.expect_100_continue
-            or not self._may_answer()
-            or self.parser.should_upgrade()
-            or not self.parser.should_keep_alive()
-            or self.parser.get_http_version() != "1.1"
-        ):
+        So a consumer can withdraw a long poll and still learn whether an answer was on its way.
+        """
+        self._half_closed = True
+        if self._is_idle():
             return False
-        for name, value in self.headers:
-            if name == b"content-length":
-                return int(value) <= limits.REQUEST_BYTES_MAX
-            if name == b"transfer-encoding":
-                return False
+        if self._current is not None:
+            self._current.half_closed = True
+            self._current.notice()
         return True
 
-    def _may_answer(self) -> bool:
-        """True unless the client does not read, or is to be answered the long way first."""
-        cycle = self.cycle
-        answering = cycle is not None and not cycle.response_complete and not isinstance(cycle, Exchange)
-        return not self.flow.write_paused and not answering
+    def shutdown(self) -> None:
+        """The server stops: the connection ends with the last answer that is due."""
+        self._draining = True
+        if self._is_idle():
+            self.transport.close()
 
-    def _stop_collecting(self) -> None:
-        self._collecting = False
-        self._parts = []
-        self._size = 0
-        if self._stall_timer is not None:
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._proceed()
+
+    def _is_idle(self) -> bool:
+        """True if no answer is due."""
+        return self._current is None and not self._waiting
+
+    def _stop_timers(self) -> None:
+        for timer in (self._stall_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._stall_timer = self._idle_timer = None
+
+    # -- coming in ---------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._receive(self._reader.feed(data))
+        if self._reader.in_body:
+            if self._stall_timer is None:
+                self._watch_body()
+        elif self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
 
+    def _receive(self, received: list[Received]) -> None:
+        for each in received:
+            self._waiting.append(each)
+            if isinstance(each, Request):
+                self._waiting_bytes += each.size
+        if received:
+            self._proceed()
+
     def _watch_body(self) -> None:
-        self._stall_timer = self.loop.call_later(limits.BODY_STALL_MS / 1000, self._check_body, self._size)
+        self._stall_timer = self.loop.call_later(limits.BODY_STALL_MS / 1000, self._check_body, self._reader.body_bytes)
 
-    def _check_body(self, size_before: int) -> None:
-        if self._size > size_before:
+    def _check_body(self, bytes_before: int) -> None:
+        self._stall_timer = None
+        ours = self._read_paused or any(isinstance(each, Continue) for each in self._waiting)
+        if ours or self._reader.body_bytes != bytes_before:
             self._watch_body()
-        elif self._current is not None:
-            self.transport.close()  # an answer now would be taken for that to the request before it
         else:
-            self._write(error_answer(body_stalled()), "", close=True)
+            self._reader.ended = True
+            self._receive([Refusal(body_stalled())])
 
-    # -- going out --------------------------------------------------------------------------------------------
+    # -- in order ----------------------------------------------------------------------------------------------------
+
+    def _proceed(self) -> None:
+        """Begin what waits, until something is to be waited for."""
+        while self._waiting and self._current is None and not self._write_paused and not self.transport.is_closing():
+            received = self._waiting.popleft()
+            if isinstance(received, Request):
+                self._waiting_bytes -= received.size
+                self._begin(received, Exchange(half_closed=self._half_closed))
+            elif isinstance(received, Continue):
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            elif isinstance(received, Refusal):
+                self._refuse(received)
+            else:
+                self._open_websocket(received)
+                return
+        self._bound_reading()
+
+    def _bound_reading(self) -> None:
+        too_many = len(self._waiting) >= LATER_MAX or self._waiting_bytes >= LATER_BYTES_MAX
+        # The bytes behind a handshake are not read before it is answered.
+        pause = bool(self._waiting) and (too_many or self._reader.ended)
+        if pause is not self._read_paused and not self.transport.is_closing():
+            self._read_paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def _open_websocket(self, handshake: Handshake) -> None:
+        raise NotImplementedError
 
     def _begin(self, request: Request, exchange: Exchange) -> None:
-        assert self._respond is not None and self._commit_now is not None
         request.gone = exchange.gone
-        begun: Finished[Answer | None] | Suspended[Answer | None] = begin(self._respond(request))
+        begun: Finished[Answer | None] | Suspended[Answer | None] = begin(self.app.respond(request))
         if isinstance(begun, Suspended):
-            begun = self._commit_now(begun)
+            begun = self.app.commit_now(begun)
         if isinstance(begun, Finished):
-            self._leave(request, exchange, begun.result)
+            self._leave(request, begun.result)
             return
-        if self.cycle is None or self.cycle.response_complete or isinstance(self.cycle, Exchange):
-            self.cycle = exchange  # type: ignore[assignment]
-        # Otherwise it is one that goes the long way, behind all of ours.
         self._current = exchange
         task = self.loop.create_task(self._finish(begun, request, exchange))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
-
-    def _leave(self, request: Request, exchange: Exchange, answer: Answer | None) -> None:
-        """What needed no task is answered; None: there is nobody left to answer."""
-        self.server_state.total_requests += 1
-        if answer is not None:
-            self._write(answer, request.method, close=self._must_close(request, exchange))
+        task.add_done_callback(self.server_state.tasks.discard)
+        self.server_state.tasks.add(task)
 
     async def _finish(self, rest: Suspended[Answer | None], request: Request, exchange: Exchange) -> None:
-        answer = await rest
-        if self.flow.write_paused and not exchange.disconnected:
-            await self.flow.drain()
-        if answer is None or exchange.disconnected:
-            exchange.response_complete = True
+        try:
+            answer = await rest
+        finally:
             self._current = None
-            if exchange.said_all:
-                self.transport.close()
-            return
-        self._write(answer, request.method, close=self._must_close(request, exchange))
-        while self._later and self._current is exchange and not self.transport.is_closing():
-            if self.flow.write_paused:
-                await self.flow.drain()
-            else:
-                request, size = self._later.popleft()
-                self._later_bytes -= size
-                self._begin(request, Exchange(said_all=exchange.said_all, keep_alive=exchange.keep_alive))
-        # Only now, so that nothing overtakes those that were waiting here.
-        exchange.response_complete = True
-        if self._current is exchange:
-            self._current = None
-            self.on_response_complete()  # behind ours may be some that do not go the short way
-        else:
-            self.server_state.total_requests += 1
+        if not exchange.disconnected:
+            self._leave(request, answer)
+            self._proceed()
 
-    def _must_close(self, request: Request, exchange: Exchange) -> bool:
-        return request.must_close or (not exchange.keep_alive and not self._later)
+    def _leave(self, request: Request, answer: Answer | None) -> None:
+        """None: the client has gone."""
+        self.server_state.total_requests += 1
+        if answer is None:
+            self.transport.close()
+            return
+        last = not self._waiting and (self._draining or self._half_closed)
+        self._write(answer, request.method, close=request.must_close or last)
+
+    # -- going out ---------------------------------------------------------------------------------------------------
+
+    def _refuse(self, refusal: Refusal) -> None:
+        answer = error_answer(refusal.error)
+        self.app.metrics.answered("none", answer.status)
+        self._write_last(answer)
+
+    def _write_last(self, answer: Answer) -> None:
+        """An answer to a client that may still be sending. The rest of its input is read for a moment and dropped.
+
+        A socket that is closed with unread input is reset, and the reset overtakes the answer (RFC 9112, 9.6).
+        """
+        self._write_parts(answer, answer.body, close=True)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self.loop.call_later(limits.LINGER_MS / 1000, self.transport.close)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def _write(self, answer: Answer, method: str, *, close: bool) -> None:
-        head = answer_head(answer, close=close)
-        body = b"" if method == "HEAD" else answer.body
-        cast(OneWrite, self.transport).write_answer(head, body)
+        self._write_parts(answer, b"" if method == "HEAD" else answer.body, close=close)
         if close:
             self.transport.close()
             return
         self._used_at = self.loop.time()
         if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
+            self._idle_timer = self.loop.call_later(self._keep_alive_s, self._check_idle)
+
+    def _write_parts(self, answer: Answer, body: bytes, *, close: bool) -> None:
+        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
+        if len(body) < JOIN_BELOW_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
 
     def _check_idle(self) -> None:
-        """One timer for all requests of the connection: it looks how long ago the last one was."""
+        """One timer for all requests of the connection: it looks how long ago the last one was answered."""
         idle_s = self.loop.time() - self._used_at
-        busy = self._collecting or self._current or (self.cycle is not None and not self.cycle.response_complete)
-        if idle_s < self.timeout_keep_alive or busy:
-            wait_s = self.timeout_keep_alive if busy else self.timeout_keep_alive - idle_s
+        busy = not self._is_idle() or self._reader.in_body
+        if idle_s < self._keep_alive_s or busy:
+            wait_s = self._keep_alive_s if busy else self._keep_alive_s - idle_s
             self._idle_timer = self.loop.call_later(wait_s, self._check_idle)
         else:
-            self.timeout_keep_alive_handler()
+            self.transport.close()

@@ -38,8 +38,17 @@ class Meaning(Protocol):
     """What a connection means; told by its socket. `session.py` is one."""
 
     @property
-    def busy(self) -> bool: ...
+    def busy(self) -> bool:
+        """True: give it no more messages. It calls `Connection.freed` when it can take one again."""
+
+    @property
+    def answering(self) -> bool:
+        """True while an answer is due. It calls `Connection.freed` behind the last one, once `finish` was called."""
+
     def receive(self, data: bytes) -> None: ...
+    def finish(self) -> None:
+        """The client has begun to close: answer what is under way, and deliver nothing more."""
+
     def paused(self) -> None: ...
     def resumed(self) -> None: ...
     def drain(self) -> None: ...
@@ -58,8 +67,8 @@ class Connection(asyncio.Protocol):
     """Takes over from the HTTP connection that the handshake came on."""
 
     __slots__ = (
-        "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state", "_session",
-        "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
+        "_client_closes", "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state",
+        "_session", "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +91,8 @@ class Connection(asyncio.Protocol):
         """Frames that leave at the end of this turn."""
         self._unwritten_bytes = 0
         self._heard = True
+        self._client_closes = False
+        """True while the client's close frame waits for answers that were due when it came."""
         self._slow_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(
@@ -100,6 +111,8 @@ class Connection(asyncio.Protocol):
         self._heard = True
         framing = self._framing
         framing.receive_data(data)
+        if framing.close_rcvd_then_sent and not self._client_closes:
+            self._close_behind_answers()
         for event in framing.events_received():
             assert isinstance(event, Frame)
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
@@ -133,6 +146,8 @@ class Connection(asyncio.Protocol):
         if not self._inbox:
             self._inbox = None
             self._read_on()
+        if self._client_closes:
+            self._flush()
 
     def _read_on(self) -> None:
         """Read while nothing waits, neither requests nor answers."""
@@ -151,7 +166,7 @@ class Connection(asyncio.Protocol):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def write(self, sealed: bytes) -> None:
-        if self._framing.state is not State.OPEN:
+        if self._framing.state is not State.OPEN and not self._client_closes:
             return
         if not self._unwritten:
             self._sockets.write_soon(self)
@@ -171,6 +186,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         """Send what the protocol itself has to say: pongs, and its side of the close."""
+        if self._client_closes:
+            if self._inbox or self._session.answering:
+                return
+            self._stop_waiting_for_answers()
         for data in self._framing.data_to_send():
             if data:
                 self.write_now()
@@ -202,6 +221,25 @@ class Connection(asyncio.Protocol):
             self.write(_PING)
 
     # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _close_behind_answers(self) -> None:
+        """The client's close frame is answered behind the answers that are due, or when the time for that is up."""
+        self._client_closes = True
+        self._session.finish()
+        self._close_timer = asyncio.get_running_loop().call_later(
+            limits.WEBSOCKET_CLOSE_MS / 1000, self._give_up_answers
+        )
+
+    def _give_up_answers(self) -> None:
+        self._stop_waiting_for_answers()
+        self._flush()
+
+    def _stop_waiting_for_answers(self) -> None:
+        self.write_now()
+        self._client_closes = False
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
 
     def close(self, close: stream.Close) -> None:
         """Begin the closing handshake; the client has a few seconds for its side of it."""

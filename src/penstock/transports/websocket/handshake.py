@@ -1,8 +1,7 @@
 """From an HTTP request to a WebSocket, or to the one answer that says why not.
 
 A page of a foreign site can open a WebSocket to 127.0.0.1 from any browser on this machine, and unlike a `fetch` it can
-read what comes back: no CORS stands before it. What gives the page away is `Origin`, so that is looked at more closely
-than for HTTP: only pages that this very server serves, and those that were allowed by name. Programs send no `Origin`.
+read what comes back: no CORS stands before it. So a handshake is let in as any other request is: see `access.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from collections.abc import Sequence
 from typing import cast
 
 from websockets.datastructures import Headers
-from websockets.exceptions import InvalidHandshake
+from websockets.exceptions import InvalidHandshake, InvalidHeader
 from websockets.http11 import Request as HandshakeRequest
 from websockets.http11 import Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from penstock.errors import Forbidden, InvalidRequest, NotFound
-from penstock.transports.http.hosts import check_host
+from penstock.errors import InvalidRequest, UpgradeRequired
+from penstock.transports.access import Access
 from penstock.transports.http.request import Request
 from penstock.transports.websocket.codec import Codec
 from penstock.transports.websocket.json_codec import JsonCodec
@@ -29,50 +28,34 @@ PATH = "/v1/ws"
 CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (JsonCodec(), MsgpackCodec())}
 
 
-def check_handshake(
-    request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]
-) -> tuple[Codec, bytes]:
+def check_handshake(request: Request, access: Access) -> tuple[Codec, bytes]:
     """The codec that was agreed on and the answer that opens the connection. Raises PenstockError."""
-    if request.path != PATH:
-        raise NotFound(f"there is no WebSocket at {request.path[:200]!r}, but at {PATH}")
-    _check_origin(request, origins)
+    access.check(request.fields)
     server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
-    protocol, answer = _accepted(server, request, headers)
+    protocol, answer = _accepted(server, request)
     return CODECS[protocol or stream.JSON_PROTOCOL], answer
 
 
-def check_plain_handshake(request: Request, headers: Sequence[tuple[bytes, bytes]], origins: frozenset[str]) -> bytes:
+def check_plain_handshake(request: Request, access: Access) -> bytes:
     """The answer that opens a connection on which there is nothing to agree on. Raises PenstockError."""
-    _check_origin(request, origins)
-    return _accepted(ServerProtocol(), request, headers)[1]
+    access.check(request.fields)
+    return _accepted(ServerProtocol(), request)[1]
 
 
-def _accepted(
-    server: ServerProtocol, request: Request, headers: Sequence[tuple[bytes, bytes]]
-) -> tuple[str | None, bytes]:
+def _accepted(server: ServerProtocol, request: Request) -> tuple[str | None, bytes]:
     given = Headers()
-    for name, value in headers:
+    for name, value in request.fields.headers:
         given[name.decode("latin-1")] = value.decode("latin-1")
     try:
         accept, _, protocol = server.process_request(HandshakeRequest(request.path, given))
     except InvalidHandshake as error:
+        if isinstance(error, InvalidHeader) and error.name == "Sec-WebSocket-Version" and error.value is not None:
+            raise UpgradeRequired(f"WebSockets of version {error.value[:20]} are not spoken here, but of 13") from None
         raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
     answer = Headers({"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept})
     if protocol is not None:
         answer["Sec-WebSocket-Protocol"] = protocol
     return protocol, Response(101, "Switching Protocols", answer).serialize()
-
-
-def _check_origin(request: Request, origins: frozenset[str]) -> None:
-    origin, hosts = request.fields.origin, request.fields.hosts
-    by_name = origin is not None and origin.decode("latin-1").lower() in origins
-    check_host(request.fields, any_origin=by_name)
-    if origin is not None and not by_name and origin.lower() != b"http://" + hosts[0].lower():
-        shown = origin[:100].decode("latin-1")
-        raise Forbidden(
-            f"pages of {shown} may not open a WebSocket here; `--websocket-origins {shown}` would allow it",
-            details={"field": "origin"},
-        )
 
 
 def _select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:

@@ -50,7 +50,7 @@ class Outlet(Protocol):
 class Session:
     """One connection."""
 
-    __slots__ = ("_bye", "_over", "_paused", "_stopping", "_subs", "_tasks", "codec", "outlet", "sockets")
+    __slots__ = ("_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "codec", "outlet", "sockets")
 
     def __init__(self, sockets: WebSockets, codec: Codec, outlet: Outlet):
         self.sockets = sockets
@@ -61,6 +61,7 @@ class Session:
         self._paused = False
         self._stopping = False
         self._bye = False
+        self._finishing = False
         self._over = False
         outlet.write(
             codec.encode(
@@ -76,12 +77,16 @@ class Session:
     @property
     def delivering(self) -> bool:
         """May subscriptions send?"""
-        return not (self._paused or self._stopping or self._over)
+        return not (self._paused or self._stopping or self._finishing or self._over)
 
     @property
     def busy(self) -> bool:
         """True while as many requests are under way as may be: read no more."""
         return len(self._tasks) >= limits.WEBSOCKET_REQUESTS_MAX
+
+    @property
+    def answering(self) -> bool:
+        return bool(self._tasks)
 
     # -- frames in ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +130,7 @@ class Session:
         self._tasks.discard(task)
         if self._over:
             return
-        if was_busy:
+        if was_busy or (self._finishing and not self._tasks):
             self.outlet.freed()
         if self._stopping:
             self._leave_if_done()
@@ -271,6 +276,12 @@ class Session:
         close = stream.RESTART
         self._send(self.codec.encode(stream.ByeFrame(code=close.code, reason=close.reason, grace_ms=grace_ms)))
         asyncio.get_running_loop().call_later(grace_ms / 1000, self._leave)
+
+    def finish(self) -> None:
+        """The client has begun to close: answer what is under way, and deliver nothing more."""
+        self._finishing = True
+        for sub in self._subs.values():
+            sub.stop()
 
     @property
     def _done(self) -> bool:

@@ -13,12 +13,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from penstock import limits
 from penstock.clock import Clock
 from penstock.errors import PenstockError, Unavailable
+from penstock.transports.access import Access
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.codec import Codec
 from penstock.transports.websocket.connection import Connection, Spoken
-from penstock.transports.websocket.handshake import check_handshake, check_plain_handshake
+from penstock.transports.websocket.handshake import PATH, check_handshake, check_plain_handshake
 from penstock.transports.websocket.session import Session
 from penstock.transports.websocket.tails import Tails
 from penstock.wire import stream
@@ -43,7 +44,7 @@ class WebSockets:
         clock: Clock,
         metrics: Metrics,
         respond: Callable[[Request], Awaitable[Answer | None]],
-        origins: frozenset[str] = frozenset(),
+        access: Access | None = None,
         others: Mapping[str, Spoken] | None = None,
     ):
         self.broker = broker
@@ -51,8 +52,7 @@ class WebSockets:
         self.metrics = metrics
         self.respond = respond
         """As the HTTP edge answers."""
-        self.origins = origins
-        """Of pages that may open a WebSocket, besides those that this server itself serves."""
+        self.access = access or Access()
         self.others = others or {}
         """By path: what else is spoken here than our own protocol."""
         self.tails = Tails(broker)
@@ -74,19 +74,17 @@ class WebSockets:
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
-    def open(
-        self,
-        request: Request,
-        headers: Sequence[tuple[bytes, bytes]],
-        transport: asyncio.Transport,
-        server_state: ServerState,
-    ) -> asyncio.Protocol:
+    def opens(self, path: str) -> bool:
+        """Tells whether a WebSocket can be opened at this path."""
+        return path == PATH or path in self.others
+
+    def open(self, request: Request, transport: asyncio.Transport, server_state: ServerState) -> asyncio.Protocol:
         """Accept the handshake. The connection then has nothing to do with HTTP any more. Raises PenstockError."""
         spoken = self.others.get(request.path)
         if spoken is not None:
-            answer = check_plain_handshake(request, headers, self.origins)
+            answer = check_plain_handshake(request, self.access)
         else:
-            codec, answer = check_handshake(request, headers, self.origins)
+            codec, answer = check_handshake(request, self.access)
             spoken = self.ours(codec)
         self._check_room()
         transport.write(answer)
