@@ -36,7 +36,7 @@ class _State(IntEnum):
 class PendingReply(Generic[T]):
     """One reply, for one caller. All methods run on the event loop's thread."""
 
-    __slots__ = ("_callback", "_error", "_future", "_state", "_steps", "_value", "on_cancel")
+    __slots__ = ("_callback", "_error", "_future", "_state", "_steps", "_value", "on_cancel", "on_withdraw")
 
     def __init__(self) -> None:
         self._state = _State.WAITING
@@ -47,6 +47,8 @@ class PendingReply(Generic[T]):
         self._future: asyncio.Future[None] | None = None
         self.on_cancel: Callable[[], None] | None = None
         """Called once if the caller gives the reply up, also after it was sent but before the caller took it."""
+        self.on_withdraw: Callable[[], None] | None = None
+        """Called if the caller stops waiting for the command to be decided."""
 
     # -- for the caller -----------------------------------------------------------------------------------------------
 
@@ -104,6 +106,11 @@ class PendingReply(Generic[T]):
         if on_cancel is not None:
             on_cancel()
         self._finish()
+
+    def withdraw(self) -> None:
+        """Ask for the reply now, even if it is empty: a lease that waits for messages stops waiting."""
+        if self.on_withdraw is not None and not self.done():
+            self.on_withdraw()
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.done():

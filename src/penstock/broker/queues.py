@@ -25,9 +25,7 @@ from penstock.runtime.retention import first_kept
 
 
 class Queues:
-    def __init__(
-        self, loop: ShardLoop, find: Callable[[str], Queue], confirmations: Confirmations, identity: Identity
-    ):
+    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], confirmations: Confirmations, identity: Identity):
         self._loop = loop
         self._find = find
         """A queue by its full path; raises QueueNotFound."""

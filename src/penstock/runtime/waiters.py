@@ -50,6 +50,7 @@ class Waiters:
         waiter = Waiter(command, pending, None)  # type: ignore[arg-type]
         waiter.timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._give_up, waiter)
         pending.on_cancel = partial(self._remove, waiter)
+        pending.on_withdraw = partial(self._give_up, waiter)
         self._parked.setdefault(_place(command), {}).setdefault(_consumer(command), deque()).append(waiter)
         self.count += 1
         self.in_scopes += type(command) is LeaseScope
@@ -63,8 +64,8 @@ class Waiters:
             if members is not None and consumer[1] and consumer not in members:
                 continue
             while waiting and grant(waiting[0].command, waiting[0].pending):
-                waiting[0].pending.on_cancel = None  # from now on the commit returns the messages of a cancelled caller
-                self._remove(waiting[0])
+                # From now on the commit completes the reply, or returns the messages of a caller that has gone.
+                self._detach(waiting[0])
 
     def recall(self, queue: int, should: Callable[[Lease], bool]) -> None:
         """Complete the waiting leases for which `should` holds with an empty list: their consumers should ask again."""
@@ -92,12 +93,15 @@ class Waiters:
     def _give_up(self, waiter: Waiter, error: Exception | None = None) -> None:
         """Complete a waiter that gets no lease. Not from inside of this call: a completion runs its caller's callback,
         which may submit the next command."""
-        waiter.pending.on_cancel = None
-        self._remove(waiter)
+        self._detach(waiter)
         if error is None:
             self._complete_empty(waiter.pending)
         else:
             asyncio.get_running_loop().call_soon(waiter.pending.fail, error)
+
+    def _detach(self, waiter: Waiter) -> None:
+        waiter.pending.on_cancel = waiter.pending.on_withdraw = None
+        self._remove(waiter)
 
     def _remove(self, waiter: Waiter) -> None:
         waiter.timer.cancel()

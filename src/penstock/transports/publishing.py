@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart, PublishReply, TransactReply
 from penstock.errors import InvalidRequest, PenstockError, RateLimited, TooLarge
 from penstock.ids import QueuePath
+from penstock.pending import PendingReply
 from penstock.transports.metrics import Metrics
 from penstock.wire.messages import Producer, PublishMessage, TransactRequest
 from penstock.wire.publishing import Publish, batch_of, queue_of, rows_by_queue
@@ -20,15 +21,15 @@ Parts: TypeAlias = list[Sequence[int] | None]
 """Per part of a publish: the rows of the request that it was made of, None for all of them."""
 
 
-async def publish_all(broker: Broker, asked: Publish) -> tuple[PublishReply, Parts]:
+def publish_all(broker: Broker, asked: Publish) -> tuple[PendingReply[PublishReply], Parts]:
     messages = cast(Sequence[PublishMessage], asked.messages)
     parts, rows = _parts(asked.queue, messages, in_order=asked.producer is not None)
-    return await broker.publish(parts, producer_seq(asked.producer)), rows
+    return broker.publish(parts, producer_seq(asked.producer)), rows
 
 
-async def transact(broker: Broker, asked: TransactRequest) -> tuple[TransactReply, Parts]:
+def transact(broker: Broker, asked: TransactRequest) -> tuple[PendingReply[TransactReply], Parts]:
     parts, rows = _parts(None, asked.publish, in_order=False) if asked.publish else ([], [])
-    return await broker.transact(asked.ack, parts), rows
+    return broker.transact(asked.ack, parts), rows
 
 
 def _parts(

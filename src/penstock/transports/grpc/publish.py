@@ -47,7 +47,8 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
 async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
     acks = convert({"ack": list(request.ack)}, _Acks).ack
     asked = TransactRequest(acks, messages_of_transaction(request.publish))
-    reply, parts = await publishing.transact(edge.broker, asked)
+    pending, parts = publishing.transact(edge.broker, asked)
+    reply = await pending
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
         acked=reply.acked, messages=_placed(reply.runs, parts, len(asked.publish)), durable=reply.durable
@@ -83,7 +84,8 @@ async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.Publis
         each = EachAlone(edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages)))
         return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
     asked = Publish(queue, True, producer, messages_to_publish(request.messages))
-    reply, parts = await publish_all(edge.broker, asked)
+    pending, parts = publish_all(edge.broker, asked)
+    reply = await pending
     edge.metrics.published(reply.runs)
     return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)
 

@@ -64,7 +64,7 @@ async def _queue_and_config(request: Request) -> tuple[QueuePath, dict[str, Any]
     confirm = parse_query(ConfirmQuery, request.query).confirm
     queue = _queue_in_path(request)
     # The broker knows the settings and their bounds; here they only have to be JSON.
-    return queue, parse_json(_config_decoder, await request.json_body(limits.CONFIG_BYTES_MAX)), confirm
+    return queue, parse_json(_config_decoder, request.json_body(limits.CONFIG_BYTES_MAX)), confirm
 
 
 # -- a look at them -----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def _path(topic: str) -> QueuePath:
 async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """How many replicas there are is the store's business; what is asked for is checked, and not kept."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_make_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_make_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path = _path(asked.topic)
     one_of(asked, "rf", "replication_factor")
     settings = {**asked.settings(), "order": "heap", "heap_mode": "max" if asked.mode in ("MAX", 1) else "min"}
@@ -67,7 +67,7 @@ async def update(edge: Edge, request: Request, names: Names) -> Answer:
     """A change that lets go of dead letters is asked about once more, with a token."""
     query = parse_query(UpdateQuery, request.query)
     path = heap_at(edge, names["topic"])
-    asked = parse_json(_update_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_update_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     with _confirmation(f"changing {names['topic']} like this"):
         await edge.broker.patch_queue(path, asked.settings(), confirm=query.confirmation_token)
     return json_answer({})

@@ -57,7 +57,7 @@ def _shown(message: Delivered) -> dict[str, Any]:
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Refused with `stale_receipt` if nobody holds it, or somebody else."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_ack_decoder, await request.json_body())
+    asked = parse_json(_ack_decoder, request.json_body())
     (result,) = await _settle(edge, [asked])
     if result["status"] == "stale":
         raise StaleReceipt(
@@ -71,7 +71,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
 async def ack_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Each on its own: what is stale says so, and the others are settled."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_batch_decoder, await request.json_body())
+    asked = parse_json(_batch_decoder, request.json_body())
     results = await _settle(edge, asked.acknowledgments)
     processed = sum(result["status"] != "stale" for result in results)
     return json_answer({"processed": processed, "results": results})
