@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.testing.inprocess import InProcess, in_process
 from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.methods import REPLIES, SERVICE, STREAMS, UNARY
+from penstock.transports.grpc.peers import Peers
 from penstock.transports.grpc.refusal import status_of, trailing_metadata
 from penstock.transports.grpc.shapes import parse
 from penstock.transports.metrics import Metrics
@@ -38,6 +39,9 @@ class Client:
     def __init__(self, requests: list[bytes]):
         self._requests = requests
         self.replies: list[bytes] = []
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
     def time_remaining(self) -> float:
         return 0.0
@@ -78,7 +82,7 @@ class Bench:
             await self._opened.__aexit__(None, None, None)
         self._opened = in_process(clock=SystemClock())
         box: InProcess = await self._opened.__aenter__()
-        self._edge = Edge(box.broker, box.clock, Metrics())
+        self._edge = Edge(box.broker, box.clock, Metrics(), Peers(0))
         await box.publish("q", b"1", b"2", key=[b"k", b""])
 
     async def _one(self, name: str, data: bytes) -> None:

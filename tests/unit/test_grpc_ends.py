@@ -6,8 +6,9 @@ import asyncio
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_served import Refused, refusal, run
 
 from penstock.batch import build
@@ -101,6 +102,23 @@ def test_health_is_served_and_says_no_first():
     run(story)
 
 
+def test_health_of_all_services_is_listed(caplog):
+    async def story(here):
+        stub = health_pb2_grpc.HealthStub(here.channel)
+        states = health_pb2.HealthCheckResponse
+
+        async def statuses():
+            listed = await stub.List(health_pb2.HealthListRequest())
+            return {service: response.status for service, response in listed.statuses.items()}
+
+        assert await statuses() == {"": states.SERVING, "penstock.v1.Broker": states.SERVING}
+        await here.server.drain()
+        assert set((await statuses()).values()) == {states.NOT_SERVING}
+        assert not caplog.records
+
+    run(story)
+
+
 def test_a_watch_of_our_health_does_not_hold_up_the_end():
     async def story(here):
         watch = health_pb2_grpc.HealthStub(here.channel).Watch(health_pb2.HealthCheckRequest())
@@ -111,12 +129,15 @@ def test_a_watch_of_our_health_does_not_hold_up_the_end():
     run(story)
 
 
-def test_reflection_knows_the_service():
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_knows_the_services(version):
     async def story(here):
-        stub = reflection_pb2_grpc.ServerReflectionStub(here.channel)
-
         async def ask(**question):
-            call = stub.ServerReflectionInfo()
+            call = here.channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                reflection_pb2.ServerReflectionRequest.SerializeToString,
+                reflection_pb2.ServerReflectionResponse.FromString,
+            )()
             await call.write(reflection_pb2.ServerReflectionRequest(**question))
             answer = await call.read()
             await call.done_writing()
@@ -125,9 +146,12 @@ def test_reflection_knows_the_service():
         listed = await ask(list_services="")
         assert {each.name for each in listed.list_services_response.service} == {
             "penstock.v1.Broker", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
+            "grpc.reflection.v1.ServerReflection",
         }  # fmt: skip
-        found = await ask(file_containing_symbol="penstock.v1.Broker")
-        assert any(b"LeaseStream" in file for file in found.file_descriptor_response.file_descriptor_proto)
+        for service in listed.list_services_response.service:
+            found = (await ask(file_containing_symbol=service.name)).file_descriptor_response.file_descriptor_proto
+            files = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in found]
+            assert service.name in {f"{file.package}.{each.name}" for file in files for each in file.service}
 
     run(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -16,13 +17,14 @@ from penstock.batch import Batch, build
 from penstock.errors import Unavailable
 from penstock.transports.grpc import lease_stream
 from penstock.v1 import broker_pb2 as pb
+from penstock.v1.broker_pb2_grpc import BrokerStub
 
 
 class Consumer:
     """A client on a LeaseStream that remembers what it was sent."""
 
-    def __init__(self, here: Served, queue: str | None = "orders", **options: Any):
-        self.call = here.stub.LeaseStream()
+    def __init__(self, here: Served, queue: str | None = "orders", call: Any = None, **options: Any):
+        self.call = call or here.stub.LeaseStream()
         self._opening = pb.LeaseStreamOpen(queue=queue, **options)
         self.messages: list[pb.Message] = []
         self.settled: dict[int, pb.StreamSettled] = {}
@@ -73,6 +75,43 @@ class Consumer:
     @property
     def receipts(self) -> list[str]:
         return [message.receipt for message in self.messages]
+
+
+class Line:
+    """A connection to the server that can be cut, as if the client had died."""
+
+    def __init__(self, port: int):
+        self._port = port
+        self._transports: list[asyncio.WriteTransport] = []
+
+    async def __aenter__(self) -> Line:
+        self._listening = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        address = f"127.0.0.1:{self._listening.sockets[0].getsockname()[1]}"
+        self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self.stub = BrokerStub(self._channel)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._listening.close()
+        await self._channel.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for transport in self._transports:
+            transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._transports += [writer.transport, server[1].transport]
+        await asyncio.gather(_forward(reader, server[1]), _forward(server[0], writer))
+
+
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 # -- credits ------------------------------------------------------------------------------------------------------
@@ -278,20 +317,27 @@ async def retrying_at_once(here, **config):
     await here.stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(backoff=backoff, **config)))
 
 
-@pytest.mark.parametrize(("end", "attempt"), [("cancelled", 2), ("half-closed", 1)])
+@pytest.mark.parametrize(("end", "attempt"), [("cancelled", 1), ("deadline", 1), ("half-closed", 1), ("lost", 2)])
 def test_a_stream_that_ends_gives_back_what_was_not_settled_and_nothing_else(end, attempt):
-    """Cancelled: it counts as a failed attempt. Half-closed: as if it was never sent."""
+    """Lost with its connection: it counts as a failed attempt. Otherwise: as if it was never sent."""
 
     async def story(here):
+        async with Line(here.server.port) as line:
+            await ended(here, line)
+
+    async def ended(here, line):
         await retrying_at_once(here)
         await here.publish("orders", *[b"%d" % number for number in range(10)])
-        consumer = await Consumer(here).open(credits=10)
+        timeout = 2 if end == "deadline" else None
+        consumer = await Consumer(here, call=line.stub.LeaseStream(timeout=timeout)).open(credits=10)
         await consumer.until(lambda: len(consumer.messages) == 10)
         await consumer.send(number=1, ack=pb.AckRequest(receipts=consumer.receipts[:4]))
         await consumer.until(lambda: 1 in consumer.settled)
         if end == "cancelled":
             consumer.call.cancel()
-        else:
+        elif end == "lost":
+            line.cut()
+        elif end == "half-closed":
             await consumer.call.done_writing()
         await here.until(lambda: here.ready("orders") == 6)
         assert here.leased("orders") == 0
@@ -307,10 +353,11 @@ def test_a_message_that_takes_down_its_consumers_does_not_do_so_for_ever():
         await retrying_at_once(here, max_retries=2)
         await here.publish("orders", b"poison")
         for attempt in (1, 2, 3):
-            consumer = await Consumer(here).open(credits=1)
-            await consumer.until(lambda consumer=consumer: consumer.messages)
-            assert consumer.messages[0].attempt == attempt
-            consumer.call.cancel()
+            async with Line(here.server.port) as line:
+                consumer = await Consumer(here, call=line.stub.LeaseStream()).open(credits=1)
+                await consumer.until(lambda consumer=consumer: consumer.messages)
+                assert consumer.messages[0].attempt == attempt
+                line.cut()
         await here.until(lambda: here.broker.stats("default/default/orders")["dead"] == 1)
         (letter,) = (await here.stub.DeadLetters(pb.DeadLettersRequest(queue="orders"))).messages
         assert "lost" in letter.error
@@ -325,10 +372,11 @@ def test_what_had_not_been_sent_when_a_stream_was_lost_is_no_attempt():
         await retrying_at_once(here)
         for _ in range(30):
             await here.publish("orders", *[b"x" * 500_000] * 2)
-        consumer = await Consumer(here, form=pb.FRAMES).open(credits=60)
-        await here.until(lambda: here.leased("orders") == 60 or here.leased("orders") > 20)
-        consumer.call.cancel()
-        await here.until(lambda: here.ready("orders") == 60)
+        async with Line(here.server.port) as line:
+            await Consumer(here, call=line.stub.LeaseStream(), form=pb.FRAMES).open(credits=60)
+            await here.until(lambda: here.leased("orders") == 60 or here.leased("orders") > 20)
+            line.cut()
+            await here.until(lambda: here.ready("orders") == 60)
         attempts = Counter()
         while here.ready("orders"):
             reply = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=1))
@@ -347,24 +395,6 @@ def test_what_was_acked_just_before_the_break_stays_acked():
         await consumer.call.done_writing()
         await here.until(lambda: here.ready("orders") == 50)
         assert here.broker.stats("default/default/orders")["totals"]["acked"] == 50
-
-    run(story)
-
-
-def test_a_lost_connection_is_a_broken_stream():
-    async def story(here):
-        await retrying_at_once(here)
-        await here.publish("orders", *[b"x"] * 3)
-        async with grpc.aio.insecure_channel(here.target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-            call = channel.stream_stream("/penstock.v1.Broker/LeaseStream")()
-            opening = pb.LeaseStreamRequest(open=pb.LeaseStreamOpen(queue="orders"), credits=10)
-            await call.write(opening.SerializeToString())
-            assert len(pb.LeaseStreamReply.FromString(await call.read()).messages) == 3
-            assert here.leased("orders") == 3
-        await here.until(lambda: here.ready("orders") == 3)
-        await here.until(lambda: here.broker.waiting == 0)
-        again = await here.stub.Lease(pb.LeaseRequest(queue="orders", max=3))
-        assert [message.attempt for message in again.messages] == [2, 2, 2]
 
     run(story)
 

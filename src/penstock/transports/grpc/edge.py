@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.transports.grpc.peers import Peers
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ async def _unless_refused(work: Callable[[], Awaitable[Any]]) -> None:
 class Edge:
     """The broker, the clock and the counters; and what still has to be done for calls that have ended."""
 
-    __slots__ = ("_afterwards", "broker", "clock", "draining", "metrics")
+    __slots__ = ("_afterwards", "broker", "clock", "draining", "metrics", "peers")
 
-    def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
+    def __init__(self, broker: Broker, clock: Clock, metrics: Metrics, peers: Peers):
         self.broker = broker
         self.clock = clock
         self.metrics = metrics
+        self.peers = peers
         self.draining = asyncio.Event()
         """Set once, when the process begins to stop."""
         self._afterwards: set[asyncio.Task[Any]] = set()

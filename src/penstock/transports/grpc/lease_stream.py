@@ -4,11 +4,11 @@ Three things go on at once. Requests are read, and what they settle is begun in 
 long as there are credits. Replies are written, in the order in which they were promised; what is ready together leaves
 together, because encoded messages can be joined.
 
-However the stream ends, what its client had and did not settle is given back at once: it was delivered over this
-stream, and nobody is left on it. A client that wants to keep its messages keeps its stream. Where the client closed its
-side, where we end the stream and say so, and where the server stops, it is released as if it had not been delivered. A
-stream that is cancelled, or lost with its connection, may have been taken down by one of its messages, so for what had
-been sent on it that is a failed attempt: otherwise such a message would go round for ever.
+However the stream ends, the messages that its client had and did not settle are given back at once. A client that
+wants to keep its messages keeps its stream. Where the client closed its side or cancelled the stream, where the server
+ends the stream with an error, and where the server stops, they are released as if they had not been delivered. A
+stream that is lost with its connection may have been taken down by one of its messages, so for those that had been sent
+it is a failed attempt: otherwise such a message would be delivered for ever.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 MAX_DEFAULT = 1_000
-LOST = "the stream was cancelled, or its connection lost"
+LOST = "the connection of the stream was lost"
 _DELIVERIES_AHEAD = 2
 """Replies with messages that wait to be written: one on its way, one ready."""
 
@@ -55,7 +55,7 @@ async def lease_stream(edge: Edge, context: Context) -> None:
     except PenstockError:
         raise  # the client is there, and is told
     except BaseException:
-        lost = not edge.draining.is_set()
+        lost = not edge.draining.is_set() and not stream.ended_by_client()
         raise
     finally:
         edge.afterwards(partial(stream.give_back, lost=lost))
@@ -75,7 +75,9 @@ class LeaseStream:
     def __init__(self, edge: Edge, context: Context):
         self._edge = edge
         self._context = context
+        self._peer = context.peer()  # gRPC may have forgotten it when the stream has ended
         self._held = Held()
+        self._closed_by_client = False
         self._credits = 0
         self._generation: int | None = None
         """The one that the client goes by, if it is a member of a group; and the newest that it was told of."""
@@ -117,7 +119,7 @@ class LeaseStream:
             # Whoever has ended early may have an error to tell; what was settled before it is told first.
             self._promise(None)
             await writing
-            if is_closed and self._held and not self._edge.draining.is_set():
+            if is_closed and self._held and not self._closed_by_client and not self._edge.draining.is_set():
                 await self._make_sure()
             for ended in (reading, leasing):
                 if ended.done() and not ended.cancelled():
@@ -129,11 +131,19 @@ class LeaseStream:
             raise Unavailable("the server is shutting down", retry_after_ms=1_000)
 
     async def _make_sure(self) -> None:
-        """Who is gone and who closed its side look alike when read; only a moment later are we cancelled, or not.
+        """A client that is gone and one that closed its side look alike to a reader; the call is cancelled later.
 
-        An empty reply, which says nothing: when it has been written, or cannot be, gRPC has found out who is there.
+        An empty reply, which says nothing: when it has been written, or cannot be, gRPC knows whether the client is
+        there.
         """
         await self._context.write(b"")
+
+    def ended_by_client(self) -> bool:
+        """True for a stream that its client has closed or cancelled, False for one that was lost with its connection.
+
+        A client that cancels and closes its connection at the same moment may be taken for one that has died.
+        """
+        return self._closed_by_client or self._edge.peers.connected(self._peer)
 
     async def give_back(self, *, lost: bool) -> None:
         """The stream has ended. What its client settled last comes first."""
@@ -165,7 +175,11 @@ class LeaseStream:
 
     async def _read(self) -> pb.LeaseStreamRequest | None:
         data = await self._context.read()
-        return None if data is grpc.aio.EOF else parse(pb.LeaseStreamRequest, data)
+        if data is grpc.aio.EOF:
+            # Asked as early as possible: a connection that is closed behind its last stream is soon gone.
+            self._closed_by_client = self._edge.peers.connected(self._peer)
+            return None
+        return parse(pb.LeaseStreamRequest, data)
 
     async def _read_requests(self) -> None:
         while (request := await self._read()) is not None:

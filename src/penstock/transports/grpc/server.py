@@ -11,23 +11,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from penstock import limits
 from penstock.clock import Clock
 from penstock.transports.grpc.calls import Calls
 from penstock.transports.grpc.connections import Connections
 from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.introspection import add_health, add_reflection
 from penstock.transports.grpc.methods import SERVICE, handlers
+from penstock.transports.grpc.peers import Peers
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
 _TOLD_WITHIN_S = 1.0
 """Those who watch our health get this long to be told that it ends."""
 _LAST_CALLS_S = 0.2
@@ -71,12 +68,10 @@ class GrpcServer:
 
     async def start(self, broker: Broker, clock: Clock, metrics: Metrics) -> None:
         metrics.count_grpc_connections = self._connections.count
-        self._edge = Edge(broker, clock, metrics)
+        self._edge = Edge(broker, clock, metrics, Peers(self.port))
         self._calls = Calls(self._edge)
-        self._health = health_aio.HealthServicer()
-        await self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE.full_name, HEALTH, REFLECTION), self._server)
+        self._health = await add_health(SERVICE.full_name, self._server)
+        add_reflection(SERVICE.full_name, self._server)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers(self._calls)),)
         )
