@@ -24,17 +24,16 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         options = Options(self.options)
-        return ddl(options.table, self._payload_schema(options))
+        return ddl(options.table, self._payload_schema(options), headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.pipeline.batch import EventsReader, FilteringMessagesReader, MessagesReader, RowsReader
+        from penstock.pipeline.batch import EventsReader, MessagesReader, RowsReader
 
         options = self._checked(schema)
         if options.table == "events":
             return EventsReader(options, schema)
         if options.table == "messages":
-            kind = FilteringMessagesReader if options.pushdown else MessagesReader
-            return kind(options, schema)
+            return MessagesReader(options, schema)
         return RowsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
