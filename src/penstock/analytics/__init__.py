@@ -3,4 +3,5 @@
 tables      which tables there are, and how they are committed
 sketch      how long things took, in buckets that add up
 reading     what is asked of the tables
+directory   the directory of a lake, or why it is none
 """

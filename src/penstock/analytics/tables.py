@@ -18,6 +18,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
+from penstock.analytics.directory import lake_directory
+
 APP = "penstock-analytics"
 """Whose transactions these are."""
 SKETCH = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
@@ -73,7 +75,7 @@ class Table:
     def __init__(self, lake: str | Path, name: str):
         self.name = name
         self.schema, self._by = TABLES[name]
-        self.path = Path(lake) / "analytics" / name
+        self.path = lake_directory(lake) / "analytics" / name
 
     def open(self, version: int | None = None) -> DeltaTable:
         """Raises TableNotFoundError if nothing was analysed yet."""
@@ -136,7 +138,7 @@ def _in(batch: int) -> CommitProperties:
 
 
 def has_analytics(lake: str | Path) -> bool:
-    return (Path(lake) / "analytics" / "batches" / "_delta_log").is_dir()
+    return (lake_directory(lake) / "analytics" / "batches" / "_delta_log").is_dir()
 
 
 def records_of(table: DeltaTable, **filters: Any) -> list[dict[str, Any]]:

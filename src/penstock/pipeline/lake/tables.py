@@ -21,6 +21,8 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
+from penstock.analytics.directory import lake_directory
+from penstock.errors import InvalidRequest
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.log import LogContent, read_log
 from penstock.pipeline.lake.shelf import Written, sync
@@ -56,7 +58,7 @@ class Lake:
 
     def __init__(self, directory: Path | str):
         """Raises PipelineError if there is no lake."""
-        self.directory = Path(directory).absolute()
+        self.directory = _directory(directory)
         try:
             described: Any = json.loads((self.directory / "penstock.json").read_bytes())
             self.format = int(described["format"])
@@ -79,7 +81,7 @@ class Lake:
     @classmethod
     def made(cls, directory: Path | str) -> Lake:
         """The lake that is there, or a new one."""
-        where = Path(directory).absolute()
+        where = _directory(directory)
         if not (where / "penstock.json").exists():
             if where.is_dir() and any(where.iterdir()):
                 raise PipelineError(f"{directory} has other files in it: choose a directory for the lake alone")
@@ -133,6 +135,13 @@ class Lake:
         description = {"format": FORMAT, "lake": self.id, "broker": broker}
         _describe(self.directory, {**description, "adopted": self.adopted} if self.adopted else description)
         return [self.subject(queue, uuid) for queue, uuid in self.adopted.items() if uuid is not None]
+
+
+def _directory(given: Path | str) -> Path:
+    try:
+        return lake_directory(given)
+    except InvalidRequest as error:
+        raise PipelineError(error.message) from None
 
 
 def _describe(lake: Path, description: dict[str, Any]) -> None:
