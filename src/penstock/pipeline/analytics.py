@@ -93,6 +93,10 @@ class Analysis:
 
     def run(self, *, until_caught_up: bool = True, pause_s: float = 10.0) -> Iterator[Step]:
         """Batch after batch: to the end of the journal, or for ever."""
+        with self._lake.locked("analyze"):
+            yield from self._run(until_caught_up=until_caught_up, pause_s=pause_s)
+
+    def _run(self, *, until_caught_up: bool, pause_s: float) -> Iterator[Step]:
         while True:
             step = self.step()
             if step is not None:

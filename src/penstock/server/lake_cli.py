@@ -59,6 +59,8 @@ def archive(
         lake_directory(lake)
         reachable(broker)
         made = Lake.made(lake)
+        with made.locked("archive"):
+            pass  # a second archive is refused before Spark starts, which takes seconds
         spark = session("penstock archive", master, remote)
         work = Archive(
             spark, made, broker, queues=queue, events=events, rows_per_batch=batch_rows, hold_bytes=hold_bytes,

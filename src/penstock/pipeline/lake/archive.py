@@ -92,6 +92,10 @@ class Archive:
 
     def once(self) -> int:
         """Copy what is there now. Returns the number of rows. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            return self._once()
+
+    def _once(self) -> int:
         waiting = self._prepare()
         running: dict[Subject, StreamingQuery] = {}
         try:
@@ -110,6 +114,10 @@ class Archive:
 
     def follow(self, every_s: float, stopping: threading.Event) -> None:
         """Copy what is there and what comes, until `stopping` is set. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            self._follow(every_s, stopping)
+
+    def _follow(self, every_s: float, stopping: threading.Event) -> None:
         trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
         waiting = self._prepare()
         running: dict[Subject, StreamingQuery] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 from penstock.analytics.directory import lake_directory
 from penstock.errors import InvalidRequest
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
+from penstock.pipeline.lake.lock import locked
 from penstock.pipeline.lake.log import LogContent, read_log
 from penstock.pipeline.lake.shelf import Written, sync
 from penstock.pipeline.lake.spans import Mismatch, frame_of, next_positions, parse_name
@@ -99,6 +101,11 @@ class Lake:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    def locked(self, command: str) -> AbstractContextManager[None]:
+        """Entering it raises PipelineError if another process runs this command on the lake."""
+        refusal = f"another `penstock pipeline {command}` writes to the lake in {self.directory}: stop it first"
+        return locked(self.directory / f"{command}.lock", refusal)
 
     def subject(self, queue: str, uuid: str | None) -> Subject:
         """An incarnation of a queue, as this lake knows it."""
