@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +16,8 @@ import pyarrow as pa
 from deltalake.transaction import RemoveAction
 
 from penstock.pipeline.columns import hole
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.compact import compact
 from penstock.pipeline.lake.layout import MESSAGES_LAYOUT
 from penstock.pipeline.lake.recall import recalled
@@ -189,3 +195,19 @@ def test_lake_is_filled_from_one_broker(lake):
         Lake(lake.directory).bind("01OTHER", {})
     with pytest.raises(PipelineError, match="update the broker"):
         lake.bind("", {})
+
+
+def test_second_archive_on_a_lake_is_refused(lake):
+    """By another process, and also by another object of this one. It ends before Spark is asked for anything."""
+    other = "from penstock.pipeline.lake.tables import Lake; Lake(%r).locked('archive').__enter__(); input()"
+    command = [sys.executable, "-c", other % str(lake.directory)]
+    with lake.locked("archive"):
+        done = subprocess.run(command, capture_output=True, text=True, input="", check=False)
+        assert "another `penstock pipeline archive` writes to the lake" in done.stderr, done
+        assert f"process {os.getpid()} on" in done.stderr
+        archive = Archive(None, Lake(lake.directory), Broker("http://127.0.0.1:9", None, 1.0))
+        for run in (archive.once, lambda: archive.follow(1.0, threading.Event())):
+            with pytest.raises(PipelineError, match="stop it first"):
+                run()
+    with lake.locked("archive"), lake.locked("analyze"):
+        pass

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analytics import tables
-from penstock.analytics.tables import Table
+from penstock.analytics.tables import AnalyticsTable
 from penstock.client.calls import bulk
 from penstock.errors import Conflict
 from penstock.pipeline import measures
@@ -89,10 +89,14 @@ class Analysis:
         self._archived = Archived(self._lake)
         self._most = events_per_batch
         self._skip_missing = skip_missing
-        self._tables = {name: Table(self._lake.directory, name) for name in tables.TABLES}
+        self._tables = {name: AnalyticsTable(self._lake.directory, name) for name in tables.TABLES}
 
     def run(self, *, until_caught_up: bool = True, pause_s: float = 10.0) -> Iterator[Step]:
         """Batch after batch: to the end of the journal, or for ever."""
+        with self._lake.locked("analyze"):
+            yield from self._run(until_caught_up=until_caught_up, pause_s=pause_s)
+
+    def _run(self, *, until_caught_up: bool, pause_s: float) -> Iterator[Step]:
         while True:
             step = self.step()
             if step is not None:
@@ -177,7 +181,7 @@ class Analysis:
         found = batches.open().to_pyarrow_table(filters=[("batch", "=", number)]).to_pylist()
         return Plan(**found[0])
 
-    def _results(self) -> list[Table]:
+    def _results(self) -> list[AnalyticsTable]:
         return [table for name, table in self._tables.items() if name != "batches"]
 
     def _hold(self, done: int) -> None:

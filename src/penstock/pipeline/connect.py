@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterator
@@ -22,29 +23,42 @@ T = TypeVar("T")
 
 TIMEOUT_S = 60.0
 _PAGE = 500
+_log = logging.getLogger("penstock.pipeline")
+
+
+class BrokerUnreachable(PipelineError):
+    """No connection to the broker was made for as long as the call may be repeated."""
 
 
 class Broker(NamedTuple):
-    """Where the broker is, and how patient to be. Goes from the driver to its tasks."""
+    """The address of a broker, and how long calls are repeated. Goes from the driver to its tasks."""
 
     url: str
     token: str | None
     retry_for_s: float
+    waits: bool = False
+    """`ask` waits for a broker that cannot be reached, also if it never was: for streams."""
 
     @classmethod
     def of(cls, options: Options) -> Broker:
         return cls(options.url, options.token, options.retry_for_s)
 
     def ask(self, call: Call[T]) -> T:
-        """The answer. A broker that was never there is reported at once, for the driver: it is likely a wrong url."""
-        return self._ask(call, patient=False)
+        """The reply. A broker that was never reached is reported at once, for the driver: it is likely a wrong url."""
+        try:
+            return self._ask(call, patient=False)
+        except BrokerUnreachable as error:
+            if not self.waits:
+                raise
+            _log.warning("broker_unreachable: %s; waiting for up to %d s", error, self.retry_for_s)
+            return self._ask(call, patient=True)
 
     def ask_patiently(self, call: Call[T]) -> T:
-        """The answer, for tasks: the driver has had an answer before, so a broker that is not there is restarting."""
+        """The reply, for tasks: the driver has reached the broker before, so one that is away is restarting."""
         return self._ask(call, patient=True)
 
     def ask_raw(self, call: Call[T], *, patient: bool = True) -> T:
-        """The same with the errors of the SDK, for those who know what to make of them."""
+        """The same, with the errors of the SDK."""
         pool, carrier = _carrier(self, os.getpid())
         pool.reached |= patient
         return carrier.request(call)
@@ -53,7 +67,7 @@ class Broker(NamedTuple):
         try:
             return self.ask_raw(call, patient=patient)
         except Unreachable as error:
-            raise PipelineError(f"{error.message} (option `url`)") from None
+            raise BrokerUnreachable(f"{error.message} (option `url`)") from None
         except QueueNotFound as error:
             raise PipelineError(f"{error.message} at {self.url}; `penstock queues` lists what is there") from None
         except Conflict as error:

@@ -14,11 +14,12 @@ from penstock.client.calls import bulk
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import hole, messages
 from penstock.pipeline.connect import Broker
+from penstock.pipeline.offset_options import EARLIEST, LATEST
 from penstock.pipeline.offsets import QueueOffset, Range
 from penstock.pipeline.options import OtherIncarnation, PipelineError
 from penstock.wire.delivery import ReadMeta
 from penstock.wire.events import Missing
-from penstock.wire.holds import ExtentReply
+from penstock.wire.holds import ExtentReply, PartitionExtent
 
 READ_BYTES = 4 * limits.MIB
 """One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
@@ -57,12 +58,16 @@ def resolve(broker: Broker, queue: QueuePath, extent: ExtentReply, given: str | 
             raise PipelineError(
                 f"queue {queue} has partitions 0 to {len(extent.partitions) - 1}, not {', '.join(map(str, unknown))}"
             )
-        return {each.partition: given.get(each.partition, each.start_offset) for each in extent.partitions}
+        return {each.partition: _offset_in(each, given.get(each.partition, EARLIEST)) for each in extent.partitions}
     if given == "earliest":
         return {each.partition: each.start_offset for each in extent.partitions}
     if given == "latest":
         return {each.partition: each.end_offset for each in extent.partitions}
     return {each.partition: each.offset for each in broker.ask(bulk.extent(queue, given)).partitions}
+
+
+def _offset_in(partition: PartitionExtent, offset: int) -> int:
+    return {LATEST: partition.end_offset, EARLIEST: partition.start_offset}.get(offset, offset)
 
 
 def gone_offsets(queue: QueuePath, extent: ExtentReply, ranges: Sequence[Range]) -> str | None:

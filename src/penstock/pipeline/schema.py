@@ -77,9 +77,9 @@ VALUE = "value"
 """The column of the parsed payload, where a schema for it was given."""
 
 
-def ddl(table: str, payload_schema: str | None) -> str:
+def ddl(table: str, payload_schema: str | None, *, headers: bool = True) -> str:
     """The columns in Spark's language."""
-    columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items()]
+    columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items() if headers or name != "headers"]
     if payload_schema is not None:
         columns.append(f"`{VALUE}` struct<{payload_schema}>")
     return ", ".join(columns)

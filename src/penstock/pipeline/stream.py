@@ -48,7 +48,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = Broker.of(options)._replace(waits=True)
         self._options = options
         self._schema = schema
         self._warned: set[str] = set()

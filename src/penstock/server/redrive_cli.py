@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +28,7 @@ RETRY_FOR_S = 60.0
 
 
 def redrive(
-    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
     queue: Annotated[str, typer.Option("--queue", "-q", help="Whose messages.", show_default=False)],
     where: Annotated[
         str,

@@ -92,6 +92,10 @@ class Archive:
 
     def once(self) -> int:
         """Copy what is there now. Returns the number of rows. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            return self._once()
+
+    def _once(self) -> int:
         waiting = self._prepare()
         running: dict[Subject, StreamingQuery] = {}
         try:
@@ -110,6 +114,10 @@ class Archive:
 
     def follow(self, every_s: float, stopping: threading.Event) -> None:
         """Copy what is there and what comes, until `stopping` is set. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            self._follow(every_s, stopping)
+
+    def _follow(self, every_s: float, stopping: threading.Event) -> None:
         trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
         waiting = self._prepare()
         running: dict[Subject, StreamingQuery] = {}
@@ -265,11 +273,12 @@ class Archive:
             return
         self._looked[subject] = last["timestamp"]
         for each in query.recentProgress:
-            batch, rows = int(each["batchId"]), int(each["numInputRows"])
+            # The properties, not the items: over Spark Connect the sums are None, and only the sources have numbers.
+            batch, rows = each.batchId, each.numInputRows
             # While there is nothing to do, Spark tells again and again of the batch that would be next.
             if rows and batch > self._seen.get(subject, -1):
                 self._seen[subject] = batch
-                yield batch, rows, float(each.get("processedRowsPerSecond") or 0)
+                yield batch, rows, sum(source.processedRowsPerSecond or 0.0 for source in each.sources)
 
     def _is_gone(self, subject: Subject) -> bool:
         """The queue was deleted. One that was asked for by name must have been created again, or it is an error."""

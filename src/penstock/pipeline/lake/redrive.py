@@ -7,8 +7,6 @@ knows what it has. Whoever comes again under the same id goes on with that list,
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import getpass
 import os
 import re
@@ -17,6 +15,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +31,7 @@ from penstock.errors import Conflict, PenstockError, QueueFull
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.folding import lifecycles
+from penstock.pipeline.lake.lock import locked
 from penstock.pipeline.lake.shelf import sync
 from penstock.pipeline.lake.subject import Subject
 from penstock.pipeline.lake.tables import Lake, Table
@@ -222,16 +222,11 @@ class _Records:
     def __init__(self, lake: Lake):
         self._path = lake.directory / "redrives"
 
-    @contextlib.contextmanager
-    def locked(self, redrive_id: str) -> Iterator[None]:
-        """Raises PipelineError if another process is at it."""
-        self._path.joinpath("_work").mkdir(parents=True, exist_ok=True)
-        with self._path.joinpath("_work", f"{redrive_id}.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise PipelineError(f"redrive {redrive_id!r} is being run by another process") from None
-            yield
+    def locked(self, redrive_id: str) -> AbstractContextManager[None]:
+        """Entering it raises PipelineError if another process runs this redrive."""
+        work = self._path / "_work"
+        work.mkdir(parents=True, exist_ok=True)
+        return locked(work / f"{redrive_id}.lock", f"redrive {redrive_id!r} is being run by another process")
 
     def find(self, redrive_id: str) -> dict[str, Any] | None:
         """The last that is known about it."""

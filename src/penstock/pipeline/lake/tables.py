@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,10 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
+from penstock.analytics.directory import lake_directory
+from penstock.errors import InvalidRequest
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
+from penstock.pipeline.lake.lock import locked
 from penstock.pipeline.lake.log import LogContent, read_log
 from penstock.pipeline.lake.shelf import Written, sync
 from penstock.pipeline.lake.spans import Mismatch, frame_of, next_positions, parse_name
@@ -56,7 +60,7 @@ class Lake:
 
     def __init__(self, directory: Path | str):
         """Raises PipelineError if there is no lake."""
-        self.directory = Path(directory).absolute()
+        self.directory = _directory(directory)
         try:
             described: Any = json.loads((self.directory / "penstock.json").read_bytes())
             self.format = int(described["format"])
@@ -79,7 +83,7 @@ class Lake:
     @classmethod
     def made(cls, directory: Path | str) -> Lake:
         """The lake that is there, or a new one."""
-        where = Path(directory).absolute()
+        where = _directory(directory)
         if not (where / "penstock.json").exists():
             if where.is_dir() and any(where.iterdir()):
                 raise PipelineError(f"{directory} has other files in it: choose a directory for the lake alone")
@@ -97,6 +101,11 @@ class Lake:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    def locked(self, command: str) -> AbstractContextManager[None]:
+        """Entering it raises PipelineError if another process runs this command on the lake."""
+        refusal = f"another `penstock pipeline {command}` writes to the lake in {self.directory}: stop it first"
+        return locked(self.directory / f"{command}.lock", refusal)
 
     def subject(self, queue: str, uuid: str | None) -> Subject:
         """An incarnation of a queue, as this lake knows it."""
@@ -133,6 +142,13 @@ class Lake:
         description = {"format": FORMAT, "lake": self.id, "broker": broker}
         _describe(self.directory, {**description, "adopted": self.adopted} if self.adopted else description)
         return [self.subject(queue, uuid) for queue, uuid in self.adopted.items() if uuid is not None]
+
+
+def _directory(given: Path | str) -> Path:
+    try:
+        return lake_directory(given)
+    except InvalidRequest as error:
+        raise PipelineError(error.message) from None
 
 
 def _describe(lake: Path, description: dict[str, Any]) -> None:

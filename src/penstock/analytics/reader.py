@@ -1,7 +1,7 @@
-"""What is asked of the tables. Blocking, so for a thread of its own; what it does by the row is done by Arrow.
+"""Queries on the tables of the analytics. The calls block, so they belong in a thread; Arrow does the work per row.
 
-Rows are chosen by day (whole files) and minute, brought into steps, and added up. Depths are carried on from step to
-step: a queue in which nothing happened is as deep as before.
+A query selects rows by day (whole files) and minute, groups them into steps, and adds them up. Depths carry over from
+step to step: a queue without events is as deep as before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from penstock.analytics import sketch
-from penstock.analytics.span import MINUTE_MS, Chosen, Span
-from penstock.analytics.tables import COUNTS, MEASURES, Table, has_analytics
+from penstock.analytics.tables import COUNTS, MEASURES, AnalyticsTable, has_analytics
+from penstock.analytics.time_span import MINUTE_MS, QueueFilter, TimeSpan
 from penstock.errors import Conflict
 from penstock.wire.analytics import (
     AnalyticsConsumer,
@@ -33,7 +33,7 @@ from penstock.wire.analytics import (
 
 FAILURES_MAX = 100
 CONSUMERS_MAX = 500
-"""In one answer: the largest come first."""
+"""Rows in one reply; the largest come first."""
 
 
 class Timings(NamedTuple):
@@ -42,7 +42,7 @@ class Timings(NamedTuple):
     end_to_end: Timing
 
 
-class Past(NamedTuple):
+class PeriodSummary(NamedTuple):
     counts: Counts
     timings: Timings
     depth: int | None
@@ -54,8 +54,8 @@ class Past(NamedTuple):
 _NO_TIMES = Timings(Timing(0), Timing(0), Timing(0))
 
 
-class Reader:
-    """The tables of one lake. One thread at a time."""
+class AnalyticsReader:
+    """The tables of one lake. For one thread at a time."""
 
     def __init__(self, lake: str):
         self._lake = Path(lake)
@@ -70,20 +70,20 @@ class Reader:
             raise Conflict(f"nothing was analysed yet: penstock pipeline analyze --lake {self._lake}")
         return int(newest) + MINUTE_MS
 
-    def queues(self, chosen: Chosen, span: Span) -> list[AnalyticsQueue]:
-        """Every queue with its sums, by path."""
+    def queues(self, chosen: QueueFilter, span: TimeSpan) -> list[AnalyticsQueue]:
+        """Every queue with its sums, in the order of paths."""
         rows = self._minutes(chosen, span)
         paths = sorted(set(rows["queue"].to_pylist()))
         found = []
         for path in paths:
-            one = _past(rows.filter(pc.equal(rows["queue"], path)), span, with_points=False)
+            one = _summary(rows.filter(pc.equal(rows["queue"], path)), span, with_points=False)
             found.append(AnalyticsQueue(path, one.counts, *one.timings, depth=one.depth, dead=one.dead))
         return found
 
-    def past(self, chosen: Chosen, span: Span) -> Past:
-        return _past(self._minutes(chosen, span), span)
+    def summary(self, chosen: QueueFilter, span: TimeSpan) -> PeriodSummary:
+        return _summary(self._minutes(chosen, span), span)
 
-    def consumers(self, chosen: Chosen, span: Span) -> list[AnalyticsConsumer]:
+    def consumers(self, chosen: QueueFilter, span: TimeSpan) -> list[AnalyticsConsumer]:
         rows = self._read("consumers", chosen, span)
         busy = rows.filter(pc.greater(rows["acked"], 0)).group_by(["queue", "group", "consumer"])
         minutes = {
@@ -105,7 +105,7 @@ class Reader:
             )  # fmt: skip
         return sorted(found, key=lambda each: (-each.delivered, each.queue, each.consumer))[:CONSUMERS_MAX]
 
-    def failures(self, chosen: Chosen, span: Span) -> list[AnalyticsFailure]:
+    def failures(self, chosen: QueueFilter, span: TimeSpan) -> list[AnalyticsFailure]:
         rows = self._read("failures", chosen, span).sort_by([("minute_ms", "ascending"), ("batch", "ascending")])
         grouped = rows.group_by(["queue", "group", "fingerprint", "pattern", "reason"], use_threads=False)
         firsts = [(name, "first") for name in ("error", "partition", "offset")]
@@ -118,10 +118,10 @@ class Reader:
         ]  # fmt: skip
         return sorted(found, key=lambda each: (-each.messages, each.queue, each.fingerprint))[:FAILURES_MAX]
 
-    def _minutes(self, chosen: Chosen, span: Span) -> pa.Table:
+    def _minutes(self, chosen: QueueFilter, span: TimeSpan) -> pa.Table:
         return self._read("minutes", chosen, span).sort_by([("minute_ms", "ascending"), ("batch", "ascending")])
 
-    def _read(self, name: str, chosen: Chosen, span: Span) -> pa.Table:
+    def _read(self, name: str, chosen: QueueFilter, span: TimeSpan) -> pa.Table:
         days = (ds.field("day") >= _day(span.from_ms)) & (ds.field("day") <= _day(span.to_ms))
         minutes = (ds.field("minute_ms") >= span.from_ms) & (ds.field("minute_ms") < span.to_ms)
         data = self._table(name).to_pyarrow_dataset()
@@ -133,7 +133,7 @@ class Reader:
             if table is None:
                 if not has_analytics(self._lake):
                     raise Conflict(f"nothing was analysed yet: penstock pipeline analyze --lake {self._lake}")
-                table = self._tables[name] = Table(self._lake, name).open()
+                table = self._tables[name] = AnalyticsTable(self._lake, name).open()
             else:
                 table.update_incremental()
         except DeltaError as error:
@@ -142,7 +142,7 @@ class Reader:
         return table
 
 
-def _matches(chosen: Chosen) -> Any:
+def _matches(chosen: QueueFilter) -> Any:
     if chosen.queue is not None:
         return ds.field("queue") == chosen.queue
     return pc.starts_with(ds.field("queue"), chosen.prefix) if chosen.prefix else pc.is_valid(ds.field("queue"))
@@ -152,11 +152,11 @@ def _day(ms: int) -> str:
     return datetime.fromtimestamp(min(ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y-%m-%d")
 
 
-def _past(rows: pa.Table, span: Span, *, with_points: bool = True) -> Past:
+def _summary(rows: pa.Table, span: TimeSpan, *, with_points: bool = True) -> PeriodSummary:
     step = pc.multiply(pc.divide(pc.subtract(rows["minute_ms"], span.from_ms), span.step_ms), span.step_ms)
     rows = rows.append_column("step", pc.add(step, span.from_ms))
     counts = _counts(rows, ["step"])
-    depths, deads = _standings(rows, span) if with_points else ({}, {})
+    depths, deads = _depths(rows, span) if with_points else ({}, {})
     groups = _groups(rows)
     points = []
     if with_points:
@@ -166,10 +166,10 @@ def _past(rows: pa.Table, span: Span, *, with_points: bool = True) -> Past:
             point = AnalyticsPoint(at_ms, counts.get((at_ms,), Counts()), *took)
             point.depth, point.dead = depths.get(at_ms), deads.get(at_ms)
             points.append(point)
-    depth, dead = _together((group.queue, group.depth, group.dead) for group in groups)
+    depth, dead = _deepest((group.queue, group.depth, group.dead) for group in groups)
     if not groups and len(rows):
-        depth, dead = _last_of_queues(rows)
-    return Past(
+        depth, dead = _depth_of_queues(rows)
+    return PeriodSummary(
         _counts(rows, []).get((), Counts()),
         _timings(rows, []).get((), _NO_TIMES),
         depth,
@@ -180,7 +180,7 @@ def _past(rows: pa.Table, span: Span, *, with_points: bool = True) -> Past:
 
 
 def _counts(rows: pa.Table, by: list[str]) -> dict[tuple[Any, ...], Counts]:
-    """Sums. What is of a queue as such is told by its own line, everything else by those of its groups."""
+    """Sums by these columns. Publishes and ends of messages are on the row of the queue, the rest on its groups."""
     own = ("published", "expired", "cancelled", "trimmed", "purged", "deleted")
     of_groups = tuple(name for name in COUNTS if name not in ("published", "expired", "cancelled"))
     alone = pc.is_null(rows["group"])
@@ -195,7 +195,7 @@ def _counts(rows: pa.Table, by: list[str]) -> dict[tuple[Any, ...], Counts]:
 
 
 def _timings(rows: pa.Table, by: list[str]) -> dict[tuple[Any, ...], Timings]:
-    """How long things took."""
+    """Percentiles of the three times, by these columns."""
     found: dict[tuple[Any, ...], Timings] = {}
     for name in MEASURES:
         column = rows[name].combine_chunks()
@@ -229,8 +229,8 @@ def _groups(rows: pa.Table) -> list[AnalyticsGroup]:
     return sorted(found, key=lambda group: (group.queue, group.group))
 
 
-def _standings(rows: pa.Table, span: Span) -> tuple[dict[int, int], dict[int, int]]:
-    """Step -> depth and dead letters at its end, of all queues together."""
+def _depths(rows: pa.Table, span: TimeSpan) -> tuple[dict[int, int], dict[int, int]]:
+    """(step -> depth, step -> dead letters) at the end of each step, summed over all queues."""
     lasts = [("live", "last"), ("dead", "last"), ("live", "first"), ("dead", "first"), ("change", "first")]
     by = ["queue", "queue_id", "group", "step"]
     known: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
@@ -242,21 +242,21 @@ def _standings(rows: pa.Table, span: Span) -> tuple[dict[int, int], dict[int, in
     for key, steps in known.items():
         first = steps[min(steps)]
         if first["live_first"] is not None:
-            # Before the first thing that happened it was as deep as that found it.
+            # Before the first row of a group, the depth is the one that its first change found.
             lines[key] = (first["live_first"] - first["change_first"], first["dead_first"])
     for at_ms in range(span.from_ms, span.to_ms, span.step_ms):
         for key, steps in known.items():
             row = steps.get(at_ms)
             if row is not None:
                 lines[key] = (row["live_last"], row["dead_last"])
-        depth, dead = _together((key[0], live, dead) for key, (live, dead) in lines.items())
+        depth, dead = _deepest((key[0], live, dead) for key, (live, dead) in lines.items())
         if depth is not None:
             depths[at_ms], deads[at_ms] = depth, dead or 0
     return depths, deads
 
 
-def _together(lines: Iterable[tuple[str, int | None, int | None]]) -> tuple[int | None, int | None]:
-    """Depth of some queues: of each that of the group that has most to do."""
+def _deepest(lines: Iterable[tuple[str, int | None, int | None]]) -> tuple[int | None, int | None]:
+    """(depth, dead letters) of some queues. The depth of a queue is that of its deepest group."""
     deepest: dict[str, int] = {}
     dead = None
     for queue, live, letters in lines:
@@ -267,6 +267,6 @@ def _together(lines: Iterable[tuple[str, int | None, int | None]]) -> tuple[int 
     return (sum(deepest.values()) if deepest else None), dead
 
 
-def _last_of_queues(rows: pa.Table) -> tuple[int | None, int | None]:
+def _depth_of_queues(rows: pa.Table) -> tuple[int | None, int | None]:
     last = rows.group_by(["queue", "queue_id"], use_threads=False).aggregate([("live", "last"), ("dead", "last")])
-    return _together((row["queue"], row["live_last"], row["dead_last"]) for row in last.to_pylist())
+    return _deepest((row["queue"], row["live_last"], row["dead_last"]) for row in last.to_pylist())

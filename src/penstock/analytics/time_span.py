@@ -1,4 +1,4 @@
-"""Which time, in which steps; which queues. Pure."""
+"""The time span, its steps, and the queues that a query of the analytics is about. Pure."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from penstock.errors import InvalidRequest
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 POINTS = 300
-"""About so many, where the length of a step is not given."""
+"""About so many points, if the length of a step is not given."""
 POINTS_MAX = 5_000
 _STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1_440)
-"""Minutes that people count in."""
+"""Lengths of a step that divide an hour or a day, in minutes."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     from_ms: int
     to_ms: int
     step_ms: int
 
 
-class Chosen(NamedTuple):
-    """One queue, or those whose path begins so."""
+class QueueFilter(NamedTuple):
+    """One queue, or the queues whose path begins with `prefix`."""
 
     queue: str | None = None
     prefix: str = ""
 
 
-def span_of(from_ms: int | None, to_ms: int | None, step_ms: int | None, now_ms: int) -> Span:
-    """Whole minutes; the last one is that of `to_ms`. Raises InvalidRequest for what cannot be meant."""
+def time_span(from_ms: int | None, to_ms: int | None, step_ms: int | None, now_ms: int) -> TimeSpan:
+    """A span of whole minutes; the last one is that of `to_ms`. Raises InvalidRequest if it is empty or too long."""
     end = _up(to_ms if to_ms is not None else now_ms + 1, MINUTE_MS)
     begin = (from_ms if from_ms is not None else end - DAY_MS) // MINUTE_MS * MINUTE_MS
     if begin >= end:
@@ -45,7 +45,7 @@ def span_of(from_ms: int | None, to_ms: int | None, step_ms: int | None, now_ms:
             "ask for longer steps",
             details={"field": "step_ms"},
         )
-    return Span(max(0, begin), end, step)
+    return TimeSpan(max(0, begin), end, step)
 
 
 def _up(value: int, unit: int) -> int:
