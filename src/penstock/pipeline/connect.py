@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import weakref
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from penstock.client.blocking.carrier import Carrier
-from penstock.client.calls.api import Call
-from penstock.client.transport.http1 import Origin
-from penstock.client.transport.retry import Policy, Unreachable
-from penstock.client.transport.socket_pool import Pool
+from penstock.client.lowlevel import BlockingCalls, Call, Unreachable
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.pipeline.options import Options, PipelineError
 
@@ -41,9 +36,7 @@ class Broker(NamedTuple):
 
     def ask_raw(self, call: Call[T], *, patient: bool = True) -> T:
         """The same with the errors of the SDK, for those who know what to make of them."""
-        pool, carrier = _carrier(self, os.getpid())
-        pool.reached |= patient
-        return carrier.request(call)
+        return _calls(self, os.getpid()).request(call, patient=patient)
 
     def _ask(self, call: Call[T], *, patient: bool) -> T:
         try:
@@ -57,9 +50,6 @@ class Broker(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _carrier(broker: Broker, _process: int) -> tuple[Pool, Carrier]:
+def _calls(broker: Broker, _process: int) -> BlockingCalls:
     """One per process: a forked worker must not share its parent's sockets."""
-    pool = Pool(Origin.parse(broker.url), token=broker.token, tls=None, connect_timeout_s=5.0, timeout_s=TIMEOUT_S)
-    carrier = Carrier(pool, Policy(broker.retry_for_s))
-    weakref.finalize(carrier, pool.close)  # when it was put out of the cache and nobody is asking by it any more
-    return pool, carrier
+    return BlockingCalls(broker.url, token=broker.token, timeout_s=TIMEOUT_S, retry_for_s=broker.retry_for_s)

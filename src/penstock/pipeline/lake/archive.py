@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client.calls import api as calls
-from penstock.client.calls import bulk
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
