@@ -128,7 +128,7 @@ def test_a_payload_that_cannot_be_what_was_asked_for_is_a_dead_letter_at_once(ca
         await queue.publish(b"\xff")
         await client.run_workers(wait=0.1)
         errors = sorted(letter["error"] for letter in await letters(queue))
-        assert "take takes: Expected `int`, got `str` - at `$.id`" in errors[0]
+        assert "take: Expected `int`, got `str` - at `$.id`" in errors[0]
         assert "published as bytes" in errors[1]
 
     with_client(carrier, test)

@@ -1,7 +1,4 @@
-"""Where the SDK lets itself be watched: what happens, told to whoever traces. Nobody traces unless told to.
-
-`penstock.otel` is the implementation; this side knows nothing of it. Without one, every hook is a comparison with None.
-"""
+"""Hooks for tracing. `penstock.otel` implements them; without a tracer each is a comparison with None."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ class Sending(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What to send: those of the caller, and what carries the trace to the consumer."""
+        """The headers to send: those of the caller, and those that carry the trace to the consumer."""
 
     def sent(self, id: str, partition: int) -> None:
-        """Of a single message: where it is now."""
+        """Of a single message: where it is stored."""
 
 
 class Tracing(Protocol):
-    """What happens, as it happens. No method may raise."""
+    """Called as things happen. No method may raise."""
 
     def publishing(
         self, queue: str, headers: Mapping[str, str] | None, *, count: int | None, size: int | None
@@ -39,22 +36,36 @@ class Tracing(Protocol):
     def settling(
         self, verb: str, source: str, group: str, count: int, *, alone: bool
     ) -> AbstractContextManager[object]:
-        """Around a call that settles so many messages. `alone`: it is nobody's business but its own."""
+        """Around a call that settles so many messages. `alone`: no caller waits for it."""
 
     def begin(self, group: str, what: LeasedMessage | LeasedBatch[Any]) -> object:
-        """Somebody starts to work on this, here and now. The answer is for `end` and `fail`."""
+        """The work on this begins, in this context. The answer is for `end` and `fail`."""
 
     def fail(self, work: object, error: BaseException) -> None:
         """The work has failed, though nothing may be raised."""
 
     def end(self, work: object, error: BaseException | None) -> None:
-        """The work is over, in the same place where it began."""
+        """The work ends, in the context in which it began."""
+
+
+class Traceable(Protocol):
+    tracing: Tracing | None
+
+
+class TraceableClient(Protocol):
+    @property
+    def _carrier(self) -> Traceable: ...
+
+
+def trace(client: TraceableClient, tracing: Tracing) -> None:
+    """Report all that this client does from now on."""
+    client._carrier.tracing = tracing
 
 
 def settling(
     tracing: Tracing | None, verb: str, source: str, group: str, spans: Sequence[Span], *, alone: bool = False
 ) -> AbstractContextManager[object]:
-    """`Tracing.settling`, if anybody traces and there is anything to settle."""
+    """`Tracing.settling`, if there is a tracer and there is anything to settle."""
     if tracing is None or not spans:
         return nullcontext()
     return tracing.settling(verb, source, group, sum(span.size for span in spans), alone=alone)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from penstock.analytics import tables
 from penstock.analytics.tables import AnalyticsTable
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict
 from penstock.pipeline import measures
 from penstock.pipeline.archived import Archived, LiveEvents

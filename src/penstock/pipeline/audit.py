@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client.calls import api as calls
-from penstock.client.calls import bulk
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import bulk
 from penstock.ids import QueuePath
 from penstock.pipeline import accounts, fates
 from penstock.pipeline.accounts import Account, Done, Extent, Moved, Who

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.happenings import rows_of
 from penstock.pipeline.offset_options import EARLIEST

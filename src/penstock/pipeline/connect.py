@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.client.blocking.carrier import Carrier
-from penstock.client.calls import api as calls
-from penstock.client.calls import bulk
-from penstock.client.calls.api import Call
-from penstock.client.transport.http1 import Origin
-from penstock.client.transport.retry import Policy, Unreachable
-from penstock.client.transport.socket_pool import Pool
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import BlockingCalls, Call, Unreachable, bulk
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
 
@@ -59,9 +53,7 @@ class Broker(NamedTuple):
 
     def ask_raw(self, call: Call[T], *, patient: bool = True) -> T:
         """The same, with the errors of the SDK."""
-        pool, carrier = _carrier(self, os.getpid())
-        pool.reached |= patient
-        return carrier.request(call)
+        return _calls(self, os.getpid()).request(call, patient=patient)
 
     def _ask(self, call: Call[T], *, patient: bool) -> T:
         try:
@@ -95,9 +87,6 @@ def listed_queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
 
 
 @lru_cache(maxsize=16)
-def _carrier(broker: Broker, _process: int) -> tuple[Pool, Carrier]:
+def _calls(broker: Broker, _process: int) -> BlockingCalls:
     """One per process: a forked worker must not share its parent's sockets."""
-    pool = Pool(Origin.parse(broker.url), token=broker.token, tls=None, connect_timeout_s=5.0, timeout_s=TIMEOUT_S)
-    carrier = Carrier(pool, Policy(broker.retry_for_s))
-    weakref.finalize(carrier, pool.close)  # when it was put out of the cache and nobody is asking by it any more
-    return pool, carrier
+    return BlockingCalls(broker.url, token=broker.token, timeout_s=TIMEOUT_S, retry_for_s=broker.retry_for_s)

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock import limits
 from penstock.batch import Batch
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import hole, messages
 from penstock.pipeline.connect import Broker

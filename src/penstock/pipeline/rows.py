@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.client.calls import api as calls
-from penstock.client.transport.http1 import Response
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import Response
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import parsed
 from penstock.pipeline.connect import Broker, listed_queues

@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

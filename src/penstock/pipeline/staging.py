@@ -25,9 +25,8 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import build, layout
-from penstock.client.calls import api as calls
-from penstock.client.calls import bulk
-from penstock.client.publish.sequences import EPOCH, new_producer
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import EPOCH, bulk, new_producer
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.pipeline import offsets
 from penstock.pipeline.batch import arrow_schema, check_incarnation, journal_position, journal_ranges, read_journal
 from penstock.pipeline.connect import Broker

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import limits
-from penstock.client.publish.frames import milliseconds
+from penstock.client.lowlevel import milliseconds
 from penstock.errors import NotFound
 from penstock.server.completion import complete_running_redrive
 from penstock.server.moment import in_utc

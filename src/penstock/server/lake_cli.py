@@ -127,7 +127,7 @@ def _broker(url: str) -> Broker:
 
 def reachable(broker: Broker) -> None:
     """Spark takes seconds to start; a wrong address is told before."""
-    from penstock.client.calls import api as calls
+    from penstock.client import lowlevel as calls
 
     broker.ask(calls.list_queues(prefix="", page=1, limit=1))
 

@@ -9,7 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.client.blocking.client import Client as SyncClient
+    from penstock.sync import Client as SyncClient
     from penstock.testing.memory import MemoryBroker
 
 

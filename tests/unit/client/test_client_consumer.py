@@ -511,7 +511,7 @@ def test_a_call_for_more_is_on_its_way_before_the_loop_next_waits():
             leased = []
             async for message in client.queue("orders").consume(prefetch=20, wait=0.05):
                 async with message:
-                    leased.append(client._carrier._transport.sends_at_once)
+                    leased.append(client._carrier.transport.sends_at_once)
             # With one connection, which is idle until half of the buffer is used, and lent from then on.
             assert leased[:20] == [True] * 9 + [False] * 11
         assert broker.state == ["acked"] * 40
@@ -636,7 +636,7 @@ def test_what_two_calls_bring_to_a_consumer_that_leaves_is_given_back():
             leave.set()
             await closing
             assert broker.state == ["acked"] * 20 + ["ready"] * 80
-            assert not client._carrier._transport._carrying and not client._carrier._transport._lent
+            assert not client._carrier.transport._carrying and not client._carrier.transport._lent
 
     run_with_broker(test)
 

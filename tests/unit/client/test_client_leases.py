@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.batch import Batch, build
+from penstock.client.consume.acks import PendingAcks
+from penstock.client.consume.renewal import LeaseKeeper, renew_at
 from penstock.client.messages.leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
-from penstock.client.messages.spans import (
-    LeaseKeeper,
-    PendingAcks,
-    Span,
-    common,
-    merged,
-    renew_at,
-    stale_error,
-    stale_spans,
-)
+from penstock.client.messages.spans import Span, common, merged, stale_error, stale_spans
 from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
 

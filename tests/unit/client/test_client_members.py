@@ -9,7 +9,7 @@ from client_fake import Hangup, error_reply, json_reply, run_with_broker
 from patience import until
 
 from penstock.client import Assigned, Client
-from penstock.client.consume.membership import Change, Seat
+from penstock.client.consume.membership import AssignmentChange, Membership
 from penstock.errors import InvalidRequest, QueueNotFound, StaleGeneration, UnknownMember
 from penstock.ids import parse_queue
 from penstock.wire.replies import ShareReply
@@ -21,8 +21,8 @@ def share(generation: int, *assigned: int, member: str = "m", awaited: tuple[int
     return ShareReply(member, generation, list(assigned), list(awaited), [], 30_000, 3_000)
 
 
-def seat(**options) -> Seat:
-    return Seat(QUEUE, "billing", Assigned(**options))
+def seat(**options) -> Membership:
+    return Membership(QUEUE, "billing", Assigned(**options))
 
 
 # -- without I/O --------------------------------------------------------------------------------------------------
@@ -31,15 +31,15 @@ def seat(**options) -> Seat:
 def test_a_seat_tells_what_is_new_and_what_is_lost():
     told = []
     mine = seat(on_assigned=lambda p: told.append(("got", p)), on_revoked=lambda p: told.append(("lost", p)))
-    assert mine.adopt(share(1, 0, 1, 2, 3)) == Change([0, 1, 2, 3], [])
+    assert mine.adopt(share(1, 0, 1, 2, 3)) == AssignmentChange([0, 1, 2, 3], [])
     change = mine.adopt(share(4, 3, 5, awaited=(5,)))
-    assert change == Change([5], [0, 1, 2])
+    assert change == AssignmentChange([5], [0, 1, 2])
     for hook, partitions in mine.hooks(change):
         hook(partitions)
     assert told == [("lost", [0, 1, 2]), ("got", [5])]
     assert (mine.generation, mine.partitions, mine.heartbeat_s) == (4, [3, 5], 3.0)
-    assert mine.lose() == Change([], [3, 5])
-    assert not mine.joined and mine.lose() == Change([], [])
+    assert mine.lose() == AssignmentChange([], [3, 5])
+    assert not mine.joined and mine.lose() == AssignmentChange([], [])
 
 
 def test_a_join_that_is_repeated_is_the_same_member_and_a_new_one_after_a_loss():
@@ -54,9 +54,9 @@ def test_a_join_that_is_repeated_is_the_same_member_and_a_new_one_after_a_loss()
 def test_one_with_a_name_keeps_it_and_does_not_fight_for_it():
     named, nameless = seat(member="worker-1"), seat()
     assert b'"worker-1"' in named.join().body
-    assert not named.is_out(StaleGeneration("replaced")) and named.is_out(UnknownMember("silent"))
-    assert nameless.is_out(StaleGeneration("x")) and nameless.is_out(UnknownMember("x"))
-    assert not nameless.is_out(QueueNotFound("x"))
+    assert not named.may_join_again(StaleGeneration("replaced")) and named.may_join_again(UnknownMember("silent"))
+    assert nameless.may_join_again(StaleGeneration("x")) and nameless.may_join_again(UnknownMember("x"))
+    assert not nameless.may_join_again(QueueNotFound("x"))
 
 
 def test_being_behind_is_a_matter_of_the_generation():

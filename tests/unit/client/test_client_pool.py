@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from patience import until
 
-from penstock.client.calls import api as calls
-from penstock.client.transport.asyncio_pool import Pool
+from penstock.client.calls import lease as calls
+from penstock.client.calls.call import Call
+from penstock.client.transport.asyncio_pool import AsyncioPool
 from penstock.client.transport.http1 import Origin
 from penstock.client.transport.retry import AnswerLost
 from penstock.errors import PenstockError
@@ -17,7 +18,7 @@ from penstock.errors import PenstockError
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def call() -> calls.Call:
+def call() -> Call:
     return calls.ack(["r"])
 
 
@@ -39,7 +40,7 @@ async def served(*answers: bytes, connections: int = 4):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    pool = Pool(
+    pool = AsyncioPool(
         Origin.parse(f"http://{host}:{port}"), token=None, tls=None, connect_timeout_s=5, timeout_s=5,
         connections_max=connections,
     )  # fmt: skip

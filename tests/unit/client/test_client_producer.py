@@ -160,7 +160,7 @@ def test_many_are_sent_in_order_beyond_the_limits_of_a_frame():
 def test_many_are_on_their_way_before_their_caller_first_waits():
     async def test(broker, server):
         async with Client(server.url) as client:
-            queue, pool = client.queue("orders"), client._carrier._transport
+            queue, pool = client.queue("orders"), client._carrier.transport
             await queue.publish_many([0])
             begun = begin(queue.publish_many([1]))
             assert [connection.is_busy for connection in pool._lent] == [True]
@@ -220,13 +220,13 @@ def test_a_client_can_be_closed_after_everything_was_cancelled(many):
         await first_request(server)
         later = asyncio.ensure_future(queue.publish_many([2]))
         await asyncio.sleep(0)
-        client._lanes[queue.path]._sender.cancel()
+        client._publishers[queue.path]._sender.cancel()
         gate.set()
         async with asyncio.timeout(10):
             await client.aclose()
             assert (await asyncio.gather(callers[0], return_exceptions=True))[0].__class__ is asyncio.CancelledError
             assert len(await later) == 1, "what had not begun is finished"
-        assert client._room.is_empty
+        assert client._buffer.is_empty
 
     run_with_broker(test)
 
@@ -236,15 +236,15 @@ def test_a_sender_that_is_cancelled_before_its_first_step_leaves_nobody_waiting(
         client = Client(server.url)
         queue = client.queue("orders")
         await queue.publish_many([0])
-        before = client._lanes[queue.path]._sender
+        before = client._publishers[queue.path]._sender
         caller = asyncio.ensure_future(queue.publish_many([1]))
         await asyncio.sleep(0)
-        assert client._lanes[queue.path]._sender is not before
-        client._lanes[queue.path]._sender.cancel()
+        assert client._publishers[queue.path]._sender is not before
+        client._publishers[queue.path]._sender.cancel()
         async with asyncio.timeout(10):
             await client.aclose()
             assert (await asyncio.gather(caller, return_exceptions=True))[0].__class__ is asyncio.CancelledError
-        assert client._room.is_empty
+        assert client._buffer.is_empty
 
     run_with_broker(test)
 
@@ -263,14 +263,14 @@ def test_after_a_cancelled_frame_the_later_ones_of_the_same_call_are_not_sent():
         queue = client.queue("orders")
         caller = asyncio.ensure_future(queue.publish_many(list(range(2 * limits.BATCH_MESSAGES_MAX))))
         await first_request(server)
-        await until(lambda: client._lanes[queue.path]._entries)
-        client._lanes[queue.path]._sender.cancel()
+        await until(lambda: client._publishers[queue.path]._entries)
+        client._publishers[queue.path]._sender.cancel()
         async with asyncio.timeout(20):
             await client.aclose()
             gate.set()
             await asyncio.wait({caller})
         assert caller.cancelled() or caller.exception() is not None
-        assert stored(broker) == [] and client._room.is_empty
+        assert stored(broker) == [] and client._buffer.is_empty
 
     run_with_broker(test)
 
@@ -438,12 +438,12 @@ def test_more_than_the_buffer_holds_waits_and_keeps_its_order(bound):
             callers.append(asyncio.ensure_future(queue.publish_many([20, 21])))
             callers[12].cancel()
             await asyncio.sleep(0)
-            under_way = client._room._messages
-            assert 0 < under_way <= bound.get("buffer_messages", 9) and client._room._bytes <= 500
-            assert len(client._room._turns) == 21 - under_way
+            under_way = client._buffer._messages
+            assert 0 < under_way <= bound.get("buffer_messages", 9) and client._buffer._bytes <= 500
+            assert len(client._buffer._turns) == 21 - under_way
             gate.set()
             await asyncio.gather(*callers, return_exceptions=True)
-            assert client._room.is_empty and client._room._bytes == 0
+            assert client._buffer.is_empty and client._buffer._bytes == 0
         assert stored(broker) == [b"%d" % n for n in range(22) if n != 12], (
             "who was cancelled before its turn sent nothing"
         )
@@ -484,7 +484,7 @@ def test_room_is_given_back_by_what_failed():
                 return_exceptions=True,
             )
             assert all(isinstance(result, PenstockError) for result in results)
-            assert client._room.is_empty
+            assert client._buffer.is_empty
 
     run_with_broker(test)
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock.client.transport.asyncio_pool import Connection
-from penstock.client.transport.retry import AnswerLost, Policy, Retry
+from penstock.client.transport.asyncio_pool import HttpConnection
+from penstock.client.transport.retry import AnswerLost, RetryPolicy, RetryState
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -31,13 +31,13 @@ class Line:
     def abort(self) -> None: ...
 
 
-def asked(line: Line) -> tuple[Connection, asyncio.Task]:
-    connection = Connection()
+def asked(line: Line) -> tuple[HttpConnection, asyncio.Task]:
+    connection = HttpConnection()
     connection.connection_made(line)
     return connection, asyncio.ensure_future(connection.exchange(b"POST /v1/lease", b"", 10))
 
 
-def answer(connection: Connection) -> None:
+def answer(connection: HttpConnection) -> None:
     connection.get_buffer(0)[: len(ANSWER)] = ANSWER
     connection.buffer_updated(len(ANSWER))
 
@@ -82,7 +82,7 @@ def test_where_it_cannot_be_said_that_is_all_that_happens(line):
 
 
 def test_what_is_withdrawn_is_not_tried_again():
-    retry = Retry(Policy(60.0))
+    retry = RetryState(RetryPolicy(60.0))
     assert retry.delay_after(AnswerLost("gone"), 0.0, reached_before=True) is not None
     retry.withdrawn = True
     assert retry.delay_after(AnswerLost("gone"), 0.0, reached_before=True) is None

@@ -8,8 +8,8 @@ import pytest
 from client_fake import Hangup, HttpServer, error_reply, json_reply
 
 from penstock import Client, StaleReceipt, Unavailable, limits
-from penstock.client.publish import transactions as _outbox
-from penstock.client.transport.retry import Policy, Retry
+from penstock.client.publish import transactions
+from penstock.client.transport.retry import RetryPolicy, RetryState
 
 DONE = {"acked": ["r"], "messages": [], "durable": True}
 
@@ -53,13 +53,13 @@ def test_what_only_publishes_is_recognised_by_its_ids():
 
 
 def test_after_longer_than_the_server_remembers_nobody_knows():
-    retry = Retry(Policy(1e9))
+    retry = RetryState(RetryPolicy(1e9))
     stale = StaleReceipt("stale")
     window_s = limits.TRANSACTION_WINDOW_MS / 1000
-    assert _outbox.judged(stale, retry, window_s + 1) is stale
+    assert transactions.stale_or_unknown(stale, retry, window_s + 1) is stale
     retry.delay_after(Unavailable("lost"), 0.0, reached_before=True)
-    assert _outbox.judged(stale, retry, window_s - 1) is stale
-    assert isinstance(_outbox.judged(stale, retry, window_s + 1), Unavailable)
+    assert transactions.stale_or_unknown(stale, retry, window_s - 1) is stale
+    assert isinstance(transactions.stale_or_unknown(stale, retry, window_s + 1), Unavailable)
 
 
 @pytest.mark.parametrize(

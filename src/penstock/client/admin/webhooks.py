@@ -1,22 +1,16 @@
-"""Webhooks: the calls, and the asyncio shell around them."""
+"""Webhooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
-
-import msgspec
+from urllib.parse import quote
 
 from penstock import limits
-from penstock.client.calls.api import Call
-from penstock.client.publish.frames import milliseconds
+from penstock.client.calls.call import Call, delete, encode, get, patch, post, read_object
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.http1 import Response
+from penstock.client.units import milliseconds
 from penstock.ids import check_group, parse_queue
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Webhooks:
@@ -43,108 +37,60 @@ class Webhooks:
         `format` is "plain", "cloudevents-structured" or "cloudevents-binary"; `retry_delays` are seconds after the
         first, second, … failure, and when there is none left the message is a dead letter.
         """
-        return await self._carrier.request(
-            add(
-                queue, url, group=group, format=format, retry_delays=retry_delays, attempt_timeout=attempt_timeout,
-                concurrency=concurrency, description=description, paused=paused,
-            )
-        )  # fmt: skip
+        body: dict[str, Any] = {
+            "queue": parse_queue(queue), "url": url, "group": check_group(group), "format": format,
+            "description": description, "paused": paused,
+            **_in_milliseconds(
+                {"retry_delays": retry_delays, "attempt_timeout": attempt_timeout, "concurrency": concurrency}
+            ),
+        }  # fmt: skip
+        # Repeated after an answer that was lost, it is a Conflict that names the webhook; its secret can be rotated.
+        return await self._carrier.request(post("/v1/webhooks", body))
 
     async def get(self, id: str) -> dict[str, Any]:
-        """With how it is doing. Raises NotFound."""
-        return await self._carrier.request(get(id))
+        """With its state and its latest results. Raises NotFound."""
+        return await self._carrier.request(get(_path(id)))
 
     async def list(self, queue: str | None = None, *, page: int = 1, limit: int = 50) -> dict[str, Any]:
         """One page: `{"webhooks": […], "total", "page", "limit"}`."""
-        return await self._carrier.request(list_page(queue, page, limit))
+        path = None if queue is None else parse_queue(queue)
+        return await self._carrier.request(get("/v1/webhooks", page=page, limit=limit, queue=path))
 
-    async def change(self, id: str, **changes: Any) -> dict[str, Any]:
+    async def change(self, /, id: str, **changes: Any) -> dict[str, Any]:
         """Any of `url`, `format`, `retry_delays`, `attempt_timeout`, `concurrency`, `description`."""
-        return await self._carrier.request(change(id, changes))
+        return await self._carrier.request(patch(_path(id), _in_milliseconds(changes)))
 
     async def pause(self, id: str) -> dict[str, Any]:
         """Send nothing until it is resumed."""
-        return await self._carrier.request(act(id, "pause"))
+        return await self._carrier.request(post("/v1/webhooks/pause", {"id": id}))
 
     async def resume(self, id: str) -> dict[str, Any]:
-        """Go on sending, also to an endpoint that said it was gone."""
-        return await self._carrier.request(act(id, "resume"))
+        """Go on sending, also to an endpoint that answered that it is gone."""
+        return await self._carrier.request(post("/v1/webhooks/resume", {"id": id}))
 
     async def rotate(self, id: str, *, overlap: float | None = None) -> dict[str, Any]:
         """A new `secret`, shown once; the earlier one signs as well for `overlap` seconds, a day by default."""
-        return await self._carrier.request(rotate(id, overlap))
+        body: dict[str, Any] = {"id": id}
+        if overlap is not None:
+            body["overlap_ms"] = milliseconds("overlap", overlap, limits.WEBHOOK_OVERLAP_MS_MAX, 0)
+        return await self._carrier.request(post("/v1/webhooks/rotate", body))
 
     async def test(self, id: str) -> dict[str, Any]:
-        """Send something that is not a message, and hear what came of it."""
-        return await self._carrier.request(act(id, "test"))
+        """Send a request that is not a message, and answer its result."""
+        call = Call("POST", "/v1/webhooks/test", read_object, encode({"id": id}), wait_ms=limits.WEBHOOK_TIMEOUT_MS_MAX)
+        return await self._carrier.request(call)
 
     async def attempts(self, id: str, *, limit: int = 20) -> dict[str, Any]:
         """The latest ones, newest first."""
-        return await self._carrier.request(attempts(id, limit))
+        return await self._carrier.request(get("/v1/webhooks/attempts", id=id, limit=limit))
 
     async def delete(self, id: str) -> dict[str, Any]:
         """Messages of its group stay."""
-        return await self._carrier.request(delete(id))
+        return await self._carrier.request(delete(_path(id)))
 
 
-def add(
-    queue: str,
-    url: str,
-    *,
-    group: str,
-    format: str,
-    retry_delays: Sequence[float] | None,
-    attempt_timeout: float | None,
-    concurrency: int | None,
-    description: str,
-    paused: bool,
-) -> Call[dict[str, Any]]:
-    body: dict[str, Any] = {
-        "queue": parse_queue(queue), "url": url, "group": check_group(group), "format": format,
-        "description": description, "paused": paused,
-        **_times({"retry_delays": retry_delays, "attempt_timeout": attempt_timeout, "concurrency": concurrency}),
-    }  # fmt: skip
-    # Repeated after an answer that was lost, it is a Conflict that names the webhook; its secret can be rotated.
-    return Call("POST", "/v1/webhooks", _read, _encode(body))
-
-
-def get(id: str) -> Call[dict[str, Any]]:
-    return Call("GET", _path(id), _read)
-
-
-def list_page(queue: str | None, page: int, limit: int) -> Call[dict[str, Any]]:
-    query: dict[str, Any] = {"page": page, "limit": limit}
-    if queue is not None:
-        query["queue"] = parse_queue(queue)
-    return Call("GET", f"/v1/webhooks?{urlencode(query)}", _read)
-
-
-def change(id: str, changes: dict[str, Any]) -> Call[dict[str, Any]]:
-    return Call("PATCH", _path(id), _read, _encode(_times(changes)))
-
-
-def act(id: str, verb: str) -> Call[dict[str, Any]]:
-    wait_ms = limits.WEBHOOK_TIMEOUT_MS_MAX if verb == "test" else 0
-    return Call("POST", f"/v1/webhooks/{verb}", _read, _encode({"id": id}), wait_ms=wait_ms)
-
-
-def rotate(id: str, overlap: float | None) -> Call[dict[str, Any]]:
-    body: dict[str, Any] = {"id": id}
-    if overlap is not None:
-        body["overlap_ms"] = milliseconds("overlap", overlap, limits.WEBHOOK_OVERLAP_MS_MAX, 0)
-    return Call("POST", "/v1/webhooks/rotate", _read, _encode(body))
-
-
-def attempts(id: str, limit: int) -> Call[dict[str, Any]]:
-    return Call("GET", f"/v1/webhooks/attempts?{urlencode({'id': id, 'limit': limit})}", _read)
-
-
-def delete(id: str) -> Call[dict[str, Any]]:
-    return Call("DELETE", _path(id), _read)
-
-
-def _times(options: dict[str, Any]) -> dict[str, Any]:
-    """Seconds as the milliseconds of the API; what is None was not given."""
+def _in_milliseconds(options: dict[str, Any]) -> dict[str, Any]:
+    """Seconds as the milliseconds of the API; options that are None are left out."""
     given = {name: value for name, value in options.items() if value is not None}
     if "retry_delays" in given:
         given["retry_delays_ms"] = [
@@ -158,7 +104,3 @@ def _times(options: dict[str, Any]) -> dict[str, Any]:
 
 def _path(id: str) -> str:
     return f"/v1/webhooks/{quote(id, safe='')}"
-
-
-def _read(response: Response) -> dict[str, Any]:
-    return _decode(response.body)

@@ -1,125 +1,33 @@
-"""What a consumer of the blocking shell hands out: messages and batches that can be settled."""
+"""Messages and batches whose calls block. Public as `penstock.sync`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Self, cast
 
-from penstock import limits
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
-from penstock.client.messages.spans import Holder, Span
+from penstock.client.blocking.methods import settling
+from penstock.client.consume import messages as coroutines
+from penstock.client.consume.session import MessageKinds
+from penstock.client.consume.settling import (
+    TRACED_BY_WORKER,
+    Settling,
+    SettlingBatch,
+    SettlingMessage,
+    SettlingTransaction,
+)
+from penstock.client.messages.leased import LeasedRun
 from penstock.client.messages.stored import DeliveredRun
-from penstock.client.publish.frames import milliseconds
-from penstock.client.publish.transactions import Outbox, Transacted
-from penstock.client.tracing import Tracing
-from penstock.errors import PenstockError, StaleReceipt
-from penstock.wire.delivery import Settled
+
+_enter = settling(coroutines.SettlingCalls.__aenter__)
+_enter_transaction = settling(coroutines.Transaction.__aenter__)
 
 
-class Desk(Protocol):
-    """Where messages are settled: the consumer's session. Every method raises StaleReceipt for lost messages."""
-
-    tracing: Tracing | None
-
-    @property
-    def group(self) -> str: ...
-
-    def ack(self, spans: Sequence[Span]) -> None:
-        """Returns when the ack is durable."""
-
-    def ack_soon(self, spans: Sequence[Span]) -> None:
-        """Send the ack with the next call or within milliseconds, whichever comes first; failures are logged."""
-
-    def nack(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> list[Settled]: ...
-
-    def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
-        """For someone who has a more important exception at hand: waits for the answer, logs failures."""
-
-    def reject(self, spans: Sequence[Span], error: str) -> list[Settled]: ...
-
-    def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
-
-    def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]: ...
-
-    def hold(self, holder: Holder) -> None:
-        """Keep the lease of this alive from now on."""
-
-    def let_go(self, holder: Holder) -> None: ...
-
-
-class _Settling:
-    """What a message and a batch have in common: they are settled once, and `with` does it for you."""
+class BlockingSettling(Settling):
+    """The calls that a message and a batch have in common."""
 
     __slots__ = ()
 
-    renew_at: float
-    _desk: Desk
-    _entered: bool
-    _work: object
-
-    @property
-    def lease_ms(self) -> int:
-        raise NotImplementedError
-
-    def open_spans(self) -> list[Span]:
-        raise NotImplementedError
-
-    def spans(self) -> list[Span]:
-        raise NotImplementedError
-
-    def lost(self, spans: Sequence[Span]) -> None:
-        raise NotImplementedError
-
-    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
-        raise NotImplementedError
-
-    @property
-    def entered(self) -> bool:
-        """True inside `with`: the lease is kept alive until the block is left."""
-        return self._entered
-
-    def ack(self) -> None:
-        """Done: never deliver it again. Durable on return; nothing happens to what is settled already.
-
-        Raises StaleReceipt if the lease had ended. After any other error it is unsettled still and may be acked again.
-        """
-        spans = self._begin()
-        try:
-            if spans:
-                self._desk.ack(spans)
-        except PenstockError as error:
-            self._undo(spans, error)
-            raise
-
-    def _nack(self, delay: float | None, error: str) -> list[Settled]:
-        delay_ms = None if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX)
-        spans = self._begin()
-        try:
-            return self._desk.nack(spans, delay_ms, error[: limits.ERROR_CHARS_MAX]) if spans else []
-        except PenstockError as problem:
-            self._undo(spans, problem)
-            raise
-
-    def _reject(self, error: str) -> list[Settled]:
-        spans = self._begin()
-        try:
-            return self._desk.reject(spans, error[: limits.ERROR_CHARS_MAX]) if spans else []
-        except PenstockError as problem:
-            self._undo(spans, problem)
-            raise
-
-    def extend(self, lease: float | None = None) -> None:
-        """Hold it for `lease` more seconds from now (default: as long as its lease was at first).
-
-        Raises StaleReceipt if the lease was lost.
-        """
-        if lease is not None:
-            lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
-        else:
-            lease_ms = self.lease_ms
-        if spans := self.open_spans():
-            self._desk.extend(spans, lease_ms)
+    ack = settling(coroutines.SettlingCalls.ack)
+    extend = settling(coroutines.SettlingCalls.extend)
 
     def transaction(self) -> Transaction:
         """`with message.transaction() as tx: tx.publish("out", …)`: published and acked together, or neither.
@@ -129,88 +37,26 @@ class _Settling:
         """
         return Transaction(self)
 
-    def _transact(self, items: list[dict[str, Any]]) -> Transacted:
-        self._entered = False  # type: ignore[misc]
-        spans = self._begin()
-        try:
-            return self._desk.transact(spans, items)
-        except StaleReceipt:
-            raise
-        except PenstockError as error:
-            # Refused, or nobody knows. If it did happen, this finds a stale receipt and changes nothing.
-            self._desk.nack_quietly(spans, None, error_text(error))
-            raise
-
     def __enter__(self) -> Self:
-        self._entered = True  # type: ignore[misc]  # a slot of the subclasses
-        self._desk.hold(self)
-        if self._desk.tracing is not None:
-            self._work = self._desk.tracing.begin(self._desk.group, self)  # type: ignore[misc, arg-type]
+        _enter(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._entered = False  # type: ignore[misc]
-        self._end_work(error)
-        spans = self._begin()
-        if not spans:
-            return
-        if error is None:
-            self._desk.ack_soon(spans)
-        elif not isinstance(error, Exception):
-            # The handler did not fail, it was stopped (an interrupt, an exit): somebody else may have the message.
-            self._desk.nack_quietly(spans, 0, "the handler was stopped")
-        else:
-            self._desk.nack_quietly(spans, None, error_text(error))
-
-    def _end_work(self, error: BaseException | None) -> None:
-        if self._desk.tracing is not None and (work := getattr(self, "_work", None)) is not None:
-            self._work = None  # type: ignore[misc]
-            self._desk.tracing.end(work, error)
-
-    def _begin(self) -> list[Span]:
-        """What there is to settle; noted as settled before the call, so that nobody settles it twice meanwhile."""
-        spans = self.open_spans()
-        self.mark(spans, settled=True)
-        self._desk.let_go(self)
-        return spans
-
-    def _undo(self, spans: list[Span], error: PenstockError) -> None:
-        if not isinstance(error, StaleReceipt):
-            self.mark(spans, settled=False)
+    __exit__ = settling(coroutines.SettlingCalls.__aexit__)
 
 
-class Transaction(Outbox):
-    """What comes of a message or a batch, published in the same moment in which that is acked."""
+class Transaction(SettlingTransaction):
+    """`penstock.Transaction` for `with`."""
 
-    __slots__ = ("_source", "result")
-
-    def __init__(self, source: _Settling):
-        super().__init__()
-        self._source = source
-        self.result: Transacted | None = None
-        """Where the messages went, once it is done."""
+    __slots__ = ()
 
     def __enter__(self) -> Self:
-        self._source.__enter__()
+        _enter_transaction(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._source.__exit__(kind, error, traceback)
-            return
-        try:
-            self.result = self._source._transact(self.items)
-        except BaseException as problem:
-            self._source._end_work(problem)
-            raise
-        self._source._end_work(None)
+    __exit__ = settling(coroutines.Transaction.__aexit__)
 
 
-class Message(LeasedMessage, _Settling):
+class Message(SettlingMessage, BlockingSettling):
     """A message that this consumer may handle until its lease ends.
 
     `with message:` acks it when the block succeeds and nacks it with the error's text when the block raises
@@ -218,53 +64,34 @@ class Message(LeasedMessage, _Settling):
     with the consumer's next call, at most milliseconds later. To wait until it is durable, `message.ack()`.
     """
 
-    __slots__ = ("_desk", "_entered", "_work")
+    __slots__ = ()
 
-    def __init__(self, run: LeasedRun, row: int, desk: Desk):
-        LeasedMessage.__init__(self, run, row)
-        self._desk = desk
-        self._entered = False
-
-    def nack(self, *, delay: float | None = None, error: str = "") -> str:
-        """Failed: deliver it again after `delay` seconds (default: the queue's backoff), or give it up.
-
-        Returns "retrying" or "dead_lettered". Raises like `ack`.
-        """
-        return _status(self._nack(delay, error))
-
-    def reject(self, error: str = "") -> str:
-        """Hopeless: move it to the dead letters now. Returns "dead_lettered". Raises like `ack`."""
-        return _status(self._reject(error))
+    nack = settling(coroutines.Message.nack)
+    reject = settling(coroutines.Message.reject)
+    __exit__ = settling(coroutines.Message.__aexit__)
 
 
-class MessageBatch(LeasedBatch[Message], _Settling):
+class MessageBatch(SettlingBatch[Message], BlockingSettling):
     """Messages that were leased together: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch
     along in the same round trip. `with batch:` acks or nacks the whole, as with a message.
     """
 
-    __slots__ = ("_desk", "_entered", "_work")
+    __slots__ = ()
 
-    def __init__(self, runs: list[LeasedRun], desk: Desk):
-        LeasedBatch.__init__(self, runs)
-        self._desk = desk
-        self._entered = False
-
-    def nack(self, *, delay: float | None = None, error: str = "") -> list[Settled]:
-        """Failed, all that is not settled: deliver again after `delay` seconds (default: the queue's backoff).
-
-        Returns one entry per group of neighbours with the same outcome. Raises like `ack`.
-        """
-        return self._nack(delay, error)
-
-    def reject(self, error: str = "") -> list[Settled]:
-        """Hopeless, all that is not settled: move to the dead letters now. Returns and raises like `nack`."""
-        return self._reject(error)
+    nack = settling(coroutines.MessageBatch.nack)
+    reject = settling(coroutines.MessageBatch.reject)
 
     def _message(self, run: DeliveredRun, row: int) -> Message:
-        return Message(cast(LeasedRun, run), row, self._desk)
+        return Message(cast(LeasedRun, run), row, self._session)
 
 
-def _status(results: list[Settled]) -> str:
-    return results[0].status if results else "settled"
+KINDS = MessageKinds(Message, MessageBatch)
+
+
+def for_thread(message: coroutines.Message) -> Message:
+    """The same message for a handler in a thread: its calls run in the event loop of the consumer."""
+    blocking = Message(message._run, message._row, message._session)
+    blocking._work = TRACED_BY_WORKER
+    return blocking

@@ -1,22 +1,19 @@
-"""Calls for those who read by the million: ranges of the log and of the journal, and the holds that keep them there."""
+"""Calls of the pipeline: ranges of the log and of the journal, and the holds that keep them there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
 from penstock.batch import Batch
-from penstock.client.calls.api import BATCH, Call
-from penstock.client.transport.http1 import Response
+from penstock.client.calls.call import BATCH, Call, Response, encode, target
 from penstock.ids import QueuePath
 from penstock.wire.delivery import ReadMeta, decode_delivery
 from penstock.wire.events import EVENTS_TYPE, BulkRecord, EventRangesReply, EventsMeta, decode_events
 from penstock.wire.holds import ExtentReply, HoldRemovedReply, HoldReply
 
-_encode = msgspec.json.Encoder().encode
 _decode_extent = msgspec.json.Decoder(ExtentReply).decode
 _decode_ranges = msgspec.json.Decoder(EventRangesReply).decode
 _decode_hold = msgspec.json.Decoder(HoldReply).decode
@@ -24,7 +21,7 @@ _decode_removed = msgspec.json.Decoder(HoldRemovedReply).decode
 
 
 def extent(queue: QueuePath, at: str = "earliest") -> Call[ExtentReply]:
-    return Call("GET", _target("/v1/extent", queue=queue, at=at), lambda response: _decode_extent(response.body))
+    return Call("GET", target("/v1/extent", queue=queue, at=at), lambda response: _decode_extent(response.body))
 
 
 def read_range(
@@ -34,10 +31,10 @@ def read_range(
 
     With `uuid` the broker refuses the call (Conflict) if the queue is another incarnation.
     """
-    target = _target(
+    where = target(
         "/v1/read", queue=queue, partition=partition, offset=first, until=stop, max_bytes=max_bytes, uuid=uuid
     )  # fmt: skip
-    return Call("GET", target, _read_range, accept=BATCH)
+    return Call("GET", where, _read_range, accept=BATCH)
 
 
 def _read_range(response: Response) -> tuple[ReadMeta, list[Batch]]:
@@ -46,15 +43,15 @@ def _read_range(response: Response) -> tuple[ReadMeta, list[Batch]]:
 
 def events(after: str, *, until: int, max_bytes: int) -> Call[tuple[EventsMeta, Iterator[BulkRecord]]]:
     """What follows a position, up to the end of frame `until`, as much as fits; `next` says where to go on."""
-    target = _target("/v1/events", after=after, until=until, max_bytes=max_bytes)
-    return Call("GET", target, lambda response: decode_events(response.body), accept=EVENTS_TYPE)
+    where = target("/v1/events", after=after, until=until, max_bytes=max_bytes)
+    return Call("GET", where, lambda response: decode_events(response.body), accept=EVENTS_TYPE)
 
 
 def event_ranges(
     after: str | int, *, until: int | None = None, each: int, max: int | None = None, max_bytes: int | None = None
 ) -> Call[EventRangesReply]:
-    target = _target("/v1/events/ranges", after=after, until=until, each=each, max=max, max_bytes=max_bytes)
-    return Call("GET", target, lambda response: _decode_ranges(response.body))
+    where = target("/v1/events/ranges", after=after, until=until, each=each, max=max, max_bytes=max_bytes)
+    return Call("GET", where, lambda response: _decode_ranges(response.body))
 
 
 def set_hold(
@@ -70,7 +67,7 @@ def set_hold(
         body["uuids"] = uuids
     if max_bytes is not None:
         body["max_bytes"] = max_bytes
-    return Call("PUT", f"/v1/holds/{name}", lambda response: _decode_hold(response.body), _encode(body))
+    return Call("PUT", f"/v1/holds/{name}", lambda response: _decode_hold(response.body), encode(body))
 
 
 def get_hold(name: str) -> Call[HoldReply]:
@@ -79,7 +76,3 @@ def get_hold(name: str) -> Call[HoldReply]:
 
 def remove_hold(name: str) -> Call[HoldRemovedReply]:
     return Call("DELETE", f"/v1/holds/{name}", lambda response: _decode_removed(response.body))
-
-
-def _target(path: str, **query: object) -> str:
-    return f"{path}?{urlencode({name: value for name, value in query.items() if value is not None}, safe='/:')}"

@@ -1,4 +1,4 @@
-"""What a consumer asks for, checked once, and what both shells agree on about answers."""
+"""The options of a consumer, checked once."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.client.calls import api as calls
-from penstock.client.consume.membership import Assigned, Seat
-from penstock.client.messages.spans import Span, stale_spans
-from penstock.client.publish.frames import milliseconds
-from penstock.client.transport.retry import Retry
-from penstock.errors import InvalidRequest
+from penstock.client.calls import lease as calls
+from penstock.client.calls.call import Call
+from penstock.client.consume.membership import Assigned, Membership
+from penstock.client.units import bounded, invalid, milliseconds
 from penstock.ids import QueuePath, check_group
-from penstock.wire.delivery import Settled
 
 POLL_S = 20.0
-"""Length of one long poll: well below what proxies cut, long enough to cost nothing."""
+"""Length of one long poll: well below the timeout of proxies, long enough to cost nothing."""
 ACK_LINGER_S = 0.01
-"""How long an ack that nobody waits for may stay here to travel with others."""
+"""How long an ack without a waiter may stay here to travel with others."""
 RELEASE_WITHIN_S = 2.0
-"""How long a closing consumer tries to give back what it did not handle; if it cannot, the leases end by themselves."""
+"""How long a closing consumer tries to release messages that it did not handle; after that their leases end."""
 
 assert POLL_S * 1000 <= limits.WAIT_MS_MAX
 
 
-class Terms(NamedTuple):
-    queue: str
-    """Or the scope."""
+class ConsumeOptions(NamedTuple):
+    source: str
+    """The queue, or the scope."""
     group: str
     size: int
     """Most messages to hold unhandled."""
@@ -40,13 +37,15 @@ class Terms(NamedTuple):
     assigned: Assigned | None = None
     """How to be a member of the group; None: its partitions are not assigned."""
 
-    def new_seat(self) -> Seat | None:
-        return None if self.assigned is None else Seat(QueuePath(self.queue), self.group, self.assigned)
+    def new_membership(self) -> Membership | None:
+        return None if self.assigned is None else Membership(QueuePath(self.source), self.group, self.assigned)
 
-    def lease(self, most: int, wait_ms: int, ack: Sequence[str], seat: Seat | None = None) -> calls.Call[calls.Leased]:
-        """The call for more."""
+    def lease(
+        self, most: int, wait_ms: int, ack: Sequence[str], membership: Membership | None = None
+    ) -> Call[calls.Leased]:
+        """The call that leases up to `most` messages."""
         return calls.lease(
-            self.queue,
+            self.source,
             in_scope=self.in_scope,
             group=self.group,
             max=most,
@@ -54,20 +53,20 @@ class Terms(NamedTuple):
             wait_ms=wait_ms,
             consumer=self.consumer,
             ack=ack,
-            member=seat.member if seat is not None else "",
-            generation=seat.generation if seat is not None else 0,
+            member=membership.member if membership is not None else "",
+            generation=membership.generation if membership is not None else 0,
         )
 
     def poll_s(self, waited_s: float = 0.0) -> float:
-        """How long the next long poll may wait, for someone who has waited this long already."""
+        """How long the next long poll may wait, after `waited_s` without a message."""
         return POLL_S if self.wait_s is None else max(0.0, min(self.wait_s - waited_s, POLL_S))
 
     def is_over(self, waited_s: float) -> bool:
         return self.wait_s is not None and waited_s >= self.wait_s
 
 
-def make_terms(
-    queue: str,
+def consume_options(
+    source: str,
     *,
     group: str,
     size: tuple[str, int],
@@ -76,34 +75,19 @@ def make_terms(
     consumer: str,
     in_scope: bool = False,
     assigned: bool | Assigned = False,
-) -> Terms:
-    """`size` comes with the name that the caller knows it by. Raises InvalidRequest for what no server would take."""
-    name, most = size
-    if not isinstance(most, int) or not 1 <= most <= limits.LEASE_MESSAGES_MAX:
-        raise InvalidRequest(f"{name}: {most!r} is not from 1 to {limits.LEASE_MESSAGES_MAX}", details={"field": name})
+) -> ConsumeOptions:
+    """`size` is the name of the caller's option and its value. Raises InvalidRequest for what every server refuses."""
+    most = bounded(*size, 1, limits.LEASE_MESSAGES_MAX)
     if len(consumer) > limits.CONSUMER_CHARS_MAX:
-        raise InvalidRequest(
-            f"consumer: over the limit of {limits.CONSUMER_CHARS_MAX} characters", details={"field": "consumer"}
-        )
+        raise invalid("consumer", f"over the limit of {limits.CONSUMER_CHARS_MAX} characters")
     if wait is not None:
         milliseconds("wait", wait, limits.DELAY_MS_MAX)
-    lease_ms = None
-    if lease is not None:
-        lease_ms = milliseconds("lease", lease, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)
+    lease_ms = lease_milliseconds(lease) if lease is not None else None
     membership = (Assigned() if assigned else None) if isinstance(assigned, bool) else assigned
-    terms = Terms(queue, check_group(group), most, lease_ms, wait, consumer, in_scope, membership)
-    terms.new_seat()  # raises for what it could not be a member with
-    return terms
+    options = ConsumeOptions(source, check_group(group), most, lease_ms, wait, consumer, in_scope, membership)
+    options.new_membership()  # raises for options that no server accepts
+    return options
 
 
-def receipts_of(spans: Sequence[Span]) -> list[str]:
-    return [span.receipt for span in spans]
-
-
-def lost_in(results: Sequence[Settled], retry: Retry) -> list[Span]:
-    """What was no longer leased to us when we settled it.
-
-    After an answer was lost, a stale receipt most likely says that the first attempt had counted. If it does not, the
-    message comes again, as at-least-once always may. Either way there is nothing left to do, so nothing is reported.
-    """
-    return [] if retry.uncertain else stale_spans(results)
+def lease_milliseconds(seconds: float) -> int:
+    return milliseconds("lease", seconds, limits.LEASE_MS_MAX, limits.LEASE_MS_MIN)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from weakref import WeakSet
-
-from penstock.client.consume.options import Terms, make_terms
-from penstock.client.consume.session import BatchConsumer, Consumer, Session
-from penstock.client.transport.carrier import Carrier
+from penstock.client.consume.iterators import BatchConsumer, Consumer
+from penstock.client.consume.options import consume_options
+from penstock.client.consume.sessions import Sessions
 
 
 class Scope:
@@ -16,8 +14,7 @@ class Scope:
     Queues that are created later count too. Each message names its queue.
     """
 
-    def __init__(self, path: str, carrier: Carrier, sessions: WeakSet[Session]):
-        self._carrier = carrier
+    def __init__(self, path: str, sessions: Sessions):
         self._sessions = sessions
         self.path = path
 
@@ -28,26 +25,20 @@ class Scope:
         self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> Consumer:  # fmt: skip
-        """As `Queue.consume`. What is in the local buffer was leased before something more urgent came: a small
-        `prefetch` follows priorities more closely."""
-        size = ("prefetch", prefetch)
-        terms = make_terms(
-            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, in_scope=True
+        """As `Queue.consume`. Messages in the local buffer were leased before more urgent ones came: a small `prefetch`
+        follows priorities more closely."""
+        options = consume_options(
+            self.path, group=group, size=("prefetch", prefetch), lease=lease, wait=wait, consumer=consumer,
+            in_scope=True,
         )  # fmt: skip
-        return Consumer(self._open_session(terms, low_water=prefetch // 2 if prefetch > 1 else -1))
+        return Consumer(self._sessions.open(options, low_water=prefetch // 2 if prefetch > 1 else -1))
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
         consumer: str = "",
     ) -> BatchConsumer:  # fmt: skip
         """As `Queue.consume_batches`; a batch may hold messages of several queues."""
-        size = ("max", max)
-        terms = make_terms(
-            self.path, group=group, size=size, lease=lease, wait=wait, consumer=consumer, in_scope=True
-        )  # fmt: skip
-        return BatchConsumer(self._open_session(terms, low_water=-1))
-
-    def _open_session(self, terms: Terms, *, low_water: int) -> Session:
-        session = Session(self._carrier, terms, low_water=low_water)
-        self._sessions.add(session)
-        return session
+        options = consume_options(
+            self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer, in_scope=True
+        )
+        return BatchConsumer(self._sessions.open(options, low_water=-1))

@@ -1,44 +1,42 @@
-"""Consuming with asyncio: a buffer that is refilled ahead of need, acks that ride along, leases that do not run out.
+"""One consumer at work: a buffer that is refilled ahead of need, acks that ride along, leases that do not run out.
 
-One `Session` per consumer does the work; `Consumer` and `BatchConsumer` are the iterators around it. The rules:
+One `Session` per consumer does the work; `iterators` has the loops around it. The rules:
 
-- A lease call that carries acks never waits at the server, so an ack is answered within one round trip; only when
-  there is nothing to carry does the call become a long poll. A busy consumer's loop is thus one call per batch.
+- A lease call that carries acks never waits at the server, so an ack is answered within one round trip; only a call
+  without acks is a long poll. A busy consumer's loop is thus one call per batch.
 - An awaited ack is sent at once. Acks that are handed over (`async with`) wait for the next lease call, but not longer
-  than `ACK_LINGER_S`. What finishes while a call is under way shares the next one.
-- Who has emptied the buffer while such a call is under way sends the next one behind it, if there is room for what both
-  may bring: server and client then work at the same time instead of waiting for each other in turns. Both travel on one
-  connection, so that the first is handled first and messages come in their order.
-- Batches are leased one by one as they are asked for, or ahead for who is quick: while one is handled the next is on
-  its way, and carries the acks of the one before.
-- The lease of a message is kept alive while it waits in the buffer, while it is the one that the loop is at, and
-  inside `async with`.
+  than `ACK_LINGER_S`. Acks that are added while a call is under way share the next one.
+- A consumer that has emptied its buffer while such a call is under way sends the next one behind it, if there is room
+  for what both may bring: server and client then work at the same time instead of waiting for each other in turns. Both
+  travel on one connection, so that the first is handled first and messages come in their order.
+- Batches are leased one by one as they are asked for. A consumer that handles them quickly gets the next one leased
+  while it handles one, by a call that carries the acks of the one before.
+- The lease of a message is renewed while it waits in the buffer, while it is the loop's current one, and inside
+  `async with`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from penstock.client.calls import api as calls
-from penstock.client.consume.acks import Acks, AckSender
-from penstock.client.consume.attendance import Attendance
-from penstock.client.consume.messages import Message, MessageBatch
-from penstock.client.consume.options import RELEASE_WITHIN_S, Terms, lost_in, receipts_of
-from penstock.client.consume.renewal import Renewal
+from penstock.client.calls import lease as calls
+from penstock.client.calls.call import Call
+from penstock.client.consume.acks import AckBatch, AckSender, lost_spans
+from penstock.client.consume.fetch import Fetch
+from penstock.client.consume.group_member import GroupMember
+from penstock.client.consume.options import RELEASE_WITHIN_S, ConsumeOptions
+from penstock.client.consume.renewal import Renewal, renew_at
+from penstock.client.consume.settling import SettlingBatch, SettlingMessage
 from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.spans import Span, renew_at, stale_error
+from penstock.client.messages.spans import Span, receipts_of, stale_error
 from penstock.client.publish.transactions import Transacted
 from penstock.client.tracing import settling
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.retry import Retry
-from penstock.eager import Finished, begin, rest_of
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
@@ -46,278 +44,273 @@ CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
 
 AHEAD_WITHIN_S = 0.05
-"""Who handles batches faster than this, and hands their acks over, gets the next ones leased while they handle one."""
+"""A consumer that handles a batch faster than this, and hands its acks over, gets the next ones leased ahead."""
+
+M = TypeVar("M", bound=SettlingMessage)
+B = TypeVar("B", bound=SettlingBatch[Any])
 
 log = logging.getLogger("penstock.client")
 
 
-class _Fetch:
-    """A lease call that is under way."""
+class MessageKinds(NamedTuple, Generic[M, B]):
+    """The classes that a consumer hands out: their methods are coroutines, or they block."""
 
-    __slots__ = ("behind", "call", "failed", "most", "retry", "task")
-
-    def __init__(self, call: calls.Call[calls.Leased], most: int, retry: Retry, behind: _Fetch | None):
-        self.call = call
-        self.behind = behind
-        """The one that it was sent behind, if it was."""
-        self.failed = asyncio.Event()
-        """Its first attempt has."""
-        self.most = most
-        """Messages that it may bring."""
-        self.retry = retry
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """True for a long poll."""
-        return self.call.wait_ms > 0
-
-    async def over(self) -> None:
-        if self.task is not None:
-            await asyncio.wait({self.task})
+    message: type[M]
+    batch: type[B]
 
 
-class Session:
+class Session(Generic[M, B]):
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
-    def __init__(self, carrier: Carrier, terms: Terms, *, low_water: int):
+    def __init__(self, carrier: Carrier, options: ConsumeOptions, kinds: MessageKinds[M, B], *, low_water: int):
         """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
         self._carrier = carrier
-        self._terms = terms
+        self._options = options
+        self._message, self._batch = kinds
         self.tracing = carrier.tracing
-        self._low_water = low_water
-        self._loop = asyncio.get_running_loop()
+        self.runtime = runtime = carrier.runtime()
+        self._low_water = low_water if runtime.concurrent else -1
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
-        self.current: Message | MessageBatch | None = None
-        """What the loop is at. Its lease is kept alive."""
+        self.current: M | B | None = None
+        """The message or batch that the loop was given last. Its lease is renewed."""
         self._handed_out = 0
         self._handed_at = 0.0
         self._is_quick = False
-        """The last batch was handled so fast that the next one might as well have been here already."""
-        self._acks = AckSender(carrier, terms)
+        """The last batch was handled so fast that the next one is leased ahead."""
+        self._timers = timers = runtime.timers(f"penstock {options.source}")
+        self._acks = AckSender(carrier, options, runtime, timers)
+        self._renewal = Renewal(carrier, options.source, runtime, timers)
         # Called for every message: handed on as they are.
         self.ack_one_soon, self.ack_soon = self._acks.one_soon, self._acks.soon
-        self._renewal = Renewal(carrier, terms)
         self.hold, self.let_go = self._renewal.hold, self._renewal.let_go
-        self._fetches: list[_Fetch] = []
+        self._fetches: list[Fetch] = []
         """Under way, at most two, the second behind the first."""
-        self._settling: set[asyncio.Task[list[Settled]]] = set()
-        seat = terms.new_seat()
-        self._attendance = None if seat is None else Attendance(carrier, seat, self._drop)
+        self._fetching = runtime.jobs()
+        self._settling = runtime.jobs()
+        membership = options.new_membership()
+        self._member = (
+            None if membership is None else GroupMember(carrier, membership, self._drop, runtime, timers)
+        )  # fmt: skip
         self._error: PenstockError | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._is_emptied = False
+        """The buffer was given back; a call that ends later gives back what it brings."""
+        self._closing = runtime.jobs()
 
     @property
     def group(self) -> str:
-        return self._terms.group
+        return self._options.group
 
-    # -- out of the buffer ------------------------------------------------------------------------------------
+    # -- out of the buffer ------------------------------------------------------------------------------------------
 
-    def take_message(self) -> Message | None:
-        """The next message that is here already, or None if the buffer is empty.
+    def take_message(self) -> M | None:
+        """The next message in the buffer, or None if it is empty.
 
-        This is what a loop costs per message, so it calls as little as it can.
+        Every message of a loop costs one call of this, so it calls as little as it can.
         """
         if self.current is not None:
-            self._move_on()
-        while self._ready and self._closing is None:
+            self._release_current()
+        while self._ready and not self._is_closed:
             run = self._ready[0]
             row = run.next_row
+            # An interrupt may come between any two lines: a message that leaves the buffer is the current one before.
+            self.current = message = self._message(run, row, self)
             run.next_row = row + 1
             self._ready_count -= 1
             if row + 1 == run.batch.count:
                 self._ready.popleft()
                 self.let_go(run)
             if self._ready_count <= self._low_water and not self._fetches:
-                self._start_fetch(self._terms.poll_s())
+                self._start_fetch(self._options.poll_s())
             if row not in run.lost_rows:
-                self.current = message = Message(run, row, self)
                 self._handed_out += 1
                 self.hold(message)
                 return message
+            self.current = None
         return None
 
-    async def next_message(self) -> Message | None:
-        """The next message, or None if none came for as long as the terms allow."""
+    async def next_message(self) -> M | None:
+        """The next message, or None if none came for as long as the options allow."""
         while (message := self.take_message()) is None:
             if not await self._fill():
                 return None
         return message
 
-    async def next_batch(self) -> MessageBatch | None:
-        """What the buffer has, up to a whole batch, or None if nothing came for as long as the terms allow."""
+    async def next_batch(self) -> B | None:
+        """The content of the buffer, up to a whole batch, or None if nothing came for as long as the options allow."""
         if self.current is not None:
-            self._is_quick = self._acks.hands_over and self._loop.time() - self._handed_at < AHEAD_WITHIN_S
-        self._move_on()
-        while (self._ready and self._closing is None) or await self._fill():
+            is_quick = self._acks.hands_over and self.runtime.time() - self._handed_at < AHEAD_WITHIN_S
+            self._is_quick = is_quick and self.runtime.concurrent
+            self._release_current()
+        while (self._ready and not self._is_closed) or await self._fill():
             runs = [self._ready.popleft()]
             count = runs[0].batch.count
-            while self._ready and count + self._ready[0].batch.count <= self._terms.size:
+            while self._ready and count + self._ready[0].batch.count <= self._options.size:
                 count += self._ready[0].batch.count
                 runs.append(self._ready.popleft())
             self._ready_count -= count
             for run in runs:
                 self.let_go(run)
             if runs := [run for run in runs if not run.lost_rows]:
-                batch = MessageBatch(runs, self)
-                self._hand_out(batch)
-                if self._is_quick and self._terms.size > 1 and not self._fetches and self._closing is None:
-                    self._start_fetch(self._terms.poll_s())
+                self.current = batch = self._batch(runs, self)
+                self._handed_at = self.runtime.time()
+                self._handed_out += 1
+                self.hold(batch)
+                if self._is_quick and self._options.size > 1 and not self._fetches and not self._is_closed:
+                    self._start_fetch(self._options.poll_s())
                 return batch
         return None
 
-    def _hand_out(self, current: Message | MessageBatch) -> None:
-        self.current = current
-        self._handed_at = self._loop.time()
-        self._handed_out += 1
-        self.hold(current)
-
-    def _move_on(self) -> None:
-        """The loop is no longer at what it was given last; that keeps its lease only inside `async with`."""
+    def _release_current(self) -> None:
+        """The loop goes on to the next message; the last one keeps its lease only inside `async with`."""
         if self.current is not None and not self.current.entered:
             self.let_go(self.current)
         self.current = None
 
-    # -- into the buffer --------------------------------------------------------------------------------------
+    # -- into the buffer --------------------------------------------------------------------------------------------
 
     async def _fill(self) -> bool:
-        """Wait for messages. False if none came in time; raises what the last lease call failed with."""
-        since = self._loop.time()
-        while self._closing is None:
+        """Wait for messages. False if none came in time; raises the error of the last lease call."""
+        since = self.runtime.time()
+        while not self._is_closed:
             if not self._fetches:
-                self._start_fetch(self._terms.poll_s(self._loop.time() - since))
+                self._start_fetch(self._options.poll_s(self.runtime.time() - since))
             elif self._may_follow(self._fetches[0]):
                 self._start_fetch(0.0, behind=self._fetches[0])
             if self._fetches:
                 await self._fetches[0].over()
             if self._ready:
                 return True
-            if (error := self._error or self._acks.unheard) is not None:
-                self._error = self._acks.unheard = None
+            if (error := self._error or self._acks.unreported) is not None:
+                self._error = self._acks.unreported = None
                 raise error
-            if self._terms.is_over(self._loop.time() - since):
+            if self._options.is_over(self.runtime.time() - since):
                 break
         return False
 
-    def _may_follow(self, first: _Fetch) -> bool:
-        """True if another call had better not wait for this one's answer. It has acks to carry, so it never waits."""
+    def _may_follow(self, first: Fetch) -> bool:
+        """True if another call should not wait for this one's answer. It has acks to carry, so it never waits."""
         return (
             len(self._fetches) == 1
             and self._room() > 0
             and bool(self._acks)
-            and not first.waits
-            and self._attendance is None
+            and not first.is_long_poll
+            and self._member is None
             and self.tracing is None
             and self._carrier.can_follow(first.call)
         )
 
     def _room(self) -> int:
-        """How many messages another call may bring. Batches come whole: who is quick has up to two of them ahead."""
+        """How many messages another call may bring. Batches come whole: a quick consumer has up to two ahead."""
         if self._is_quick:
-            return self._terms.size
-        return self._terms.size - self._ready_count - sum(fetch.most for fetch in self._fetches)
+            return self._options.size
+        return self._options.size - self._ready_count - sum(fetch.most for fetch in self._fetches)
 
-    def _start_fetch(self, wait_s: float, *, behind: _Fetch | None = None) -> None:
+    def _start_fetch(self, wait_s: float, *, behind: Fetch | None = None) -> None:
         acks = self._acks.take()
         wait_ms = round(wait_s * 1000) if acks is None and wait_s > 0 else 0
         room = self._room()
-        fetch = _Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry(), behind)
+        fetch = Fetch(self._lease(room, wait_ms, acks), room, self._carrier.new_retry(), behind, self.runtime)
         self._fetches.append(fetch)
-        work, name = self._fetch(fetch, acks), f"penstock lease {self._terms.queue}"
-        if self._attendance is None and self.tracing is None and (behind is not None or self._carrier.sends_at_once):
-            # On its way before this returns. A task would begin when the caller next waits, which a loop that finds
-            # its messages in the buffer does not do before the buffer is empty.
-            begun = begin(work)
-            if isinstance(begun, Finished):
-                return
-            fetch.task = self._loop.create_task(rest_of(begun), name=name)
-            fetch.task.add_done_callback(lambda _: begun.abandon())
-        else:
-            fetch.task = self._loop.create_task(work, name=name)
-        self._acks.flush()  # in case there were more than one call can carry
+        # At once: on its way before this returns. A task would begin when the caller next waits, which a loop that
+        # finds its messages in the buffer does not do before the buffer is empty.
+        at_once = behind is not None or self._carrier.sends_at_once
+        fetch.task = self._fetching.start(
+            self._fetch(fetch, acks),
+            f"penstock lease {self._options.source}",
+            at_once=at_once and self._member is None and self.tracing is None,
+        )
+        if fetch in self._fetches:
+            self._acks.flush()  # in case there were more than one call can carry
 
-    def _lease(self, most: int, wait_ms: int, acks: Acks | None) -> calls.Call[calls.Leased]:
-        seat = self._attendance.seat if self._attendance is not None else None
-        return self._terms.lease(most, wait_ms, acks.receipts if acks else (), seat)
+    def _lease(self, most: int, wait_ms: int, acks: AckBatch | None) -> Call[calls.Leased]:
+        membership = self._member.membership if self._member is not None else None
+        return self._options.lease(most, wait_ms, acks.receipts if acks else (), membership)
 
-    async def _turn(self, fetch: _Fetch) -> None:
+    async def _turn(self, fetch: Fetch) -> None:
         """Before a call is repeated: the other one that is under way comes first, so that messages keep their order.
 
-        Of two that failed it is the first one's turn.
+        If both have failed, the first one is repeated first.
         """
-        fetch.failed.set()
+        if not fetch.failed.done():
+            fetch.failed.set_result(None)
         if fetch.behind is not None:
             await fetch.behind.over()
-        elif len(self._fetches) > 1 and (second := self._fetches[1]).task is not None:
-            failed = asyncio.ensure_future(second.failed.wait())
-            await asyncio.wait({second.task, failed}, return_when=asyncio.FIRST_COMPLETED)
-            failed.cancel()
+        elif len(self._fetches) > 1:
+            await self._fetches[1].over_or_failed()
 
-    async def _fetch(self, fetch: _Fetch, acks: Acks | None) -> None:
-        retry, attendance = fetch.retry, self._attendance
+    async def _fetch(self, fetch: Fetch, acks: AckBatch | None) -> None:
+        retry, member = fetch.retry, self._member
         try:
-            if attendance is not None:
-                await attendance.ensure()
-                fetch.call = self._lease(fetch.most, fetch.call.wait_ms, acks)  # for the seat as it is now
+            if member is not None:
+                await member.ensure()
+                fetch.call = self._lease(fetch.most, fetch.call.wait_ms, acks)  # with the membership as it is now
             began_ns = time.time_ns()
-            with self._watched("ack", acks.spans if acks else (), alone=True):
+            with self._traced("ack", acks.spans if acks else (), alone=True):
                 behind = fetch.behind.call if fetch.behind is not None else None
                 leased = await self._carrier.request(fetch.call, retry, behind=behind, turn=lambda: self._turn(fetch))
             if self.tracing is not None and leased.runs:
-                self.tracing.received(self._terms.queue, self._terms.group, began_ns, leased.runs)
+                self.tracing.received(self._options.source, self._options.group, began_ns, leased.runs)
         except PenstockError as error:
-            withdrawn = self._closing is not None and acks is None
-            if not withdrawn and (attendance is None or not await attendance.put_out(error)):
+            withdrawn = self._is_closed and acks is None
+            if not withdrawn and (member is None or not await member.lost_place(error)):
                 self._error = error
             if acks is not None:
                 self._acks.failed(acks, error)
+        except BaseException:
+            if acks is not None:
+                self._acks.put_back(acks)
+            raise
         else:
-            now = self._loop.time()
-            for run in leased.runs:
-                run.renew_at = renew_at(now, run.lease_ms)
-                self._ready.append(run)
-                self._ready_count += run.batch.count
-                if run.leased:
-                    self.hold(run)
+            self._buffer(leased.runs)
             if acks is not None:
                 self._acks.answered(acks, leased.results, retry)
-            if attendance is not None:
-                # What came of partitions that were lost meanwhile goes back; what is new is heard now.
-                self._drop({run.meta.partition for run in leased.runs} - set(attendance.seat.partitions))
-                await attendance.catch_up(leased.generation)
+            if self._is_emptied:
+                await self._give_back(self._empty())
+            elif member is not None:
+                # Messages of partitions that were lost meanwhile go back; a newer assignment is asked for now.
+                self._drop({run.meta.partition for run in leased.runs} - set(member.membership.partitions))
+                await member.catch_up(leased.generation)
         finally:
             self._fetches.remove(fetch)
-            fetch.behind = None  # otherwise each would keep all before it
+            fetch.end()
 
-    # -- partitions that come and go --------------------------------------------------------------------------
+    def _buffer(self, runs: Sequence[LeasedRun]) -> None:
+        now = self.runtime.time()
+        for run in runs:
+            run.renew_at = renew_at(now, run.lease_ms)
+            self._ready.append(run)
+            self._ready_count += run.batch.count
+            if run.leased:
+                self.hold(run)
+
+    # -- partitions that come and go --------------------------------------------------------------------------------
 
     def _drop(self, partitions: Collection[int]) -> None:
-        """These are no longer ours: what was not handed out goes to the next owner, without counting as an attempt."""
+        """These partitions are another member's now: their buffered messages go there, and no attempt is counted."""
         gone = [run for run in self._ready if run.leased and run.meta.partition in partitions]
-        if not gone:
+        if gone:
+            self._ready = deque(run for run in self._ready if run not in gone)
+            self._ready_count -= sum(run.batch.count - run.next_row for run in gone)
+            for run in gone:
+                self.let_go(run)
+            spans = [span for run in gone for span in run.spans()]
+            self._settling.start(self._give_back(spans), f"penstock release {self._options.source}")
+
+    async def _give_back(self, spans: list[Span]) -> None:
+        if not spans:
             return
-        self._ready = deque(run for run in self._ready if run not in gone)
-        self._ready_count -= sum(run.batch.count - run.next_row for run in gone)
-        for run in gone:
-            self.let_go(run)
-        spans = [span for run in gone for span in run.spans()]
-        task = self._loop.create_task(self._give_back(spans), name=f"penstock release {self._terms.queue}")
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-
-    async def _give_back(self, spans: list[Span]) -> list[Settled]:
         try:
-            return await self._carrier.request(
-                calls.release(receipts_of(spans)), self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
-            )
+            retry = self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+            await self._carrier.request(calls.release(receipts_of(spans)), retry)
         except PenstockError as error:
-            log.warning("%s: could not give back what was leased ahead: %s", self._terms.queue, error)
-            return []
+            log.warning("%s: could not give back what was leased ahead: %s", self._options.source, error)
 
-    # -- acks -------------------------------------------------------------------------------------------------
+    # -- settling ---------------------------------------------------------------------------------------------------
 
     async def ack(self, spans: Sequence[Span]) -> None:
+        """Returns when the ack is durable; raises StaleReceipt for messages that were not leased any more."""
         waiter = self._acks.awaited(spans)
         if self._wants_more():
             self._start_fetch(0.0)
@@ -326,173 +319,133 @@ class Session:
         await waiter
 
     def _wants_more(self) -> bool:
-        """True if an ack had better bring the next messages in the same round trip.
+        """True if the call of an ack should bring the next messages in the same round trip.
 
-        Not the first one: who takes one batch and leaves shall not have leased another.
+        Not the first one: a consumer that takes one batch and leaves shall not have leased another.
         """
-        room = self._ready_count <= max(self._low_water, 0)
-        seated = self._attendance is None or self._attendance.seat.joined
-        return room and seated and self._handed_out > 1 and not self._fetches and self._closing is None
-
-    # -- other settlements ------------------------------------------------------------------------------------
+        has_room = self._ready_count <= max(self._low_water, 0)
+        may_lease = self._member is None or self._member.membership.joined
+        return has_room and may_lease and self._handed_out > 1 and not self._fetches and not self._is_closed
 
     async def nack(
         self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
     ) -> list[Settled]:
-        with self._watched("nack", spans):
+        with self._traced("nack", spans):
             call = calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error, max_retries=max_retries)
             return await self._settle(call, spans)
 
-    async def nack_quietly(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
-        task = self._loop.create_task(self.nack(spans, delay_ms, error), name=f"penstock nack {self._terms.queue}")
-        self._settling.add(task)
-        task.add_done_callback(self._nacked)
-        await asyncio.wait({task})
+    async def nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
+        """For a caller that has a more important exception to raise: waits for the answer and logs failures.
 
-    def _nacked(self, task: asyncio.Task[list[Settled]]) -> None:
-        self._settling.discard(task)
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            log.warning("%s: nack failed: %s", self._terms.queue, problem)
+        Cancelling the caller does not cancel the nack.
+        """
+        work = self._nack_logged(spans, delay_ms, error)
+        task = self._settling.start(work, f"penstock nack {self._options.source}")
+        if task is not None:
+            await self.runtime.wait([task])
+
+    async def _nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
+        try:
+            await self.nack(spans, delay_ms, error)
+        except PenstockError as problem:
+            log.warning("%s: nack failed: %s", self._options.source, problem)
 
     async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
-        with self._watched("reject", spans):
+        with self._traced("reject", spans):
             return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
 
     async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
-        with self._watched("transact", spans):
+        with self._traced("transact", spans):
             return await self._carrier.transact(receipts_of(spans), items)
 
     async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
         return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms), spans)
 
-    def _watched(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
-        return settling(self.tracing, verb, self._terms.queue, self._terms.group, spans, alone=alone)
+    def _traced(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
+        return settling(self.tracing, verb, self._options.source, self._options.group, spans, alone=alone)
 
-    async def _settle(self, call: calls.Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
+    async def _settle(self, call: Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
         retry = self._carrier.new_retry()
         results = await self._carrier.request(call, retry)
-        if lost := lost_in(results, retry):
+        if lost := lost_spans(results, retry):
             raise stale_error(lost, sum(span.size for span in spans))
         return results
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- closing ----------------------------------------------------------------------------------------------------
 
     def close_soon(self) -> None:
-        """The iterator is gone, and where that happens nobody can wait. May be called from any thread."""
-        if self._closing is None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._start_closing)
+        """The iterator was dropped, in any thread."""
+        if not self._is_closed:
+            self._timers.call_soon_threadsafe(self._start_closing)
 
-    async def aclose(self) -> None:
-        """Give back what was not handed out, send every ack, then return. What is being handled stays leased, and may
-        be settled later: calling this again sends that."""
-        self._start_closing()
-        assert self._closing is not None
-        await asyncio.wait({self._closing})
-        await self._settle_rest()
+    async def aclose(self, *, interrupted: bool = False) -> None:
+        """Give back what was not handed out, send every ack, then return.
+
+        A message that is being handled stays leased and may be settled later: calling this again sends that. But if the
+        loop was interrupted, a message that it had been given and had not entered goes back as well.
+        """
+        self._start_closing(interrupted=interrupted)
+        await self._closing.drain()
+        await self._drain()
 
     def stop(self) -> None:
-        """No more calls: the client goes away. After `aclose`."""
+        """After `aclose`: the client closes its transport, so there are no more calls."""
         self._renewal.stop()
         self._acks.stop()
-        if self._attendance is not None:
-            self._attendance.stop()
+        if self._member is not None:
+            self._member.stop()
+        self._timers.stop()
 
-    def _start_closing(self) -> None:
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._close(), name=f"penstock close {self._terms.queue}")
+    def _start_closing(self, *, interrupted: bool = False) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._closing.start(self._close(interrupted), f"penstock close {self._options.source}")
 
-    async def _close(self) -> None:
-        self._move_on()
+    async def _close(self, interrupted: bool) -> None:
+        current = self.current
+        self._release_current()
         for fetch in list(self._fetches):
-            # What this call brings must be given back, or it stays leased to nobody until the lease ends. A long poll
-            # may bring nothing for long, so the server is asked to answer now. Where that cannot be asked it is given
-            # a moment only, and the server is told by hanging up.
-            patience_s = None
-            if fetch.waits:
-                fetch.retry.withdrawn = True
-                patience_s = RELEASE_WITHIN_S if self._carrier.recall(fetch.call) else CLOSE_GRACE_S
-            assert fetch.task is not None
-            await asyncio.wait({fetch.task}, timeout=patience_s)
-            if not fetch.task.done():
-                fetch.task.cancel()
-                await asyncio.wait({fetch.task})
+            await self._end_fetch(fetch)
+        self._is_emptied = True
+        spans = self._empty()
+        if interrupted and current is not None and not current.entered:
+            spans += current.open_spans()
+        self._acks.flush()
+        await self._give_back(spans)
+        await self._drain()
+        if self._member is not None:
+            await self._member.leave()
+        self._renewal.rest()
+        self._timers.close()
+
+    async def _end_fetch(self, fetch: Fetch) -> None:
+        """Messages that this call brings must be given back, or they stay leased until the lease ends.
+
+        A long poll may bring nothing for long, so the server is asked to answer now. Where the transport cannot ask,
+        the call gets a moment and is then cancelled.
+        """
+        patience_s = None
+        if fetch.is_long_poll:
+            fetch.retry.withdrawn = True
+            patience_s = RELEASE_WITHIN_S if self._carrier.recall(fetch.call) else CLOSE_GRACE_S
+        await fetch.over(patience_s)
+        if fetch in self._fetches and fetch.task is not None:
+            fetch.task.cancel()
+            await fetch.over()
+
+    def _empty(self) -> list[Span]:
+        """The content of the buffer, which is empty afterwards."""
         spans = [span for run in self._ready for span in run.spans()]
         for run in self._ready:
             self.let_go(run)
         self._ready.clear()
         self._ready_count = 0
-        self._acks.flush()
-        if spans:
-            await self._give_back(spans)
-        await self._settle_rest()
-        if self._attendance is not None:
-            await self._attendance.leave()
-        self._renewal.rest()
+        return spans
 
-    async def _settle_rest(self) -> None:
+    async def _drain(self) -> None:
         """Wait until everything that was settled so far is sent and answered."""
         self._acks.flush()
-        while under_way := {task for task in (self._acks.sending, *self._settling) if task is not None}:
-            await asyncio.wait(under_way)
+        while self._acks.sending or self._settling:
+            await self._acks.sending.drain()
+            await self._settling.drain()
             self._acks.flush()
-
-
-class _Iterator:
-    """What the two iterators share. Leaving the loop early closes the session as soon as the iterator is dropped."""
-
-    def __init__(self, session: Session):
-        self._session = session
-
-    async def aclose(self) -> None:
-        """Stop: messages that were not handed out go back to the queue, and every ack is sent before this returns.
-
-        What goes back is there for others at once, and does not count as attempted.
-        """
-        await self._session.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __del__(self) -> None:
-        self._session.close_soon()
-
-
-class Consumer(_Iterator):
-    """Async iterator of messages; made by `Queue.consume`."""
-
-    async def __anext__(self) -> Message:
-        message = self._session.take_message()
-        if message is not None:
-            return message
-        try:
-            message = await self._session.next_message()
-        except PenstockError:
-            await self._session.aclose()
-            raise
-        if message is None:
-            await self._session.aclose()
-            raise StopAsyncIteration
-        return message
-
-
-class BatchConsumer(_Iterator):
-    """Async iterator of batches; made by `Queue.consume_batches`."""
-
-    async def __anext__(self) -> MessageBatch:
-        try:
-            batch = await self._session.next_batch()
-        except PenstockError:
-            await self._session.aclose()
-            raise
-        if batch is None:
-            await self._session.aclose()
-            raise StopAsyncIteration
-        return batch

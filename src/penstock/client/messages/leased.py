@@ -1,7 +1,6 @@
-"""Messages under a lease, as far as they need no I/O: what is settled, what is lost, what is still to be renewed.
+"""Messages under a lease: which are settled, lost, still to be renewed. Without I/O.
 
-The two shells subclass `LeasedMessage` and `LeasedBatch` and add the calls. What happened to a message is noted in its
-run, so that a batch and the messages taken out of it always agree.
+The state of a message is in its run, so that a batch and the messages taken out of it always agree.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class LeasedRun(DeliveredRun):
         """The first row that still waits in the buffer."""
         self.settled_rows: set[int] = set()
         self.lost_rows: set[int] = set()
-        """Rows whose lease ended before they were settled, as far as a renewal has told."""
+        """Rows whose lease ended before they were settled, as far as a renewal has found."""
 
     @property
     def lease_ms(self) -> int:
@@ -64,7 +63,7 @@ class LeasedRun(DeliveredRun):
         self.settled_rows.difference_update(self._rows_of(spans))
 
     def _rows_of(self, spans: Sequence[Span]) -> list[int]:
-        """Spans may be of other leases, or reach beyond this run: that is none of its business."""
+        """The rows of this run in some spans, which may be of other leases or reach beyond this run."""
         offset, count = self.meta.offset, self.batch.count
         return [
             row
@@ -92,7 +91,7 @@ class LeasedMessage(StoredMessage):
 
     @property
     def receipt(self) -> str | None:
-        """What the HTTP API wants to see to settle this message; None if the queue delivers at most once."""
+        """The handle with which the HTTP API settles this message; None if the queue delivers at most once."""
         prefix = self._run.meta.receipt
         return None if prefix is None else f"{prefix}{self.offset}"
 
@@ -111,7 +110,7 @@ class LeasedMessage(StoredMessage):
         return self._run.lease_ms
 
     def open_spans(self) -> list[Span]:
-        """What there is to settle: the message, or nothing if it is settled already."""
+        """The message, or nothing if it is settled already."""
         prefix = self._run.meta.receipt
         return [] if prefix is None or self.settled else [Span(prefix, self.offset, self.offset)]
 
@@ -122,7 +121,7 @@ class LeasedMessage(StoredMessage):
         self._run.lost(spans)
 
     def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
-        """Note that `spans`, as `open_spans` gave them, are settled, or that they are not after all."""
+        """Mark `spans`, as `open_spans` gave them, as settled or not settled."""
         if spans:
             (self._run.settled_rows.add if settled else self._run.settled_rows.discard)(self._row)
 
@@ -192,6 +191,6 @@ _last_of = attrgetter("last")
 
 
 def error_text(error: BaseException) -> str:
-    """What a nack says about an exception: enough to recognise it among dead letters."""
+    """The text of a nack for an exception: enough to recognise it among dead letters."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return text[: limits.ERROR_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Incoming: messages as views of the frames they came in. Pure; nothing is decoded before somebody looks.
+"""Messages as views of the frames in which they came; nothing is decoded before it is asked for. Without I/O.
 
 A lease or a read answers with runs. A `DeliveredRun` is one of them; a `StoredMessage` is a row of it and costs two
 references; `Messages` is a sequence over the rows of several runs.
@@ -41,12 +41,12 @@ class DeliveredRun:
         if self._payloads is not None:
             return self._payloads[row]
         if self._looked:
-            return self.payloads()[row]  # whoever looks twice looks at all of them
+            return self.payloads()[row]  # a second look means that more follow
         self._looked = True
         return self.batch.payload(row)
 
     def payloads(self) -> list[bytes]:
-        """All payloads, cut out in one pass and kept: who iterates looks at every one of them."""
+        """All payloads, cut out in one pass and kept, for loops over all of them."""
         if self._payloads is None:
             self._payloads = self.batch.payloads()
         return self._payloads
@@ -78,7 +78,7 @@ class StoredMessage:
 
     @property
     def value(self) -> Any:
-        """What was published: the JSON value, or the bytes of a message that was published as bytes."""
+        """The JSON value that was published, or the bytes of a message that was published as bytes."""
         return self.json() if self.is_json else self.payload
 
     @overload
@@ -86,7 +86,7 @@ class StoredMessage:
     @overload
     def json(self, type: type[T]) -> T: ...
     def json(self, type: Any = Any) -> Any:
-        """The payload as JSON, whatever it was published as; `type` may be anything that msgspec can decode into.
+        """The payload as JSON, also if it was published as bytes; `type` may be any type that msgspec can decode into.
 
         Raises ValueError if it is not JSON or does not fit the type.
         """
@@ -148,7 +148,7 @@ class StoredMessage:
 
 
 class Messages(Sequence[M], Generic[M]):
-    """A sequence over the rows of some runs. Subclasses say what an element is."""
+    """A sequence over the rows of some runs. Subclasses choose the class of its elements."""
 
     __slots__ = ("_runs", "_stops")
 
@@ -203,7 +203,7 @@ class Messages(Sequence[M], Generic[M]):
 
 
 class LogBatch(Messages[StoredMessage]):
-    """What a read answered: messages in log order, and where to read on. Empty if there was nothing yet."""
+    """The answer to a read: messages in log order, and where to read on. Empty if there was nothing yet."""
 
     __slots__ = ("end_offset", "next_offset", "skipped", "start_offset")
 

@@ -16,7 +16,8 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import build, layout, offsets_of
-from penstock.errors import InvalidRequest, TooLarge
+from penstock.client.units import bounded, invalid, milliseconds, moment, text_bytes
+from penstock.errors import TooLarge
 
 T = TypeVar("T")
 
@@ -134,17 +135,17 @@ def make_options(
     if given == _NOTHING and type(priority) is int and not priority:
         return PLAIN
     if delay is not None and deliver_at is not None:
-        raise _invalid("deliver_at", "give either delay or deliver_at, not both")
+        raise invalid("deliver_at", "give either delay or deliver_at, not both")
     options = Options(
-        _bounded("priority", priority, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
+        bounded("priority", priority, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
         0 if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX),
         0 if deliver_at is None else moment(deliver_at),
         0 if ttl is None else milliseconds("ttl", ttl, limits.TTL_MS_MAX, 1),
-        -1 if max_retries is None else _bounded("max_retries", max_retries, 0, limits.RETRIES_MAX),
-        b"" if key is None else _text("key", key, limits.KEY_BYTES_MAX),
-        b"" if id is None else _text("id", id, limits.CLIENT_ID_BYTES_MAX),
+        -1 if max_retries is None else bounded("max_retries", max_retries, 0, limits.RETRIES_MAX),
+        b"" if key is None else text_bytes("key", key, limits.KEY_BYTES_MAX),
+        b"" if id is None else text_bytes("id", id, limits.CLIENT_ID_BYTES_MAX),
         b"" if not headers else encode_headers(headers),
-        b"" if tenant is None else _text("tenant", tenant, limits.TENANT_BYTES_MAX),
+        b"" if tenant is None else text_bytes("tenant", tenant, limits.TENANT_BYTES_MAX),
     )
     # The one shared value lets frame_of_rows see at a glance that no column is needed.
     return PLAIN if options == PLAIN else options
@@ -186,7 +187,7 @@ def frames(
         yield from _cut_by_size(payloads, kinds, columns, options.size + _FIXED_BYTES_PER_MESSAGE)
     for column, side in sides.items():
         if next(side, sides) is not sides:
-            raise _invalid(_SIDES[column], "there are more of them than values")
+            raise invalid(_SIDES[column], "there are more of them than values")
 
 
 def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
@@ -210,10 +211,10 @@ def _json(values: Sequence[Any]) -> list[bytes]:
     try:
         texts = list(map(_encode_json, values))
     except UnicodeEncodeError:
-        raise _invalid("value", "a text in it is not valid Unicode") from None
+        raise invalid("value", "a text in it is not valid Unicode") from None
     # The encoder writes null for numbers that JSON does not have. A payload is never changed without a word.
     if b"null" in b"".join(texts) and any(map(_has_other_numbers, values)):
-        raise _invalid("value", "NaN and infinity are not JSON; publish None, a text, or leave it out")
+        raise invalid("value", "NaN and infinity are not JSON; publish None, a text, or leave it out")
     return texts
 
 
@@ -255,11 +256,11 @@ def _common_columns(options: Options, count: int) -> _Columns:
 
 def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | Sequence[bytes]:
     if len(values) != count:
-        raise _invalid(_SIDES[column], "there are fewer of them than values")
+        raise invalid(_SIDES[column], "there are fewer of them than values")
     if column == layout.PRIORITY:
-        return [_bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX) for value in values]
+        return [bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX) for value in values]
     name, size_max = _TEXTS[column]
-    return [b"" if value is None else _text(name, value, size_max) for value in values]
+    return [b"" if value is None else text_bytes(name, value, size_max) for value in values]
 
 
 def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
@@ -295,61 +296,20 @@ def _frame(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, off
     return Frame(build(payloads, kinds=kinds, columns=columns, offsets=offsets), len(payloads))
 
 
-# -- conversions ------------------------------------------------------------------------------------------------
-
-
-def milliseconds(name: str, seconds: float, ms_max: int, ms_min: int = 0) -> int:
-    """Seconds as the API's whole milliseconds; raises InvalidRequest outside the given bounds."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds):
-        raise _invalid(name, f"{seconds!r} is not a number of seconds")
-    value = round(seconds * 1000)
-    if not ms_min <= value <= ms_max:
-        raise _invalid(name, f"{seconds} s is outside {ms_min / 1000} to {ms_max / 1000} seconds")
-    return value
-
-
-def moment(when: datetime | float) -> int:
-    """An aware datetime or epoch seconds as epoch milliseconds."""
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise _invalid("deliver_at", "a datetime needs a time zone, for example datetime.now(timezone.utc)")
-        when = when.timestamp()
-    return milliseconds("deliver_at", when, limits.TIME_MS_MAX)
-
-
-def _bounded(name: str, value: int, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise _invalid(name, f"{value!r} is not an integer from {low} to {high}")
-    return value
-
-
-def _text(name: str, value: str, size_max: int) -> bytes:
-    if not isinstance(value, str):
-        raise _invalid(name, f"{value!r} is not a string")
-    try:
-        data = value.encode()
-    except UnicodeEncodeError:
-        raise _invalid(name, "is not valid Unicode") from None
-    if not 1 <= len(data) <= size_max:
-        raise _invalid(name, f"{len(data)} bytes are not from 1 to {size_max}")
-    return data
+# -- headers and errors ------------------------------------------------------------------------------------------------
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
     """As they are in a frame. Raises InvalidRequest."""
     if len(headers) > limits.HEADERS_COUNT_MAX:
-        raise _invalid("headers", f"{len(headers)} of them are over the limit of {limits.HEADERS_COUNT_MAX}")
+        raise invalid("headers", f"{len(headers)} of them are over the limit of {limits.HEADERS_COUNT_MAX}")
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise _invalid("headers", f"names and values are strings, not {name!r}: {value!r}")
+            raise invalid("headers", f"names and values are strings, not {name!r}: {value!r}")
     data = _encode_json(dict(headers))
     if len(data) > limits.HEADERS_BYTES_MAX:
-        raise _invalid("headers", f"{len(data)} bytes are over the limit of {limits.HEADERS_BYTES_MAX}")
+        raise invalid("headers", f"{len(data)} bytes are over the limit of {limits.HEADERS_BYTES_MAX}")
     return data
-
-
-def _invalid(name: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{name}: {reason}", details={"field": name})
 
 
 def _too_large(size: int) -> TooLarge:

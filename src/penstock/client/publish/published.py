@@ -1,4 +1,4 @@
-"""What a publish answers: where each message is now."""
+"""The result of a publish: where each message is stored."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class PublishedMessage(NamedTuple):
     duplicate: bool
     """True if the server had this message already (same client id, or a repeated send); nothing was stored again."""
     durable: bool
-    """False only if the server was told not to wait for the disk."""
+    """False only if the server is configured not to wait for the disk."""
 
 
 class Published(Sequence[PublishedMessage]):
-    """What `publish_many` stored, in the order it was given. Kept as runs; single messages are made when asked for."""
+    """The messages that `publish_many` stored, in the order given. Kept as runs; each is made when it is asked for."""
 
     __slots__ = ("_messages", "replies")
 

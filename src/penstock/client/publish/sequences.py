@@ -1,11 +1,11 @@
-"""Sequence numbers: what lets a publish be repeated until it is answered and still be stored once."""
+"""Sequence numbers: with them a publish can be repeated until it is answered and is still stored once."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 
-from penstock.client.calls.api import ProducerSeq
+from penstock.client.calls.publish import ProducerSeq
 
 EPOCH = 1
 """A client's producer id is its own and random, so no earlier epoch of it can exist."""
@@ -18,8 +18,8 @@ def new_producer() -> str:
 class Sequencer:
     """Numbers of one producer in one queue. Every frame gets its own, and keeps them however often it is sent.
 
-    A frame that was refused gives its numbers up: using them for other content would let the server take that content
-    for a repetition and drop it. Gaps cost nothing. May be used from many threads.
+    The numbers of a frame that was refused are not used again: the server would take other content under them for a
+    repetition and drop it. Gaps cost nothing. May be used from many threads.
     """
 
     __slots__ = ("_lock", "_next", "_producer")

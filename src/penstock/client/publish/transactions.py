@@ -1,7 +1,7 @@
-"""What a transaction will publish, as far as it needs no I/O: collected, checked, written down.
+"""Transactions without I/O: the messages to publish, and the meaning of the answer.
 
-A transaction may be repeated until it is answered: the server recognises the very same request by its content, as
-long as it acks something. One that only publishes is recognised by the ids that its messages are given here.
+A transaction may be repeated until it is answered: the server recognises the same request by its content if it acks at
+least one message. The server recognises a transaction without acks by the ids that its messages are given here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.client.consume.options import receipts_of
 from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.messages.spans import receipts_of
 from penstock.client.publish.frames import Row, make_options, row
 from penstock.client.publish.published import PublishedMessage
-from penstock.client.transport.retry import AnswerLost, Retry
+from penstock.client.transport.retry import AnswerLost, RetryState
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.ids import parse_queue
 from penstock.wire.replies import TransactReply
 
 
 class Transacted(NamedTuple):
-    """What a transaction did."""
+    """The result of a transaction."""
 
     acked: list[str]
     """Receipts."""
@@ -61,7 +61,7 @@ class Outbox:
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
             max_retries=max_retries,
         )  # fmt: skip
-        self.items.append(_written(parse_queue(queue), row(value, options)))
+        self.items.append(_item(parse_queue(queue), row(value, options)))
 
 
 def outbox_of(messages: Iterable[Sequence[Any]]) -> Outbox:
@@ -73,7 +73,7 @@ def outbox_of(messages: Iterable[Sequence[Any]]) -> Outbox:
     return outbox
 
 
-def recognisable(items: list[dict[str, Any]], receipts: Sequence[str]) -> list[dict[str, Any]]:
+def idempotent(items: list[dict[str, Any]], receipts: Sequence[str]) -> list[dict[str, Any]]:
     """The items, in a form in which sending them twice stores them once."""
     return items if receipts else [{"id": f"sdk-{secrets.token_hex(12)}", **item} for item in items]
 
@@ -86,18 +86,17 @@ def receipts_to_ack(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> li
     return receipts
 
 
-def settled_by(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> None:
-    """Note that these need no other settling any more."""
+def mark_settled(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> None:
     for each in ack:
         if not isinstance(each, str):
             each.mark(each.open_spans(), settled=True)
 
 
-def judged(error: StaleReceipt, retry: Retry, waited_s: float) -> PenstockError:
-    """What a stale receipt means after all attempts.
+def stale_or_unknown(error: StaleReceipt, retry: RetryState, waited_s: float) -> PenstockError:
+    """The error to raise for a stale receipt after all attempts.
 
-    A transaction that happened is remembered and would have been confirmed, so this one did not happen. Only after
-    longer than the server remembers nobody can tell any more.
+    The server remembers a transaction that happened and confirms it again, so this one did not happen. After the time
+    for which the server remembers, the outcome is unknown.
     """
     if retry.uncertain and waited_s * 1000 > limits.TRANSACTION_WINDOW_MS:
         return AnswerLost("whether the transaction happened is no longer known: its answer was lost too long ago")
@@ -114,7 +113,7 @@ def transacted(reply: TransactReply) -> Transacted:
     )
 
 
-def _written(queue: str, message: Row) -> dict[str, Any]:
+def _item(queue: str, message: Row) -> dict[str, Any]:
     item: dict[str, Any] = {"queue": queue}
     if message.kind == layout.KIND_JSON:
         item["payload"] = msgspec.Raw(message.payload)

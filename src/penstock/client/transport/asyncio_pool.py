@@ -1,8 +1,8 @@
-"""Connections of the asyncio shell: an asyncio protocol around the sans-IO reader, and the pool that lends them.
+"""HTTP with asyncio: a protocol around the response reader, and the pool that lends connections.
 
-A connection carries one request at a time, and another one behind it only for who asks for that. Whatever ends a
-request early (a timeout, a cancelled caller, a broken answer) ends its connection too: nobody can then read an answer
-that was meant for somebody else.
+A connection carries one request at a time, and another one behind it only if the caller asks for that. An event that
+ends a request early (a timeout, a cancelled caller, a broken answer) ends its connection too: no caller can then read
+the answer to another request.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
-from penstock.client.calls.api import Call
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import client_is_closed
 from penstock.client.transport.http1 import (
+    JOIN_BELOW_BYTES,
     READ_BYTES,
     BadResponse,
     Origin,
-    Response,
     ResponseReader,
     constant_headers,
     encode_request,
 )
-from penstock.client.transport.retry import AnswerLost, Unreachable, unreachable
+from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
 from penstock.errors import PenstockError
 
-_JOIN_BELOW_BYTES = 16 * 1024
-"""A small head and body are cheaper to join than to hand over as two."""
 
-
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """One TCP connection. `exchange` is the only thing to do with it.
 
     It reads into one buffer of its own, over and over: asking the allocator for a large block at every read costs more
@@ -65,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         waiter: asyncio.Future[Response] = loop.create_future()
         self._waiters.append(waiter)
         self._exchanges += 1
-        if len(body) < _JOIN_BELOW_BYTES:
+        if len(body) < JOIN_BELOW_BYTES:
             transport.write(head + body)
         else:
             transport.writelines((head, body))
@@ -80,9 +78,9 @@ class Connection(asyncio.BufferedProtocol):
             self._exchanges -= 1
 
     def recall(self) -> bool:
-        """Say that nothing more will be said: a server that waits on purpose then answers, and that is still read.
+        """Close the sending half: a server that waits on purpose then answers, and the answer is still read.
 
-        False if it cannot be said: TLS has no half of a connection, and this one may have been lost just now.
+        False if that is not possible: TLS has no half of a connection, and this one may have been lost just now.
         """
         if self._transport is None or not self._exchanges or not self._transport.can_write_eof():
             return False
@@ -112,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         waiters = self._waiters
         if not waiters:
-            self.close()  # bytes that nobody asked for
+            self.close()  # bytes without a request
             return
         bad: BadResponse | None = None
         try:
@@ -142,8 +140,8 @@ def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
         waiter.set_exception(error)
 
 
-class Pool:
-    """Lends connections to one server. Calls that only wait at the server are not counted: they would starve others."""
+class AsyncioPool:
+    """Lends connections to one server. Long polls are not counted: they would keep other calls from starting."""
 
     def __init__(
         self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
@@ -156,9 +154,9 @@ class Pool:
         self._timeout_s = timeout_s
         self._free = connections_max
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._idle: list[Connection] = []
-        self._lent: set[Connection] = set()
-        self._carrying: dict[int, Connection] = {}
+        self._idle: list[HttpConnection] = []
+        self._lent: set[HttpConnection] = set()
+        self._carrying: dict[int, HttpConnection] = {}
         """Which connection carries a call, by the identity of the call."""
         self._closed = False
         self.reached = False
@@ -210,7 +208,7 @@ class Pool:
             content_type=call.content_type, accept=call.accept, body=call.body,
         )  # fmt: skip
 
-    async def _carry(self, call: Call[Any], head: bytes, body: bytes, connection: Connection) -> Response:
+    async def _carry(self, call: Call[Any], head: bytes, body: bytes, connection: HttpConnection) -> Response:
         self._lent.add(connection)
         self._carrying[id(call)] = connection
         try:
@@ -227,14 +225,14 @@ class Pool:
                 self._lent.discard(connection)
         self.reached = True
         if connection.is_busy:
-            return response  # whoever is behind this one gives it back
+            return response  # the call behind this one gives it back
         if connection.usable and not self._closed:
             self._idle.append(connection)
         else:
             connection.close()
         return response
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> HttpConnection | None:
         # The most recently used one is the least likely to have been closed meanwhile.
         while self._idle:
             connection = self._idle.pop()
@@ -242,19 +240,17 @@ class Pool:
                 return connection
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> HttpConnection:
         origin = self._origin
         if self._closed:
-            raise PenstockError("this client is closed")
+            raise client_is_closed()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    Connection, origin.host, origin.port, ssl=self._tls
+                    HttpConnection, origin.host, origin.port, ssl=self._tls
                 )
         except TimeoutError:
-            raise Unreachable(
-                f"cannot reach {origin.url}: no connection within {self._connect_timeout_s:g} s"
-            ) from None
+            raise timed_out(origin.url, self._connect_timeout_s) from None
         except ssl.SSLError as error:
             raise PenstockError(f"cannot trust {origin.url}: {error}") from error
         except OSError as error:
@@ -271,7 +267,7 @@ class Pool:
         try:
             await turn
         except BaseException:
-            # Cancelled while the place was being given to us: pass it on. Otherwise `_leave` skips the dead turn.
+            # Cancelled while the place was being assigned: pass it on. Otherwise `_leave` skips the dead turn.
             if not turn.cancelled():
                 self._leave()
             raise
@@ -280,6 +276,6 @@ class Pool:
         while self._queue:
             turn = self._queue.popleft()
             if not turn.done():
-                turn.set_result(None)  # the place goes from hand to hand
+                turn.set_result(None)  # the place goes to this request
                 return
         self._free += 1

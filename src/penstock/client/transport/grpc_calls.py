@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 from google.protobuf.message import Message
 
-from penstock.client.calls.api import Call
+from penstock.client.calls.call import Call
 from penstock.client.transport.grpc_fields import Values, as_json, fill, fill_with_content, plain
 from penstock.errors import InvalidRequest, MethodNotAllowed
 from penstock.v1 import broker_pb2 as pb

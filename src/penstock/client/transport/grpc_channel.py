@@ -1,4 +1,4 @@
-"""grpc:// and grpcs://: one channel, unary calls. What they say is `_grpc_calls.py`."""
+"""grpc:// and grpcs://: one channel, unary calls. `grpc_calls` translates them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import grpc
 from google.rpc import status_pb2
 
 from penstock import limits
-from penstock.client.calls.api import Call
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import SeparateCalls, client_is_closed
 from penstock.client.transport.grpc_calls import translated
 from penstock.client.transport.grpc_fields import plain
-from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin, Response
-from penstock.client.transport.retry import AnswerLost, Unreachable
-from penstock.client.transport.separate import SeparateCalls
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin
+from penstock.client.transport.retry import AnswerLost, Unreachable, timed_out
 from penstock.errors import PenstockError
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.status import STATUS, error_from_code
@@ -24,7 +24,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 _OPTIONS = [
     ("grpc.max_receive_message_length", RESPONSE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.REQUEST_BYTES_MAX + limits.MIB),
-    ("grpc.enable_retries", 0),  # whether to try again is the carrier's business
+    ("grpc.enable_retries", 0),  # the carrier repeats calls
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
@@ -34,7 +34,7 @@ _CODE_BY_STATUS = {status.grpc: code for code, status in reversed(STATUS.items()
 class GrpcTransport(SeparateCalls):
     """Connects with the first call, in the event loop that makes it."""
 
-    sends_at_once = False
+    reached = False
 
     def __init__(self, origin: Origin, *, token: str | None, connect_timeout_s: float, timeout_s: float):
         self._origin = origin
@@ -43,7 +43,6 @@ class GrpcTransport(SeparateCalls):
         self._timeout_s = timeout_s
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
-        self.reached = False
 
     async def exchange(self, call: Call[Any]) -> Response:
         rpc = translated(call)
@@ -59,7 +58,7 @@ class GrpcTransport(SeparateCalls):
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
         except grpc.aio.UsageError as error:  # the channel was closed under it
-            raise PenstockError("this client is closed") from error
+            raise client_is_closed() from error
         self.reached = True
         return Response(200, {}, rpc.read(reply), True)
 
@@ -70,7 +69,7 @@ class GrpcTransport(SeparateCalls):
 
     async def _connected(self) -> grpc.aio.Channel:
         if self._closed:
-            raise PenstockError("this client is closed")
+            raise client_is_closed()
         if self._channel is None:
             target = f"{self._origin.host}:{self._origin.port}"
             if ":" in self._origin.host:
@@ -84,13 +83,11 @@ class GrpcTransport(SeparateCalls):
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._ready(self._channel)
             except TimeoutError:
-                raise Unreachable(
-                    f"cannot reach {self._origin.url}: no connection within {self._connect_timeout_s:g} s"
-                ) from None
+                raise timed_out(self._origin.url, self._connect_timeout_s) from None
         return self._channel
 
     async def _ready(self, channel: grpc.aio.Channel) -> None:
-        """Waits for the connection; a refused one is said at once, as for HTTP."""
+        """Wait for the connection; a refused one raises at once, as with HTTP."""
         state = channel.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
@@ -99,14 +96,14 @@ class GrpcTransport(SeparateCalls):
             state = channel.get_state(try_to_connect=True)
 
     def _error(self, error: grpc.aio.AioRpcError) -> PenstockError:
-        """What the server refused with, or what became of the call on the way."""
+        """The refusal of the server, or the failure of the call on its way."""
         for name, value in error.trailing_metadata() or ():
             if name == DETAILS_KEY and isinstance(value, bytes):
                 for each in status_pb2.Status.FromString(value).details:
-                    told = pb.Error()
-                    if each.Unpack(told):
+                    refusal = pb.Error()
+                    if each.Unpack(refusal):
                         self.reached = True
-                        return _told(told)
+                        return _refused(refusal)
         status, text = error.code(), error.details() or ""
         if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
             return AnswerLost(f"no answer from {self._origin.url}: {text}")
@@ -115,6 +112,6 @@ class GrpcTransport(SeparateCalls):
         return error_from_code(_CODE_BY_STATUS.get(status.name, ""), text)
 
 
-def _told(error: pb.Error) -> PenstockError:
+def _refused(error: pb.Error) -> PenstockError:
     retry_after_ms = error.retry_after_ms if error.HasField("retry_after_ms") else None
     return error_from_code(error.code, error.message, details=plain(error.details), retry_after_ms=retry_after_ms)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 without I/O: a request becomes bytes, bytes become responses. Both shells drive the same two pieces.
+"""HTTP/1.1 without I/O: a request becomes bytes, bytes become responses. Both pools use the same two pieces.
 
-One request at a time per connection, if nobody asks for another one behind it: a slow answer then holds up nobody else,
-and a connection that breaks leaves exactly one request in doubt.
+A connection carries one request at a time, unless the caller asks for another one behind it: a slow answer then delays
+no other request, and a connection that breaks leaves exactly one request in doubt.
 """
 
 from __future__ import annotations
@@ -14,31 +14,26 @@ import httptools
 
 from penstock import limits
 from penstock._version import __version__
+from penstock.client.calls.call import Response
 from penstock.errors import InvalidRequest
 
 RESPONSE_BYTES_MAX = 16 * limits.MIB
 """A larger answer is refused while it arrives, so that no server can make a client hold more than this."""
 DIRECT_BYTES_MIN = 1 * limits.MIB
-"""A body of this size is worth being read straight to where it stays."""
+"""A body of this size is read into the buffer in which it stays."""
 READ_BYTES = 256 * limits.KIB
 """Buffer of a connection. Most answers then arrive in one read; untouched pages of it cost nothing."""
+JOIN_BELOW_BYTES = 16 * limits.KIB
+"""A head and a body smaller than this are cheaper to join than to send as two."""
 
 assert RESPONSE_BYTES_MAX > limits.LEASE_REPLY_BYTES_MAX + limits.PAYLOAD_BYTES_MAX
 
 
-class Response(NamedTuple):
-    status: int
-    headers: dict[bytes, bytes]
-    """Names in lower case."""
-    body: bytes | bytearray
-    keep_alive: bool
-
-
 class BadResponse(Exception):
-    """What came back is not an HTTP answer that this client can take; the connection is of no further use."""
+    """The answer is not HTTP that this client can read; the connection is of no further use."""
 
     before: Sequence[Response] = ()
-    """Those that came whole before it."""
+    """The responses that were complete before it."""
 
 
 class Origin(NamedTuple):
@@ -114,7 +109,7 @@ class ResponseReader:
     def feed(self, data: bytes | memoryview, due: int = 1) -> list[Response]:
         """The responses that are whole now, of so many that are `due`; keeps nothing of `data` itself.
 
-        Raises BadResponse for bytes that no client asked for or can take.
+        Raises BadResponse for bytes that answer no request or cannot be read.
         """
         self.received += len(data)
         self._due = due
@@ -136,9 +131,9 @@ class ResponseReader:
         return bad
 
     def take_body(self) -> memoryview | None:
-        """Where to put the rest of a large body of known length, instead of feeding it; then call `body_taken`.
+        """The buffer for the rest of a large body of known length, instead of feeding it; then call `body_taken`.
 
-        None for anything else. A body that is read straight to where it stays is copied twice less often.
+        None for other bodies. This saves two copies.
         """
         length = self._headers.get(b"content-length", b"")
         if self._complete or not self._size or not length.isdigit() or int(length) < DIRECT_BYTES_MIN:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who have none."""
+"""An event loop in a thread of its own, for programs that have none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.client.transport.base import client_is_closed
 
 T = TypeVar("T")
 
 
-class Background:
+class LoopThread:
     """Runs from the first `submit` to `stop`. The thread does not keep the process alive."""
 
     def __init__(self, name: str):
@@ -35,10 +35,10 @@ class Background:
                 self._running = self._running or self._start()
                 return asyncio.run_coroutine_threadsafe(coroutine, self._running[0])
         coroutine.close()
-        raise PenstockError("this client is closed")
+        raise client_is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result, waited for. What interrupts the waiting also cancels the coroutine."""
+        """Wait for its result. An interrupt of the wait also cancels the coroutine."""
         future = self.submit(coroutine)
         try:
             return future.result()
@@ -47,7 +47,7 @@ class Background:
             raise
 
     def stop(self) -> None:
-        """Cancel what still runs there, then end the thread."""
+        """Cancel the tasks that still run there, then end the thread."""
         with self._lock:
             running = None if self._stopped else self._running
             self._stopped = True

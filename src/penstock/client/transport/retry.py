@@ -1,8 +1,8 @@
-"""When to try again: one decision, without clock or sleep of its own, taken by both shells.
+"""When to repeat a call. Without a clock.
 
 Every call of this SDK may be repeated. A publish carries a sequence number that the server recognises; acks and their
-like change nothing the second time; a lease whose answer was lost runs out by itself. What differs is only what a
-*stale* receipt means after an answer was lost, which is why a `Retry` remembers whether one was.
+like change nothing the second time; a lease whose answer was lost runs out by itself. The only difference is the
+meaning of a *stale* receipt after an answer was lost, so a `RetryState` remembers whether one was.
 """
 
 from __future__ import annotations
@@ -26,40 +26,44 @@ class AnswerLost(Unavailable):
     """The request was sent and no answer came: the server may have acted on it or not."""
 
 
+def timed_out(url: str, seconds: float) -> Unreachable:
+    return Unreachable(f"cannot reach {url}: no connection within {seconds:g} s")
+
+
 def unreachable(url: str, error: OSError) -> Unreachable:
-    """What to say when connecting failed with `error`."""
-    # A name with several addresses gives one error for all of them, whose text is all there is to go by.
+    """The error of a connection that failed with `error`."""
+    # A name with several addresses gives one error for all of them, of which only the text is known.
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
         return Unreachable(f"cannot reach {url}: is `penstock serve` running?")
     return Unreachable(f"cannot reach {url}: {error.strerror or error}")
 
 
 def is_transport_failure(error: PenstockError) -> bool:
-    """True if the server itself has not said anything."""
+    """True if the server itself has not answered."""
     return isinstance(error, Unreachable | AnswerLost)
 
 
-class Policy(NamedTuple):
+class RetryPolicy(NamedTuple):
     retry_for_s: float
     """How long to keep trying, counted from the first failure; 0 never tries again, infinity never stops."""
 
-    def within(self, seconds: float) -> Policy:
-        return Policy(min(self.retry_for_s, seconds))
+    def within(self, seconds: float) -> RetryPolicy:
+        return RetryPolicy(min(self.retry_for_s, seconds))
 
 
-class Retry:
+class RetryState:
     """The attempts of one call. Time is passed in; `random` only spreads clients that failed together."""
 
     __slots__ = ("_deadline", "_next_s", "_policy", "uncertain", "withdrawn")
 
-    def __init__(self, policy: Policy):
+    def __init__(self, policy: RetryPolicy):
         self._policy = policy
         self._deadline: float | None = None
         self._next_s = BACKOFF_FIRST_S
         self.uncertain = False
         """True once a failed attempt may nevertheless have been carried out."""
         self.withdrawn = False
-        """Nobody wants it any more: the attempt that is under way is the last one."""
+        """The caller does not want the result any more: the attempt that is under way is the last one."""
 
     def delay_after(self, error: PenstockError, now: float, *, reached_before: bool) -> float | None:
         """Seconds to wait before the next attempt, or None: give up and raise `error`.

@@ -1,8 +1,8 @@
 """ws:// and wss://: calls on WebSockets, in MessagePack, where bytes are bytes.
 
-One connection carries everything that is answered at once, up to `SHARED_MAX` calls at a time. A call that waits on
-purpose has a connection to itself, kept for the next one: hanging up is the only way to withdraw it, and a lease that
-nobody waits for any more must not be granted.
+One connection carries all calls that are answered at once, up to `SHARED_MAX` at a time. A call that waits on purpose
+has a connection to itself, kept for the next one: hanging up is the only way to withdraw it, and a lease whose caller
+is gone must not be granted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketExce
 from websockets.typing import Subprotocol
 
 from penstock._version import __version__
-from penstock.client.calls.api import Call
-from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin, Response
-from penstock.client.transport.retry import AnswerLost, Unreachable, unreachable
-from penstock.client.transport.separate import SeparateCalls
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin
+from penstock.client.transport.retry import AnswerLost, Unreachable, timed_out, unreachable
 from penstock.errors import PenstockError
 from penstock.wire import stream
 
@@ -32,8 +32,8 @@ SHARED_MAX = 32
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class _Frame(msgspec.Struct):
-    """What comes back, as far as a carrier of calls looks at it."""
+class _ServerFrame(msgspec.Struct):
+    """The fields of a server's frame that concern calls."""
 
     type: str
     id: int | None = None
@@ -43,10 +43,10 @@ class _Frame(msgspec.Struct):
     error: dict[str, Any] | None = None
 
 
-_decode = msgspec.msgpack.Decoder(_Frame).decode
+_decode = msgspec.msgpack.Decoder(_ServerFrame).decode
 
 
-class _Connection:
+class _WebSocketConnection:
     """One socket. Answers find their callers by number."""
 
     def __init__(self, socket: ClientConnection):
@@ -96,7 +96,7 @@ class _Connection:
                 if not answered.done():
                     answered.set_exception(ConnectionResetError(reason))
 
-    def _received(self, frame: _Frame) -> None:
+    def _received(self, frame: _ServerFrame) -> None:
         if frame.type == "bye":
             self.usable = False  # what is under way is still answered
         answered = self._waiting.get(frame.id) if frame.id is not None else None
@@ -112,7 +112,7 @@ class _Connection:
 class WebSocketTransport(SeparateCalls):
     """Connects with the first call, in the event loop that makes it."""
 
-    sends_at_once = False
+    reached = False
 
     def __init__(
         self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
@@ -123,13 +123,12 @@ class WebSocketTransport(SeparateCalls):
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
-        self._shared: _Connection | None = None
+        self._shared: _WebSocketConnection | None = None
         self._connecting = asyncio.Lock()
         self._room = asyncio.Semaphore(SHARED_MAX)
-        self._idle: list[_Connection] = []
-        self._all: set[_Connection] = set()
+        self._idle: list[_WebSocketConnection] = []
+        self._all: set[_WebSocketConnection] = set()
         self._closed = False
-        self.reached = False
 
     async def exchange(self, call: Call[Any]) -> Response:
         if call.wait_ms:
@@ -150,13 +149,13 @@ class WebSocketTransport(SeparateCalls):
             response = await self._carried(connection, call)
         except BaseException:
             self._forget(connection)
-            # Also when cancelled: the server must know at once that nobody waits any more.
+            # Also when cancelled: the server must know at once that the caller is gone.
             await asyncio.shield(connection.close())
             raise
         self._idle.append(connection)
         return response
 
-    async def _take_shared(self) -> _Connection:
+    async def _take_shared(self) -> _WebSocketConnection:
         async with self._connecting:
             if self._shared is None or not self._shared.usable:
                 if self._shared is not None:
@@ -164,7 +163,7 @@ class WebSocketTransport(SeparateCalls):
                 self._shared = await self._connect()
             return self._shared
 
-    async def _carried(self, connection: _Connection, call: Call[Any]) -> Response:
+    async def _carried(self, connection: _WebSocketConnection, call: Call[Any]) -> Response:
         try:
             response = await connection.exchange(call, self._timeout_s + call.wait_ms / 1000)
         except OSError as error:
@@ -172,12 +171,12 @@ class WebSocketTransport(SeparateCalls):
         self.reached = True
         return response
 
-    def _forget(self, connection: _Connection) -> None:
+    def _forget(self, connection: _WebSocketConnection) -> None:
         self._all.discard(connection)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> _WebSocketConnection:
         if self._closed:
-            raise PenstockError("this client is closed")
+            raise client_is_closed()
         origin = self._origin
         scheme = "wss" if origin.tls else "ws"
         try:
@@ -188,9 +187,7 @@ class WebSocketTransport(SeparateCalls):
                 additional_headers=self._headers, user_agent_header=f"penstock-python/{__version__}",
             )  # fmt: skip
         except TimeoutError:
-            raise Unreachable(
-                f"cannot reach {origin.url}: no connection within {self._connect_timeout_s:g} s"
-            ) from None
+            raise timed_out(origin.url, self._connect_timeout_s) from None
         except ssl.SSLError as error:
             raise PenstockError(f"cannot trust {origin.url}: {error}") from error
         except OSError as error:
@@ -199,11 +196,11 @@ class WebSocketTransport(SeparateCalls):
             raise _refused(origin, error) from error
         except InvalidHandshake as error:
             if isinstance(error.__cause__, EOFError):
-                # It took the connection and was gone before it could say a word, as servers are that are being stopped.
+                # The server accepted the connection and closed it without a word, as it does while it stops.
                 gone = ConnectionResetError("the server closed the connection")
                 raise unreachable(origin.url, gone) from error
             raise PenstockError(f"{origin.url} does not answer like a Penstock server: {error}") from error
-        connection = _Connection(socket)
+        connection = _WebSocketConnection(socket)
         self._all.add(connection)
         return connection
 
@@ -212,6 +209,6 @@ def _refused(origin: Origin, error: InvalidStatus) -> PenstockError:
     """No connection was made, so nothing was asked yet; some refusals pass."""
     status = error.response.status_code
     with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
-        told = msgspec.json.decode(error.response.body or b"")["error"]["message"]
-        return (Unreachable if status in (429, 503) else PenstockError)(f"cannot reach {origin.url}: {told}")
+        text = msgspec.json.decode(error.response.body or b"")["error"]["message"]
+        return (Unreachable if status in (429, 503) else PenstockError)(f"cannot reach {origin.url}: {text}")
     return PenstockError(f"{origin.url} does not answer like a Penstock server: HTTP {status}")

@@ -1,4 +1,4 @@
-"""A plain function as a handler of messages: what it wants to be called with, by its annotations. Without I/O.
+"""A plain function as a handler of messages: its annotations say what it is called with. Without I/O.
 
 def send(order: Order): …                    the payload, as an Order
 def send(order: Order, message: Message): …  and the message itself
@@ -15,14 +15,14 @@ import msgspec
 
 from penstock import limits
 from penstock.client.messages.leased import LeasedMessage
-from penstock.client.publish.frames import milliseconds
+from penstock.client.units import milliseconds
 
 Function: TypeAlias = Callable[..., Any]
 Reader: TypeAlias = Callable[[LeasedMessage], Any]
 
 
 class Reject(Exception):
-    """Raise it in a handler: this message is hopeless. It goes to the dead letters now, whatever retries are left."""
+    """Raise it in a handler: this message is hopeless. It is a dead letter now, even if retries are left."""
 
 
 class Retry(Exception):
@@ -70,14 +70,14 @@ class Handler:
             self._read_payload = _reader(_fields(wanted, hints, self.name), self.name)
 
     def arguments(self, message: LeasedMessage) -> dict[str, Any]:
-        """What to call the function with. Raises Reject for a payload that can never be what it wants."""
+        """The arguments for the function. Raises Reject for a payload that never fits."""
         arguments: dict[str, Any] = dict.fromkeys(self._message_names, message)
         if self._read_payload is None:
             return arguments
         try:
             payload = self._read_payload(message)
-        except (ValueError, RecursionError) as error:  # what codecs raise: of msgspec, pydantic and text
-            raise Reject(f"the payload is not what {self.name} takes: {error}") from error
+        except (ValueError, RecursionError) as error:  # the errors of the codecs: msgspec, pydantic, text
+            raise Reject(f"the payload does not fit {self.name}: {error}") from error
         if self._payload_name is not None:
             arguments[self._payload_name] = payload
         else:
@@ -122,7 +122,7 @@ def _reader(kind: Any, name: str) -> Reader:
         return lambda message: message.value
     if kind is bytes:
         return lambda message: message.payload
-    # Pydantic's models know best how they are read.
+    # Pydantic models read themselves.
     if (validate := getattr(kind, "model_validate_json", None)) is not None:
         return lambda message: validate(message.payload)
     try:

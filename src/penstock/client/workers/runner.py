@@ -1,4 +1,4 @@
-"""All workers of a client: run together, stopped together, by a signal or by a call."""
+"""All workers of a client: declared, run together, stopped together by a signal or by a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from penstock.client.consume.membership import Assigned
-from penstock.client.workers.worker import Place, Worker, make_terms
+from penstock.client.workers.worker import Worker, WorkerClient, worker_options
 from penstock.errors import InvalidRequest, PenstockError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,10 +22,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 log = logging.getLogger("penstock.worker")
 
 
-class Declaring:
-    """What both shells say about workers."""
+class WorkerDeclarations:
+    """The part of a client that concerns workers, with asyncio and without."""
 
-    _workers: Workers
+    _workers: WorkerRunner
 
     def worker(
         self,
@@ -40,11 +40,11 @@ class Declaring:
         consumer: str = "",
         assigned: bool | Assigned = False,
     ) -> Callable[[F], F]:
-        """`@client.worker("emails", concurrency=8)`: have this function called for every message of the queue.
+        """`@client.worker("emails", concurrency=8)`: call this function for every message of the queue.
 
         An asynchronous function runs in the event loop, any other one in threads, up to `concurrency` at a time. A
-        parameter annotated `Message` gets the message. One other parameter gets the payload, converted to what it is
-        annotated with (a dataclass, a TypedDict, a msgspec or pydantic model, …); several get the fields of a payload
+        parameter annotated `Message` gets the message. One other parameter gets the payload, converted to the type of
+        its annotation (a dataclass, a TypedDict, a msgspec or pydantic model, …); several get the fields of a payload
         that is an object. A payload that does not fit is a dead letter.
 
         Returning acks the message. An exception nacks it: it comes again after the queue's backoff, with the error's
@@ -52,28 +52,28 @@ class Declaring:
         seconds a handler counts as failed; the lease is renewed until then.
 
         With `retries` a message is given up after so many of them; the worker creates the queue with that number, or
-        raises a lower one of the queue. Without it, what the queue says counts.
+        raises a lower one of the queue. Without it the setting of the queue applies.
 
         The function itself stays as it is. `run` or `run_workers` begins.
         """
-        terms = make_terms(
+        options = worker_options(
             queue, group=group, concurrency=concurrency, retries=retries, timeout=timeout, lease=lease,
             prefetch=prefetch, consumer=consumer, assigned=assigned,
         )  # fmt: skip
 
         def declare(function: F) -> F:
-            self._workers.add(Worker(terms, function))
+            self._workers.add(Worker(options, function))
             return function
 
         return declare
 
     def stop_workers(self) -> None:
-        """Take nothing more, give back what has not begun, let what runs finish. May be called from any thread."""
+        """Take no more messages, give back those not begun, let handlers finish. May be called from any thread."""
         self._workers.stop()
 
 
-class Workers:
-    """Declared before they run; they run once at a time."""
+class WorkerRunner:
+    """The workers of a client. They are declared before they run, and run once at a time."""
 
     def __init__(self) -> None:
         self._declared: list[Worker] = []
@@ -83,11 +83,11 @@ class Workers:
     def add(self, worker: Worker) -> None:
         self._declared.append(worker)
 
-    async def run(self, client: Place, *, wait: float | None, grace: float, signals: bool) -> bool:
+    async def run(self, client: WorkerClient, *, wait: float | None, grace: float, signals: bool) -> bool:
         """Until `stop`, a signal, or nothing came to any of them for `wait` seconds.
 
-        True if every handler finished by itself. If one worker cannot go on the others are stopped as well, and what
-        it failed with is raised.
+        True if every handler finished by itself. If one worker fails the others are stopped as well, and its error is
+        raised.
         """
         if not self._declared:
             raise InvalidRequest("there is nothing to run: declare a worker with @client.worker(queue) first")
@@ -107,7 +107,7 @@ class Workers:
             with self._lock:
                 self._running = None
 
-    async def _run_all(self, client: Place, stop: asyncio.Event, wait: float | None, grace: float) -> bool:
+    async def _run_all(self, client: WorkerClient, stop: asyncio.Event, wait: float | None, grace: float) -> bool:
         self._take_counts()
         tasks = [
             asyncio.create_task(worker.run(client, stop, wait_s=wait, grace_s=grace), name=repr(worker))
@@ -136,7 +136,7 @@ class Workers:
         return taken
 
     def stop(self) -> None:
-        """Take nothing more, give back what has not begun, finish what runs. From any thread; again does nothing."""
+        """Take no more messages, give back those not begun, let handlers finish. From any thread, also repeatedly."""
         with self._lock:
             running = self._running
         if running is not None:
@@ -171,7 +171,7 @@ def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 def exit_code(finished: bool) -> int:
-    """What a process should end with. Does not return if threads would keep the process from ending."""
+    """The exit code of a process. Does not return if threads would keep the process from ending."""
     if finished:
         return 0
     stuck = [each.name for each in threading.enumerate() if each.name.startswith("penstock ") and not each.daemon]

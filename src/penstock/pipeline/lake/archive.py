@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker, broker_id, listed_queues

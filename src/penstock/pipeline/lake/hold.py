@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, QueueNotFound
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.spans import frame_of

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock import limits
-from penstock.client.calls import api as calls
+from penstock.client import lowlevel as calls
 from penstock.errors import Conflict, PenstockError, QueueFull
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

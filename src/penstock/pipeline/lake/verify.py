@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.client.calls import bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker

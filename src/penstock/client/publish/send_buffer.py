@@ -1,4 +1,4 @@
-"""Backpressure: how much a client may have under way. Whoever would exceed it waits, first come first served."""
+"""Backpressure: how much a client may have under way. A publish that would exceed it waits, first come first served."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from penstock.errors import InvalidRequest
 
 
-class _Turn(NamedTuple):
+class _WaitingPublish(NamedTuple):
     messages: int
     bytes: int
     granted: asyncio.Future[None]
 
 
-class Room:
+class SendBuffer:
     """Counts messages that were handed over and are not answered yet, of all queues of a client.
 
-    The order of entering is the order of asking, so that what is published first is stored first also when it waits.
-    What is larger than the whole room enters when it is empty.
+    Calls enter in the order in which they ask, so that a message that waits keeps its place in the queue's order. A
+    frame larger than the whole buffer enters when the buffer is empty.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_messages", "_messages_max", "_turns")
@@ -32,11 +32,11 @@ class Room:
         self._bytes_max = bytes_max
         self._messages = 0
         self._bytes = 0
-        self._turns: deque[_Turn] = deque()
+        self._turns: deque[_WaitingPublish] = deque()
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is under way and nobody waits."""
+        """True if nothing is under way and no publish waits."""
         return not self._messages and not self._turns
 
     def enter_now(self, messages: int, size: int) -> bool:
@@ -51,7 +51,7 @@ class Room:
         """Take room, waiting for it. `leave` gives it back."""
         if self.enter_now(messages, size):
             return
-        turn = _Turn(messages, size, asyncio.get_running_loop().create_future())
+        turn = _WaitingPublish(messages, size, asyncio.get_running_loop().create_future())
         self._turns.append(turn)
         try:
             await turn.granted

@@ -1,4 +1,4 @@
-"""Connections of the blocking shell: a socket around the sans-IO reader, and the thread-safe pool that lends them."""
+"""HTTP for the blocking client: a socket around the response reader, and the thread-safe pool that lends sockets."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import threading
 import time
 from typing import Any
 
-from penstock.client.calls.api import Call
+from penstock.client.blocking.runtime import BlockingRuntime
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import SeparateCalls, client_is_closed
 from penstock.client.transport.http1 import (
+    JOIN_BELOW_BYTES,
     READ_BYTES,
     BadResponse,
     Origin,
-    Response,
     ResponseReader,
     constant_headers,
     encode_request,
 )
-from penstock.client.transport.retry import AnswerLost, Unreachable, unreachable
+from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
 from penstock.errors import PenstockError
 
-_JOIN_BELOW_BYTES = 16 * 1024
-"""A small head and body are cheaper to join than to send as two."""
 
-
-class Connection:
+class SocketConnection:
     """One socket; used by one thread at a time."""
 
     def __init__(self, connected: socket.socket):
@@ -40,46 +39,46 @@ class Connection:
         """Send one request and wait for its answer. Raises OSError or BadResponse; the connection is then of no use."""
         deadline = time.monotonic() + timeout_s
         self._socket.settimeout(timeout_s)
-        if len(body) < _JOIN_BELOW_BYTES:
+        if len(body) < JOIN_BELOW_BYTES:
             self._socket.sendall(head + body)
         else:
             self._socket.sendall(head)
             self._socket.sendall(body)
         while True:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            size = self._socket.recv_into(self._buffer)
-            if not size:
-                began = " in the middle of its answer" if self._reader.received else ""
-                raise ConnectionResetError(f"the server closed the connection{began}")
+            size = self._receive(self._buffer, deadline)
             if responses := self._reader.feed(self._buffer[:size]):
                 return responses[0]
             rest = self._reader.take_body()
             if rest is not None:
-                self._receive_into(rest, deadline)
+                while rest:
+                    rest = rest[self._receive(rest, deadline) :]
                 return self._reader.body_taken()
 
-    def _receive_into(self, rest: memoryview, deadline: float) -> None:
-        while rest:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            size = self._socket.recv_into(rest)
-            if not size:
-                raise ConnectionResetError("the server closed the connection in the middle of its answer")
-            rest = rest[size:]
+    def _receive(self, into: memoryview, deadline: float) -> int:
+        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        size = self._socket.recv_into(into)
+        if not size:
+            began = " in the middle of its answer" if self._reader.received else ""
+            raise ConnectionResetError(f"the server closed the connection{began}")
+        return size
 
     def is_quiet(self) -> bool:
-        """True if nothing has arrived on the idle connection: not a farewell, and nothing that nobody asked for."""
+        """True if nothing has arrived on the idle connection: neither its end nor bytes without a request."""
         return not self._poll.poll(0)
 
     def close(self) -> None:
         self._socket.close()
 
 
-class Pool:
-    """Lends connections to one server, to any thread."""
+class SocketPool(SeparateCalls):
+    """Lends connections to one server, to any thread. Its coroutines block instead of waiting for an event loop."""
+
+    reached = False
 
     def __init__(
         self,
         origin: Origin,
+        runtime: BlockingRuntime,
         *,
         token: str | None,
         tls: ssl.SSLContext | None,
@@ -87,18 +86,20 @@ class Pool:
         timeout_s: float,
     ):
         self._origin = origin
+        self._runtime = runtime
         self._tls = (tls or ssl.create_default_context()) if origin.tls else None
         self._constant = constant_headers(origin, token)
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[SocketConnection] = []
         self._closed = False
-        self.reached = False
-        """True once any request was answered."""
 
-    def exchange(self, call: Call[Any]) -> Response:
-        """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+    async def exchange(self, call: Call[Any]) -> Response:
+        """Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+        return self._runtime.unlocked(self._exchange, call)
+
+    def _exchange(self, call: Call[Any]) -> Response:
         head, body = encode_request(
             call.method, self._origin.prefix + call.target, self._constant,
             content_type=call.content_type, accept=call.accept, body=call.body,
@@ -122,19 +123,22 @@ class Pool:
         connection.close()
         return response
 
-    def close(self) -> None:
-        """Drop idle connections; requests that are under way in other threads finish, and drop theirs then."""
+    async def close(self) -> None:
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close idle connections; requests that are under way in other threads finish, and close theirs then."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> SocketConnection | None:
         while True:
             with self._lock:
                 if self._closed:
-                    raise PenstockError("this client is closed")
+                    raise client_is_closed()
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
@@ -142,7 +146,7 @@ class Pool:
                 return connection
             connection.close()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SocketConnection:
         origin = self._origin
         try:
             connected = socket.create_connection((origin.host, origin.port), self._connect_timeout_s)
@@ -150,11 +154,9 @@ class Pool:
             if self._tls is not None:
                 connected = self._tls.wrap_socket(connected, server_hostname=origin.host)
         except TimeoutError:
-            raise Unreachable(
-                f"cannot reach {origin.url}: no connection within {self._connect_timeout_s:g} s"
-            ) from None
+            raise timed_out(origin.url, self._connect_timeout_s) from None
         except ssl.SSLError as error:
             raise PenstockError(f"cannot trust {origin.url}: {error}") from error
         except OSError as error:
             raise unreachable(origin.url, error) from error
-        return Connection(connected)
+        return SocketConnection(connected)

@@ -1,0 +1,75 @@
+"""The loops of users around a session."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from penstock.client.consume.messages import Message, MessageBatch
+from penstock.client.consume.session import MessageKinds, Session
+from penstock.errors import PenstockError
+
+KINDS = MessageKinds(Message, MessageBatch)
+
+
+class SessionIterator:
+    """The part that the two iterators share. Dropping one closes its session."""
+
+    def __init__(self, session: Session[Message, MessageBatch]):
+        self._session = session
+
+    async def aclose(self) -> None:
+        """Stop: messages that were not handed out go back to the queue, and every ack is sent before this returns.
+
+        Messages that go back are delivered to others at once, and no attempt is counted.
+        """
+        await self._session.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.aclose(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._session.close_soon()
+
+
+class Consumer(SessionIterator):
+    """Async iterator of messages; made by `Queue.consume`."""
+
+    async def __anext__(self) -> Message:
+        message = self._session.take_message()
+        if message is not None:
+            return message
+        try:
+            message = await self._session.next_message()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if message is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return message
+
+
+class BatchConsumer(SessionIterator):
+    """Async iterator of batches; made by `Queue.consume_batches`."""
+
+    async def __anext__(self) -> MessageBatch:
+        try:
+            batch = await self._session.next_batch()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if batch is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return batch
