@@ -17,7 +17,7 @@ from penstock.core.state import FormerQueue, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
-from penstock.runtime.events import EventLog, Told
+from penstock.runtime.events import EventLog, EventRecord
 from penstock.runtime.loop import ShardLoop
 from penstock.wire.events import (
     RECORD,
@@ -57,7 +57,7 @@ class Events:
         found: list[Event] = []
         after, missing, start = await self._begin(query.after)
         at = after
-        async with aclosing(self._log.told(*after, query.until)) as told:
+        async with aclosing(self._log.records(*after, query.until)) as told:
             looked = 0
             async for one in told:
                 looked += 1
@@ -80,7 +80,7 @@ class Events:
         numbers: set[int] = set()
         after, missing, start = await self._begin(query.after)
         at = after
-        async with aclosing(self._log.told(*after, query.until)) as told:
+        async with aclosing(self._log.records(*after, query.until)) as told:
             looked = 0
             async for one in told:
                 looked += 1
@@ -107,7 +107,7 @@ class Events:
         rows = size = 0
         open_range: EventRange | None = None
         at = after.frame
-        async with aclosing(self._log.weighed(after.frame, query.until)) as weighed:
+        async with aclosing(self._log.sizes(after.frame, query.until)) as weighed:
             async for frame in weighed:
                 full = (query.max is not None and rows + frame.rows > query.max) or (
                     query.max_bytes is not None and size + frame.bytes > query.max_bytes
@@ -162,7 +162,7 @@ class Events:
 
     # -- one by one -------------------------------------------------------------------------------------------
 
-    def _events(self, told: Told) -> Iterator[Event]:
+    def _events(self, told: EventRecord) -> Iterator[Event]:
         record: Any = decode_meta(told.record.meta)
         names = self._names(told.queue) if told.queue else None
         group = getattr(record, "group", None) if hasattr(record, "group") else None

@@ -78,9 +78,9 @@ class ShardLoop:
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
-        """Nothing new is taken in, and nobody waits; what is under way can still be finished."""
+        """No publish is accepted and no lease waits; running work can still be finished."""
         self._shut = False
-        """Nothing is taken at all."""
+        """No command is accepted."""
         self._replying: dict[CommitEntry, None] = {}
         """Entries with leased messages whose replies are not prepared yet: upkeep must keep the payloads."""
         self._without_room = False
@@ -102,11 +102,11 @@ class ShardLoop:
         self._committed_bytes = 0
         self._last_locator = 0
         self.on_commit: Callable[[int], None] = lambda _: None
-        """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        """Called after every commit with the bytes written since the last call of `take_committed_bytes`."""
         self.on_reread: Callable[[], None] = lambda: None
-        """Told after the shard was read again out of the journal: what was decided last has not happened."""
+        """Called after the shard was read again from the journal: the last decisions have not happened."""
         self.on_facts: Callable[[list[bytes]], None] | None = None
-        """Told the records of every commit, as the bytes that they are, when they are durable."""
+        """Called with the encoded records of every commit, when they are durable."""
         self.arm_timer()
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ShardLoop:
         return pending
 
     async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
-        """Wait until something is stored in this partition, or the time is over. Readers share: all are woken."""
+        """Wait until something is stored in this partition, or the time is over. All readers are woken."""
         if self.closing or self.failed is not None:
             return
         reader: asyncio.Future[None] = self._events.create_future()
@@ -196,7 +196,7 @@ class ShardLoop:
 
     @property
     def without_room(self) -> bool:
-        """True while nothing at all can be written, so that nothing is delivered either."""
+        """True while nothing can be written, and so nothing can be delivered."""
         return self._without_room
 
     @property
@@ -207,11 +207,11 @@ class ShardLoop:
         return self._clock.now_ms()
 
     def check_publish(self) -> None:
-        """Raises what every publish would be refused with now, whatever is in it."""
+        """Raises the error that any publish would be refused with now."""
         self._admit(_ANY_PUBLISH)
 
     def brought_to_now(self) -> int:
-        """Let time do its work, for whoever looks at the state; says what time it is."""
+        """Process due deadlines before the state is read; returns the time."""
         now_ms = self._clock.now_ms()
         if self.failed is None and not self._without_room and not self._shut:
             self._advance(now_ms)
@@ -233,7 +233,7 @@ class ShardLoop:
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
 
     def _check_space(self) -> None:
-        """Somebody wanted to publish and could not: is there room again?"""
+        """A publish was refused for want of space: look again whether there is space."""
         if self.journal.short_of_space and self._space_check is None:
             self._space_check = asyncio.ensure_future(self._look_for_space())
 
@@ -248,25 +248,25 @@ class ShardLoop:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _advance(self, now_ms: int) -> None:
-        """Let time do what it does, before anything is decided at `now_ms`."""
+        """Process the deadlines that are due at `now_ms`, before anything is decided at that time."""
         if self.shard.next_deadline_ms() > now_ms:
             return
         self._extend_deadlines(self._alarm.late_ms(), now_ms)
         woken: set[int] = set()
-        # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
+        # Repeated, because a lease that expired may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
             woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
                 self.enqueue(decision.records)
-                # A schedule may have fired; or what others wait behind has come to its end.
+                # A schedule may have fired, or a message that blocked others may have expired.
                 woken.update(record.queue for record in decision.records if isinstance(record, Published | Expired))
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
                 for record in decision.records:
                     self._granting.recall(record)
         if self.scopes:
-            # All of them before anything is given away: the last one may be the most important.
+            # All queues are noted before anything is granted: the last one may have the highest priority.
             for queue in woken:
                 self.scopes.stir(queue)
         for queue in woken:
@@ -277,19 +277,19 @@ class ShardLoop:
         try:
             return advance(self.shard, now_ms, self._read_far)
         except (EngineError, OSError) as error:
-            # What is due now cannot be read. Whatever was answered in its place would be wrong.
+            # The due entries cannot be read. Any reply without them would be wrong.
             self._fail(str(error) or repr(error))
             raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def arm_timer(self) -> None:
-        """Sleep exactly until time has something to do."""
+        """Set the timer to the next deadline."""
         self._alarm.set(self.shard.next_deadline_ms())
 
     def _on_alarm(self) -> None:
         if self.failed is None and not self._without_room:
             now_ms = self._clock.now_ms()
             self._extend_deadlines(self._alarm.late_ms(), now_ms)
-            with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
+            with contextlib.suppress(Unavailable):  # then the shard has failed, and all replies with it
                 self._advance(now_ms)
                 self.arm_timer()
 
@@ -435,7 +435,7 @@ class ShardLoop:
         self.waiters.dismiss(error=error)
 
     def stop_waiting(self) -> None:
-        """Answer everyone who waits, and let nobody wait from now on."""
+        """Complete all waiting leases and reads, and let none wait from now on."""
         self.closing = True
         self.waiters.dismiss()
         for readers in self._readers.values():
@@ -445,7 +445,7 @@ class ShardLoop:
         self._readers.clear()
 
     async def drain(self) -> None:
-        """Take nothing more, answer everyone, make everything decided durable, stop. The journal stays open."""
+        """Accept no more commands, complete all replies, make all decisions durable, stop. The journal stays open."""
         self.stop_waiting()
         self._shut = True
         await self.commits.idle.wait()

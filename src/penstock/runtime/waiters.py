@@ -56,7 +56,7 @@ class Waiters:
         self.in_scopes += type(command) is LeaseScope
 
     def serve(self, place: int | str, grant: Grant, members: Collection[tuple[str, str]] | None = None) -> None:
-        """Offer what is ready in this queue or scope to those who wait for it, until one gets nothing.
+        """Grant the messages of this queue or scope to its waiting leases, until one gets nothing.
 
         Of members of groups only `members` (group and member) are tried; None: all of them.
         """
