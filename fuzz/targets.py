@@ -15,7 +15,7 @@ import google_crc32c
 import msgspec
 from yarl import URL
 
-from fuzz import dialects, grpc_calls, websocket
+from fuzz import dialects, grpc_calls, http_requests, websocket
 from fuzz.dialects import served
 from penstock.batch import Batch, build, layout
 from penstock.batch.check import check_client_frame
@@ -327,6 +327,7 @@ TARGETS: dict[str, Target] = {
         ],
     ),
     "grpc_call": Target(grpc_calls.grpc_call, grpc_calls.SEEDS),
+    "http_requests": Target(http_requests.http_requests, http_requests.SEEDS),
     "batch_frame": Target(batch_frame, [FULL_FRAME, PLAIN_FRAME]),
     "delivery": Target(delivery, [encode_delivery(LeaseMeta([_RUN]), [FULL_FRAME])]),
     "journal_frame": Target(journal_frame, [_frame(_body(RECORDS)), _frame(b"")]),

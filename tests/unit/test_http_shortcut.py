@@ -335,6 +335,27 @@ def test_connection_ends_behind_the_answer_to_a_request_that_closes_it():
     talk(story)
 
 
+def test_nothing_is_run_behind_an_answer_that_ends_the_connection():
+    async def story(it):
+        it.app.metrics.count_connections = lambda: limits.CONNECTIONS_MAX + 1
+        it.writer.write(ack("a") + ack("b"))
+        status, headers, _ = await it.answer()
+        assert (status, headers["connection"]) == (503, "close")
+        assert await it.reader.read() == b"" and not it.broker.calls
+
+    talk(story)
+
+
+def test_answer_that_ends_the_connection_reaches_a_client_that_sends_on():
+    async def story(it):
+        it.send("GET", "/healthz", b"", "Connection: close")
+        it.writer.write(b"x" * 1_000_000)
+        assert (await it.answer())[0] == 200
+        assert await it.reader.read() == b""
+
+    talk(story)
+
+
 def test_a_body_that_stops_coming_is_given_up(monkeypatch):
     monkeypatch.setattr(limits, "BODY_STALL_MS", 50)
 

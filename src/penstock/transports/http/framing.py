@@ -113,7 +113,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:  # otherwise it is a trailer, which has no meaning here
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
             self._head_bytes += len(name) + len(value) + 4
 
     def on_headers_complete(self) -> None:

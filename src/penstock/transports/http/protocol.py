@@ -89,7 +89,7 @@ class HttpProtocol(Shortcut):
         except PenstockError as error:
             answer = error_answer(error)
             self.app.metrics.answered("websocket", answer.status)
-            self._write_last(answer)
+            self._write(answer, "GET", close=True)
             return
         self.app.metrics.answered("websocket", 101)
         self._stop_timers()

@@ -246,37 +246,36 @@ class Shortcut(asyncio.Protocol):
     def _refuse(self, refusal: Refusal) -> None:
         answer = error_answer(refusal.error)
         self.app.metrics.answered("none", answer.status)
-        self._write_last(answer)
-
-    def _write_last(self, answer: Answer) -> None:
-        """An answer to a client that may still be sending. The rest of its input is read for a moment and dropped.
-
-        A socket that is closed with unread input is reset, and the reset overtakes the answer (RFC 9112, 9.6).
-        """
-        self._write_parts(answer, answer.body, close=True)
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        self._idle_timer = self.loop.call_later(limits.LINGER_MS / 1000, self.transport.close)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
+        self._write(answer, "", close=True)
 
     def _write(self, answer: Answer, method: str, *, close: bool) -> None:
-        self._write_parts(answer, b"" if method == "HEAD" else answer.body, close=close)
+        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
+        body = b"" if method == "HEAD" else answer.body
+        if len(body) < JOIN_BELOW_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
         if close:
-            self.transport.close()
+            self._close_behind_input()
             return
         self._used_at = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._keep_alive_s, self._check_idle)
 
-    def _write_parts(self, answer: Answer, body: bytes, *, close: bool) -> None:
-        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
-        if len(body) < JOIN_BELOW_BYTES:
-            self.transport.write(head + body)
-        else:
-            self.transport.writelines((head, body))
+    def _close_behind_input(self) -> None:
+        """Close the connection of a client that may still be sending: its input is read for a moment, and dropped.
+
+        A socket that is closed with unread input is reset, and the reset overtakes the answer (RFC 9112, 9.6).
+        """
+        self._reader.ended = True
+        self._waiting.clear()
+        if self._half_closed or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self.loop.call_later(limits.LINGER_MS / 1000, self.transport.close)
 
     def _check_idle(self) -> None:
         """One timer for all requests of the connection: it looks how long ago the last one was answered."""
