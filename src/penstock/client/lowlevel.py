@@ -19,7 +19,7 @@ from penstock.client.calls.call import Call, Response
 from penstock.client.calls.publish import ProducerSeq, publish
 from penstock.client.calls.queues import dead_letters, delete_queue, list_queues, put_queue, stats
 from penstock.client.client import client_over
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 from penstock.client.messages.stored import DeliveredRun, StoredMessage
 from penstock.client.publish.sequences import EPOCH, new_producer
 from penstock.client.tracing import Tracing, trace
