@@ -1,7 +1,7 @@
 """The parts of the client that other packages of this project use: pipeline, CLI, `penstock.open`, tracing, tests.
 
-No other package imports an inner module of `penstock.client`; an import contract in pyproject.toml checks that. These
-names keep their meaning, or change together with their users:
+No other package imports an inner module of `penstock.client`; tests/test_tidy.py checks that. These names keep their
+meaning, or change together with their users:
 
 - **Calls without the client's objects.** `BlockingCalls` makes a `Call` and repeats it as the SDK does; `publish`,
   `list_queues` and the like, and the functions of `bulk`, give the calls. For programs that read and write by the
