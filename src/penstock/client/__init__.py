@@ -20,7 +20,7 @@ from penstock.client.admin.schedules import Schedules
 from penstock.client.admin.webhooks import Webhooks
 from penstock.client.calls.publish import ProducerSeq
 from penstock.client.client import Client
-from penstock.client.consume.iterators import BatchConsumer, Consumer
+from penstock.client.consume.consumers import BatchConsumer, Consumer
 from penstock.client.consume.membership import Assigned
 from penstock.client.consume.messages import Message, MessageBatch, Transaction
 from penstock.client.consume.scope import Scope

@@ -13,11 +13,10 @@ from penstock.client.admin.schedules import Schedules
 from penstock.client.admin.webhooks import Webhooks
 from penstock.client.calls import queues as calls
 from penstock.client.calls.call import Call, get
-from penstock.client.consume.iterators import KINDS
+from penstock.client.consume.consumers import KINDS, Consumers
 from penstock.client.consume.scope import Scope
 from penstock.client.consume.session import MessageKinds
-from penstock.client.consume.sessions import Sessions
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.consume.settling import Settling
 from penstock.client.publish.lane import Lane, Publisher
 from penstock.client.publish.send_buffer import SendBuffer
 from penstock.client.publish.sequences import new_producer
@@ -98,7 +97,7 @@ class Client(WorkerDeclarations):
         self._publishers: dict[QueuePath, Publisher] = {}
         self._queues: dict[str, Queue] = {}
         """By the name that was asked for: many programs call `client.queue("orders").publish(…)` each time."""
-        self._sessions = Sessions(self._carrier, self._kinds)
+        self._consumers = Consumers(self._carrier, self._kinds)
         self._workers = WorkerRunner()
 
     def _new_publisher(self, path: QueuePath) -> Publisher:
@@ -111,12 +110,12 @@ class Client(WorkerDeclarations):
             path = parse_queue(name)
             if path not in self._publishers:
                 self._publishers[path] = self._new_publisher(path)
-            queue = self._queues[name] = Queue(path, self._carrier, self._publishers[path], self._sessions)
+            queue = self._queues[name] = Queue(path, self._carrier, self._publishers[path], self._consumers)
         return queue
 
     def scope(self, name: str) -> Scope:
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
-        return Scope(parse_scope(name), self._sessions)
+        return Scope(parse_scope(name), self._consumers)
 
     async def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
         """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
@@ -134,7 +133,7 @@ class Client(WorkerDeclarations):
         return await self._carrier.request(get("/v1/stats/summary"))
 
     async def transact(
-        self, *, ack: Iterable[LeasedMessage | LeasedBatch[Any] | str] = (), publish: Iterable[Sequence[Any]] = ()
+        self, *, ack: Iterable[Settling | str] = (), publish: Iterable[Sequence[Any]] = ()
     ) -> Transacted:
         """Ack all of `ack` (messages, batches or receipts) and publish all of `publish`, or do nothing at all.
 
@@ -190,13 +189,13 @@ class Client(WorkerDeclarations):
     async def aclose(self) -> None:
         """Finish what was begun, then disconnect: publishes are answered, acks sent, leases taken ahead given back."""
         try:
-            await self._sessions.aclose()
+            await self._consumers.aclose()
             while not self._buffer.is_empty:  # publishes that still wait to enter the buffer count too
                 for publisher in self._publishers.values():
                     await publisher.drain()
                 await self._carrier.runtime().sleep(0)
         finally:
-            self._sessions.stop()
+            self._consumers.stop()
             await self._carrier.close()
 
     async def __aenter__(self) -> Self:

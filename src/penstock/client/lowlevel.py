@@ -1,7 +1,7 @@
 """The parts of the client that other packages of this project use: pipeline, CLI, `penstock.open`, tracing, tests.
 
-No other package imports an inner module of `penstock.client`; an import contract in pyproject.toml checks that. These
-names keep their meaning, or change together with their users:
+No other package imports an inner module of `penstock.client`; tests/test_tidy.py checks that. These names keep their
+meaning, or change together with their users:
 
 - **Calls without the client's objects.** `BlockingCalls` makes a `Call` and repeats it as the SDK does; `publish`,
   `list_queues` and the like, and the functions of `bulk`, give the calls. For programs that read and write by the
@@ -19,7 +19,7 @@ from penstock.client.calls.call import Call, Response
 from penstock.client.calls.publish import ProducerSeq, publish
 from penstock.client.calls.queues import dead_letters, delete_queue, list_queues, put_queue, stats
 from penstock.client.client import client_over
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 from penstock.client.messages.stored import DeliveredRun, StoredMessage
 from penstock.client.publish.sequences import EPOCH, new_producer
 from penstock.client.tracing import Tracing, trace

@@ -10,10 +10,9 @@ from penstock import limits
 from penstock.client.admin.queue import QueueAdmin
 from penstock.client.calls import log
 from penstock.client.calls.publish import ProducerSeq
-from penstock.client.consume.iterators import BatchConsumer, Consumer
+from penstock.client.consume.consumers import BatchConsumer, Consumer, Consumers
 from penstock.client.consume.membership import Assigned
 from penstock.client.consume.options import consume_options
-from penstock.client.consume.sessions import Sessions
 from penstock.client.messages.stored import LogBatch, StoredMessage
 from penstock.client.publish.frames import PLAIN, encode_headers, frames, make_options, row, with_headers
 from penstock.client.publish.lane import Publisher
@@ -26,10 +25,10 @@ from penstock.ids import QueuePath
 class Queue(QueueAdmin):
     """One queue of a server; made by `Client.queue`. Times are in seconds."""
 
-    def __init__(self, path: QueuePath, carrier: Carrier, publisher: Publisher, sessions: Sessions):
+    def __init__(self, path: QueuePath, carrier: Carrier, publisher: Publisher, consumers: Consumers):
         self._carrier = carrier
         self._publisher = publisher
-        self._sessions = sessions
+        self._consumers = consumers
         self.path = path
         """The full path, `namespace/task/name`."""
 
@@ -148,7 +147,7 @@ class Queue(QueueAdmin):
             self.path, group=group, size=("prefetch", prefetch), lease=lease, wait=wait, consumer=consumer,
             assigned=assigned,
         )  # fmt: skip
-        return Consumer(self._sessions.open(options, low_water=prefetch // 2 if prefetch > 1 else -1))
+        return self._consumers.of_messages(options)
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
@@ -161,7 +160,7 @@ class Queue(QueueAdmin):
         options = consume_options(
             self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer, assigned=assigned
         )
-        return BatchConsumer(self._sessions.open(options, low_water=-1))
+        return self._consumers.of_batches(options)
 
     # -- read without leasing ---------------------------------------------------------------------------------------
 

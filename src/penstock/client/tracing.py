@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage
 from penstock.client.messages.spans import Span
 from penstock.client.messages.stored import DeliveredRun
+
+if TYPE_CHECKING:
+    from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 
 
 class Sending(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,8 @@ from penstock import limits
 from penstock.batch import Batch, build
 from penstock.client.consume.acks import PendingAcks
 from penstock.client.consume.renewal import LeaseKeeper, renew_at
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage
+from penstock.client.messages.leased import LeasedRun, error_text
 from penstock.client.messages.spans import Span, common, merged, stale_error, stale_spans
 from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
@@ -29,6 +31,10 @@ SPANS = st.lists(
 
 def offsets(spans) -> set[tuple[str, int]]:
     return {(span.prefix, at) for span in spans for at in range(span.first, span.last + 1)}
+
+
+NO_SESSION: Any = None
+"""These tests settle nothing at a server."""
 
 
 def run_of(
@@ -107,15 +113,15 @@ def test_a_buffered_run_holds_what_was_not_handed_out():
 
 def test_a_batch_and_its_messages_agree_on_what_is_settled():
     run = run_of(5)
-    batch: LeasedBatch[LeasedMessage] = LeasedBatch([run])
-    message = LeasedMessage(run, 2)
+    batch: LeasedBatch[LeasedMessage] = LeasedBatch([run], NO_SESSION)
+    message = LeasedMessage(run, 2, NO_SESSION)
     message.mark(message.open_spans(), settled=True)
-    assert message.settled and LeasedMessage(run, 2).settled and not message.open_spans()
+    assert message.settled and LeasedMessage(run, 2, NO_SESSION).settled and not message.open_spans()
     assert batch.open_spans() == [Span("r1.0.1.a.", 100, 101), Span("r1.0.1.a.", 103, 104)]
     batch.mark(batch.open_spans(), settled=True)
-    assert batch.settled and LeasedMessage(run, 0).settled
+    assert batch.settled and LeasedMessage(run, 0, NO_SESSION).settled
     batch.mark([Span("r1.0.1.a.", 100, 100)], settled=False)
-    assert not LeasedMessage(run, 0).settled and not batch.settled
+    assert not LeasedMessage(run, 0, NO_SESSION).settled and not batch.settled
 
 
 @given(SPANS, st.lists(st.tuples(st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]), st.integers(1, 4)), max_size=12))
@@ -125,7 +131,7 @@ def test_in_a_batch_of_many_runs_each_finds_its_own(spans, shapes):
     for prefix, count in shapes:
         runs.append(run_of(count, offset=at[prefix], receipt=prefix))
         at[prefix] += count + count % 2
-    batch: LeasedBatch[LeasedMessage] = LeasedBatch(runs[::-1])
+    batch: LeasedBatch[LeasedMessage] = LeasedBatch(runs[::-1], NO_SESSION)
     batch.mark(spans, settled=True)
     batch.lost(spans)
     for run in runs:
@@ -137,9 +143,9 @@ def test_in_a_batch_of_many_runs_each_finds_its_own(spans, shapes):
 
 def test_a_queue_that_delivers_at_most_once_has_nothing_to_settle():
     run = run_of(3, receipt=None)
-    message = LeasedMessage(run, 0)
+    message = LeasedMessage(run, 0, NO_SESSION)
     assert message.settled and message.receipt is None and not message.open_spans() and not run.spans()
-    assert LeasedBatch([run]).settled
+    assert LeasedBatch([run], NO_SESSION).settled
 
 
 def test_the_keeper_renews_at_half_of_the_lease_and_shares_calls():
@@ -168,13 +174,13 @@ def test_leases_of_different_lengths_are_renewed_by_different_calls():
     assert keeper.next_at() == 0.2
     assert keeper.due(0.2) == [(400, [short], [Span("r1.0.1.a.", 103, 104)])]
     assert [due.lease_ms for due in keeper.due(4.0)] == [8_000, 400]
-    assert LeasedBatch([long, short]).lease_ms == 400
+    assert LeasedBatch([long, short], NO_SESSION).lease_ms == 400
 
 
 def test_a_renewal_tells_who_lost_what_and_forgets_who_has_nothing_left():
     keeper = LeaseKeeper()
     run = run_of(4)
-    message = LeasedMessage(run, 0)
+    message = LeasedMessage(run, 0, NO_SESSION)
     run.next_row = 1
     for holder in (run, message):
         holder.renew_at = 0.0

@@ -1,4 +1,4 @@
-"""The blocking shell over a real socket: same rules, own thread."""
+"""The blocking client over a real socket, and its use from several threads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from client_fake import Hangup, ThreadedBroker, error_reply
+from client_fake import Hangup, ThreadedBroker, error_reply, json_reply
 
 from penstock.errors import PenstockError, QueueNotFound, StaleReceipt, Unavailable
-from penstock.sync import Client
+from penstock.sync import Assigned, Client, Message
 
 
 @pytest.fixture
@@ -258,3 +258,88 @@ def test_following_the_log(fake):
     with Client(fake.server.url) as client:
         client.queue("orders").publish_many(range(5))
         assert [m.value for batch in client.queue("orders").follow(max=2, wait=0.0) for m in batch] == [0, 1, 2, 3, 4]
+
+
+def test_values_that_come_slowly_do_not_delay_acks(fake):
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(2))
+        with queue.consume(wait=0.02) as messages, next(messages):
+            pass
+
+        def values():
+            until(lambda: fake.broker.state[0] == "acked")  # by the thread of the consumer's timers
+            yield 5
+
+        assert queue.publish_many(values())[0].offset == 2
+
+
+def test_consumer_that_another_thread_closes_gives_back_what_its_call_brings(fake):
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish(0)
+        consumer = queue.consume(prefetch=5)
+        with next(consumer):
+            pass
+        rest: list[object] = []
+        loop = threading.Thread(target=lambda: rest.extend(consumer))
+        loop.start()
+        until(lambda: count(fake, "/v1/lease") >= 2 and fake.server.requests[-1].path == "/v1/lease")
+        consumer.close()
+        queue.publish(1)  # the long poll is answered with it
+        loop.join(10)
+        assert not loop.is_alive() and rest == []
+        until(lambda: fake.broker.state == ["acked", "ready"])
+
+
+def test_acks_of_an_interrupted_call_are_sent_with_the_next(fake, monkeypatch):
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(3))
+        with queue.consume(prefetch=1, wait=0.02) as messages:
+            with next(messages):
+                pass
+            with monkeypatch.context() as patched:
+                pool = client._carrier.transport
+
+                def interrupted(call):
+                    raise KeyboardInterrupt
+
+                patched.setattr(pool, "_exchange", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    next(messages)
+            with next(messages):
+                pass
+    assert fake.broker.state == ["acked", "acked", "ready"]
+
+
+def test_hooks_of_a_member_may_wait_for_threads_that_settle(fake):
+    """As a program does that finishes what it holds before it gives a partition up."""
+    seen: list[list[int]] = []
+
+    async def groups(request):
+        share = {
+            "member": "m", "generation": 1, "assigned": [0], "awaited": [], "giving_up": [], "session_ms": 60_000,
+            "heartbeat_ms": 20_000,
+        }  # fmt: skip
+        if request.path in ("/v1/groups/join", "/v1/groups/heartbeat"):
+            return json_reply(share)
+        return json_reply({"left": True}) if request.path == "/v1/groups/leave" else None
+
+    fake.broker.before = groups
+    with Client(fake.server.url) as client:
+        queue = client.queue("orders")
+        queue.publish_many(range(2))
+        held: list[Message] = []
+
+        def on_revoked(partitions: list[int]) -> None:
+            settling = threading.Thread(target=held[0].ack)
+            settling.start()
+            settling.join(10)
+            assert not settling.is_alive()
+            seen.append(partitions)
+
+        options = Assigned(on_revoked=on_revoked)
+        with queue.consume(assigned=options, wait=0.02) as messages:
+            held.append(next(messages))
+    assert seen == [[0]] and fake.broker.state == ["acked", "ready"]

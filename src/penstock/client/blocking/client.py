@@ -20,7 +20,7 @@ from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
 from penstock.client.blocking.transport import LoopThreadTransport, open_blocking_transport
 from penstock.client.client import Client as AsyncClient
 from penstock.client.client import client_over as async_client_over
-from penstock.client.consume import iterators, scope
+from penstock.client.consume import consumers, scope
 from penstock.client.publish.lane import Publisher
 from penstock.client.queue import Queue as AsyncQueue
 from penstock.client.transport.base import Transport
@@ -180,13 +180,13 @@ def client_in_process(ask: Ask, thread: LoopThread, retry_for: float) -> Client:
 class BlockingIterator:
     """The part that the two iterators share. Dropping one closes its session."""
 
-    def __init__(self, inner: iterators.SessionIterator):
+    def __init__(self, inner: consumers.SessionIterator):
         self._inner = inner
         self._session = inner._session
         self._runtime = cast(BlockingRuntime, self._session.runtime)
 
-    close = settling(iterators.SessionIterator.aclose)
-    __exit__ = settling(iterators.SessionIterator.__aexit__)
+    close = settling(consumers.SessionIterator.aclose)
+    __exit__ = settling(consumers.SessionIterator.__aexit__)
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +202,7 @@ class Consumer(BlockingIterator):
         message: Any = self._runtime.call(self._session.take_message)
         if message is None:
             try:
-                message = self._runtime.run(iterators.Consumer.__anext__(cast(Any, self)))
+                message = self._runtime.run(consumers.Consumer.__anext__(cast(Any, self)))
             except StopAsyncIteration:
                 raise StopIteration from None
         return cast(Message, message)
@@ -213,13 +213,13 @@ class BatchConsumer(BlockingIterator):
 
     def __next__(self) -> MessageBatch:
         try:
-            return cast(MessageBatch, self._runtime.run(iterators.BatchConsumer.__anext__(cast(Any, self))))
+            return cast(MessageBatch, self._runtime.run(consumers.BatchConsumer.__anext__(cast(Any, self))))
         except StopAsyncIteration:
             raise StopIteration from None
 
 
 def _consuming(
-    method: Callable[Concatenate[Any, P], iterators.SessionIterator], kind: Callable[[iterators.SessionIterator], C]
+    method: Callable[Concatenate[Any, P], consumers.SessionIterator], kind: Callable[[consumers.SessionIterator], C]
 ) -> Callable[Concatenate[Any, P], C]:
     """`consume` and `consume_batches` of a queue or a scope."""
 

@@ -9,10 +9,10 @@ from penstock.client.consume import messages as coroutines
 from penstock.client.consume.session import MessageKinds
 from penstock.client.consume.settling import (
     TRACED_BY_WORKER,
+    LeasedBatch,
+    LeasedMessage,
+    LeasedTransaction,
     Settling,
-    SettlingBatch,
-    SettlingMessage,
-    SettlingTransaction,
 )
 from penstock.client.messages.leased import LeasedRun
 from penstock.client.messages.stored import DeliveredRun
@@ -44,7 +44,7 @@ class BlockingSettling(Settling):
     __exit__ = settling(coroutines.SettlingCalls.__aexit__)
 
 
-class Transaction(SettlingTransaction):
+class Transaction(LeasedTransaction):
     """`penstock.Transaction` for `with`."""
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class Transaction(SettlingTransaction):
     __exit__ = settling(coroutines.Transaction.__aexit__)
 
 
-class Message(SettlingMessage, BlockingSettling):
+class Message(LeasedMessage, BlockingSettling):
     """A message that this consumer may handle until its lease ends.
 
     `with message:` acks it when the block succeeds and nacks it with the error's text when the block raises
@@ -71,7 +71,7 @@ class Message(SettlingMessage, BlockingSettling):
     __exit__ = settling(coroutines.Message.__aexit__)
 
 
-class MessageBatch(SettlingBatch[Message], BlockingSettling):
+class MessageBatch(LeasedBatch[Message], BlockingSettling):
     """Messages that were leased together: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch

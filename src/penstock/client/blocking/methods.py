@@ -44,7 +44,7 @@ def blocking_iterator(
 
 
 def settling(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """For messages and iterators. The runtime of their session runs the coroutine: under its lock, or in its loop."""
+    """For messages and consumers. The runtime of their session runs the coroutine: under its lock, or in its loop."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

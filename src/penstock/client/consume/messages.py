@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, cast
 
-from penstock.client.consume.settling import Settling, SettlingBatch, SettlingMessage, SettlingTransaction
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage, LeasedTransaction, Settling
 from penstock.client.messages.leased import LeasedRun
 from penstock.client.messages.stored import DeliveredRun
 from penstock.wire.delivery import Settled
@@ -48,7 +48,7 @@ class SettlingCalls(Settling):
         await self._leave(error)
 
 
-class Transaction(SettlingTransaction):
+class Transaction(LeasedTransaction):
     """Messages that are published in the same moment in which the message or batch that they come of is acked."""
 
     __slots__ = ()
@@ -71,7 +71,7 @@ class Transaction(SettlingTransaction):
         self._source._end_work(None)
 
 
-class Message(SettlingMessage, SettlingCalls):
+class Message(LeasedMessage, SettlingCalls):
     """A message that this consumer may handle until its lease ends.
 
     `async with message:` acks it when the block succeeds and nacks it with the error's text when the block raises
@@ -101,7 +101,7 @@ class Message(SettlingMessage, SettlingCalls):
         return _status(await self._reject(error))
 
 
-class MessageBatch(SettlingBatch[Message], SettlingCalls):
+class MessageBatch(LeasedBatch[Message], SettlingCalls):
     """Messages that were leased together: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `await batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.client.consume.iterators import BatchConsumer, Consumer
+from penstock.client.consume.consumers import BatchConsumer, Consumer, Consumers
 from penstock.client.consume.options import consume_options
-from penstock.client.consume.sessions import Sessions
 
 
 class Scope:
@@ -14,8 +13,8 @@ class Scope:
     Queues that are created later count too. Each message names its queue.
     """
 
-    def __init__(self, path: str, sessions: Sessions):
-        self._sessions = sessions
+    def __init__(self, path: str, consumers: Consumers):
+        self._consumers = consumers
         self.path = path
 
     def __repr__(self) -> str:
@@ -31,7 +30,7 @@ class Scope:
             self.path, group=group, size=("prefetch", prefetch), lease=lease, wait=wait, consumer=consumer,
             in_scope=True,
         )  # fmt: skip
-        return Consumer(self._sessions.open(options, low_water=prefetch // 2 if prefetch > 1 else -1))
+        return self._consumers.of_messages(options)
 
     def consume_batches(
         self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
@@ -41,4 +40,4 @@ class Scope:
         options = consume_options(
             self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer, in_scope=True
         )
-        return BatchConsumer(self._sessions.open(options, low_water=-1))
+        return self._consumers.of_batches(options)

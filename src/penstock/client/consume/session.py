@@ -1,6 +1,6 @@
 """One consumer at work: a buffer that is refilled ahead of need, acks that ride along, leases that do not run out.
 
-One `Session` per consumer does the work; `iterators` has the loops around it. The rules:
+One `Session` per consumer does the work; `consumers` has the iterators around it. The rules:
 
 - A lease call that carries acks never waits at the server, so an ack is answered within one round trip; only a call
   without acks is a long poll. A busy consumer's loop is thus one call per batch.
@@ -21,24 +21,21 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
-from penstock.client.consume.acks import AckBatch, AckSender, lost_spans
+from penstock.client.consume.acks import AckBatch, AckSender
 from penstock.client.consume.fetch import Fetch
 from penstock.client.consume.group_member import GroupMember
 from penstock.client.consume.options import RELEASE_WITHIN_S, ConsumeOptions
 from penstock.client.consume.renewal import Renewal, renew_at
-from penstock.client.consume.settling import SettlingBatch, SettlingMessage
+from penstock.client.consume.settle_calls import SettleCalls
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.spans import Span, receipts_of, stale_error
-from penstock.client.publish.transactions import Transacted
-from penstock.client.tracing import settling
+from penstock.client.messages.spans import Span
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
-from penstock.wire.delivery import Settled
 
 CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
@@ -46,8 +43,8 @@ CLOSE_GRACE_S = 0.05
 AHEAD_WITHIN_S = 0.05
 """A consumer that handles a batch faster than this, and hands its acks over, gets the next ones leased ahead."""
 
-M = TypeVar("M", bound=SettlingMessage)
-B = TypeVar("B", bound=SettlingBatch[Any])
+M = TypeVar("M", bound=LeasedMessage)
+B = TypeVar("B", bound=LeasedBatch[Any])
 
 log = logging.getLogger("penstock.client")
 
@@ -59,16 +56,14 @@ class MessageKinds(NamedTuple, Generic[M, B]):
     batch: type[B]
 
 
-class Session(Generic[M, B]):
+class Session(SettleCalls, Generic[M, B]):
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
     def __init__(self, carrier: Carrier, options: ConsumeOptions, kinds: MessageKinds[M, B], *, low_water: int):
         """Refills in the background when no more than `low_water` messages are left; -1: only when asked."""
-        self._carrier = carrier
-        self._options = options
+        super().__init__(carrier, options)
+        runtime = self.runtime
         self._message, self._batch = kinds
-        self.tracing = carrier.tracing
-        self.runtime = runtime = carrier.runtime()
         self._low_water = low_water if runtime.concurrent else -1
         self._ready: deque[LeasedRun] = deque()
         self._ready_count = 0
@@ -87,7 +82,6 @@ class Session(Generic[M, B]):
         self._fetches: list[Fetch] = []
         """Under way, at most two, the second behind the first."""
         self._fetching = runtime.jobs()
-        self._settling = runtime.jobs()
         membership = options.new_membership()
         self._member = (
             None if membership is None else GroupMember(carrier, membership, self._drop, runtime, timers)
@@ -97,10 +91,6 @@ class Session(Generic[M, B]):
         self._is_emptied = False
         """The buffer was given back; a call that ends later gives back what it brings."""
         self._closing = runtime.jobs()
-
-    @property
-    def group(self) -> str:
-        return self._options.group
 
     # -- out of the buffer ------------------------------------------------------------------------------------------
 
@@ -267,7 +257,7 @@ class Session(Generic[M, B]):
             if acks is not None:
                 self._acks.answered(acks, leased.results, retry)
             if self._is_emptied:
-                await self._give_back(self._empty())
+                await self.give_back(self._empty())
             elif member is not None:
                 # Messages of partitions that were lost meanwhile go back; a newer assignment is asked for now.
                 self._drop({run.meta.partition for run in leased.runs} - set(member.membership.partitions))
@@ -296,18 +286,9 @@ class Session(Generic[M, B]):
             for run in gone:
                 self.let_go(run)
             spans = [span for run in gone for span in run.spans()]
-            self._settling.start(self._give_back(spans), f"penstock release {self._options.source}")
+            self._settling.start(self.give_back(spans), f"penstock release {self._options.source}")
 
-    async def _give_back(self, spans: list[Span]) -> None:
-        if not spans:
-            return
-        try:
-            retry = self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
-            await self._carrier.request(calls.release(receipts_of(spans)), retry)
-        except PenstockError as error:
-            log.warning("%s: could not give back what was leased ahead: %s", self._options.source, error)
-
-    # -- settling ---------------------------------------------------------------------------------------------------
+    # -- acks -----------------------------------------------------------------------------------------------------
 
     async def ack(self, spans: Sequence[Span]) -> None:
         """Returns when the ack is durable; raises StaleReceipt for messages that were not leased any more."""
@@ -326,50 +307,6 @@ class Session(Generic[M, B]):
         has_room = self._ready_count <= max(self._low_water, 0)
         may_lease = self._member is None or self._member.membership.joined
         return has_room and may_lease and self._handed_out > 1 and not self._fetches and not self._is_closed
-
-    async def nack(
-        self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
-    ) -> list[Settled]:
-        with self._traced("nack", spans):
-            call = calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error, max_retries=max_retries)
-            return await self._settle(call, spans)
-
-    async def nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
-        """For a caller that has a more important exception to raise: waits for the answer and logs failures.
-
-        Cancelling the caller does not cancel the nack.
-        """
-        work = self._nack_logged(spans, delay_ms, error)
-        task = self._settling.start(work, f"penstock nack {self._options.source}")
-        if task is not None:
-            await self.runtime.wait([task])
-
-    async def _nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
-        try:
-            await self.nack(spans, delay_ms, error)
-        except PenstockError as problem:
-            log.warning("%s: nack failed: %s", self._options.source, problem)
-
-    async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
-        with self._traced("reject", spans):
-            return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
-
-    async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
-        with self._traced("transact", spans):
-            return await self._carrier.transact(receipts_of(spans), items)
-
-    async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
-        return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms), spans)
-
-    def _traced(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
-        return settling(self.tracing, verb, self._options.source, self._options.group, spans, alone=alone)
-
-    async def _settle(self, call: Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
-        retry = self._carrier.new_retry()
-        results = await self._carrier.request(call, retry)
-        if lost := lost_spans(results, retry):
-            raise stale_error(lost, sum(span.size for span in spans))
-        return results
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -411,7 +348,7 @@ class Session(Generic[M, B]):
         if interrupted and current is not None and not current.entered:
             spans += current.open_spans()
         self._acks.flush()
-        await self._give_back(spans)
+        await self.give_back(spans)
         await self._drain()
         if self._member is not None:
             await self._member.leave()

@@ -1,99 +1,69 @@
-"""A message or batch that is settled once, by the session of its consumer.
+"""Messages and batches under a lease: settled once, by the session of their consumer.
 
 The classes that users see add the public calls: coroutines in `consume.messages`, blocking ones in `blocking.messages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import limits
 from penstock.client.consume.options import lease_milliseconds
-from penstock.client.consume.renewal import Holder
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage, LeasedRun, error_text
-from penstock.client.messages.spans import Span
+from penstock.client.messages.leased import LeasedRun, error_text
+from penstock.client.messages.spans import Span, merged
+from penstock.client.messages.stored import Messages, StoredMessage
 from penstock.client.publish.transactions import Outbox, Transacted
-from penstock.client.runtime import Runtime
-from penstock.client.tracing import Tracing
 from penstock.client.units import milliseconds
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
+if TYPE_CHECKING:
+    from penstock.client.consume.session import Session
+
 TRACED_BY_WORKER = object()
-"""The work on a message that a worker has begun to trace, and ends to trace."""
+"""The work on a message that a worker traces."""
 
-
-class SettlingSession(Protocol):
-    """The session of a consumer, as its messages see it. Calls raise StaleReceipt if a lease has ended."""
-
-    runtime: Runtime
-    current: Any
-    """The message or batch that the loop was given last; it is held already."""
-    tracing: Tracing | None
-
-    @property
-    def group(self) -> str: ...
-
-    async def ack(self, spans: Sequence[Span]) -> None:
-        """Returns when the ack is durable."""
-
-    def ack_one_soon(self, prefix: str, offset: int) -> None:
-        """`ack_soon` for the message with this receipt."""
-
-    def ack_soon(self, spans: Sequence[Span]) -> None:
-        """Send the ack with the next call or within milliseconds, whichever comes first; failures are logged."""
-
-    async def nack(
-        self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
-    ) -> list[Settled]: ...
-
-    async def nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None: ...
-
-    async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]: ...
-
-    async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted: ...
-
-    async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]: ...
-
-    def hold(self, holder: Holder) -> None:
-        """Renew the lease of this from now on."""
-
-    def let_go(self, holder: Holder) -> None: ...
+_first_of = attrgetter("first")
+_last_of = attrgetter("last")
 
 
 class Settling:
-    """A message and a batch have this in common."""
+    """The part that a message and a batch have in common. Both are holders of a lease while they are handled."""
 
     __slots__ = ()
 
     renew_at: float
-    _session: SettlingSession
+    _session: Session[Any, Any]
     _entered: bool
-    _work: object
+    _work: object | None
 
     @property
     def lease_ms(self) -> int:
+        """The length of the lease, as the server answered it."""
         raise NotImplementedError
 
     def open_spans(self) -> list[Span]:
+        """The messages that are not settled."""
         raise NotImplementedError
 
     def spans(self) -> list[Span]:
+        """The messages that are neither settled nor lost."""
         raise NotImplementedError
 
     def lost(self, spans: Sequence[Span]) -> None:
         raise NotImplementedError
 
     def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+        """Mark `spans`, as `open_spans` gave them, as settled or not settled."""
         raise NotImplementedError
 
     @property
     def entered(self) -> bool:
         """True inside `async with` or `with`: the lease is renewed until the block is left."""
         return self._entered
-
-    # -- the calls ----------------------------------------------------------------------------------------------------
 
     async def _ack(self) -> None:
         spans = self._begin_settling()
@@ -142,11 +112,12 @@ class Settling:
 
     def _enter(self) -> None:
         """A block begins: keep the lease until it is left."""
+        session = self._session
         self._entered = True  # type: ignore[misc]
-        if self._session.current is not self:
-            self._session.hold(self)
-        if self._session.tracing is not None:
-            self._begin_work()
+        if session.current is not self:
+            session.hold(self)
+        if session.tracing is not None and self._work is None:
+            self._work = session.tracing.begin(session.group, self)  # type: ignore[misc, arg-type]
 
     async def _leave(self, error: BaseException | None) -> None:
         """A block ends: ack if it succeeded, nack if it raised."""
@@ -174,44 +145,73 @@ class Settling:
         if not isinstance(error, StaleReceipt):
             self.mark(spans, settled=False)
 
-    # -- tracing ----------------------------------------------------------------------------------------------------
-
-    def _begin_work(self) -> None:
-        """A block has begun."""
-        if self._session.tracing is not None and getattr(self, "_work", None) is not TRACED_BY_WORKER:
-            self._work = self._session.tracing.begin(self._session.group, self)  # type: ignore[misc, arg-type]
-
     def _end_work(self, error: BaseException | None) -> None:
-        if (work := self._traced_work()) is not None:
-            self._work = None  # type: ignore[misc]
-            self._session.tracing.end(work, error)  # type: ignore[union-attr]
-
-    def _fail_work(self, error: BaseException) -> None:
-        """The block fails, and the exception will not leave it."""
-        if (work := self._traced_work()) is not None:
-            self._session.tracing.fail(work, error)  # type: ignore[union-attr]
-
-    def _traced_work(self) -> object | None:
-        work = getattr(self, "_work", None) if self._session.tracing is not None else None
-        return None if work is TRACED_BY_WORKER else work
+        """The traced work ends."""
+        work, self._work = self._work, None  # type: ignore[misc]
+        if work is not None and work is not TRACED_BY_WORKER and self._session.tracing is not None:
+            self._session.tracing.end(work, error)
 
 
-class SettlingMessage(LeasedMessage, Settling):
-    __slots__ = ("_entered", "_session", "_work")
+class LeasedMessage(StoredMessage, Settling):
+    """One message that this consumer may handle until its lease ends."""
 
-    def __init__(self, run: LeasedRun, row: int, session: SettlingSession):
-        # All slots at once, without the constructors of the base classes: one of these is made per message.
+    __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
+
+    _run: LeasedRun
+
+    def __init__(self, run: LeasedRun, row: int, session: Session[Any, Any]):
+        # All slots at once, without the constructor of the base class: one of these is made per message.
         self._run = run
         self._row = row
         self.renew_at = run.renew_at
         self._session = session
         self._entered = False
+        self._work = None
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first delivery."""
+        return self._run.meta.attempt
+
+    @property
+    def receipt(self) -> str | None:
+        """The handle with which the HTTP API settles this message; None if the queue delivers at most once."""
+        prefix = self._run.meta.receipt
+        return None if prefix is None else f"{prefix}{self.offset}"
+
+    @property
+    def settled(self) -> bool:
+        """True once it was acked, nacked or rejected here, or if the queue delivers at most once."""
+        return not self._run.leased or self._row in self._run.settled_rows
+
+    @property
+    def lease_lost(self) -> bool:
+        """True if a renewal found the lease ended: the message is or will be delivered again, stop working on it."""
+        return self._row in self._run.lost_rows
+
+    @property
+    def lease_ms(self) -> int:
+        return self._run.lease_ms
+
+    def open_spans(self) -> list[Span]:
+        prefix = self._run.meta.receipt
+        return [] if prefix is None or self.settled else [Span(prefix, self.offset, self.offset)]
+
+    def spans(self) -> list[Span]:
+        return [] if self.lease_lost else self.open_spans()
+
+    def lost(self, spans: Sequence[Span]) -> None:
+        self._run.lost(spans)
+
+    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+        if spans:
+            (self._run.settled_rows.add if settled else self._run.settled_rows.discard)(self._row)
 
     def _leave_done(self) -> None:
         """`_leave` without an error, as almost every block ends: on the shortest way."""
         session = self._session
         self._entered = False
-        if session.tracing is not None:
+        if self._work is not None:
             self._end_work(None)
         session.let_go(self)
         run, row = self._run, self._row
@@ -221,19 +221,72 @@ class SettlingMessage(LeasedMessage, Settling):
             session.ack_one_soon(prefix, run.meta.offset + row)
 
 
-M = TypeVar("M", bound=SettlingMessage)
+M = TypeVar("M", bound=LeasedMessage)
 
 
-class SettlingBatch(LeasedBatch[M], Settling):
-    __slots__ = ("_entered", "_session", "_work")
+class LeasedBatch(Messages[M], Settling):
+    """Messages that came with one lease. Settling the batch settles those that were not settled one by one before."""
 
-    def __init__(self, runs: list[LeasedRun], session: SettlingSession):
-        LeasedBatch.__init__(self, runs)
+    __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
+
+    _runs: list[LeasedRun]  # type: ignore[assignment]
+
+    def __init__(self, runs: list[LeasedRun], session: Session[Any, Any]):
+        Messages.__init__(self, list(runs))
+        self.renew_at = min((run.renew_at for run in runs), default=0.0)
         self._session = session
         self._entered = False
+        self._work = None
+
+    @property
+    def lease_ms(self) -> int:
+        """The shortest lease in the batch: a batch of several queues is renewed as often as that one needs it."""
+        return min((run.lease_ms for run in self._runs if run.leased), default=0)
+
+    @property
+    def settled(self) -> bool:
+        return not self.open_spans()
+
+    @property
+    def lease_lost(self) -> bool:
+        """True if a renewal found the lease of at least one message ended."""
+        return any(run.lost_rows for run in self._runs)
+
+    def open_spans(self) -> list[Span]:
+        return [span for run in self._runs for span in run.spans_of(range(run.batch.count), run.settled_rows)]
+
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for run in self._runs
+            for span in run.spans_of(range(run.batch.count), run.settled_rows | run.lost_rows)
+        ]
+
+    def lost(self, spans: Sequence[Span]) -> None:
+        for run, own in self._by_run(spans):
+            run.lost(own)
+
+    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+        for run, own in self._by_run(spans):
+            (run.settle if settled else run.unsettle)(own)
+
+    def _by_run(self, spans: Sequence[Span]) -> Iterator[tuple[LeasedRun, list[Span]]]:
+        """Each run with those of the spans that concern it. A batch may have as many runs as messages."""
+        by_lease: dict[str, list[Span]] = {}
+        for span in merged(spans):
+            by_lease.setdefault(span.prefix, []).append(span)
+        for run in self._runs:
+            of_lease = by_lease.get(run.meta.receipt or "")
+            if of_lease:
+                first, stop = run.meta.offset, run.meta.offset + run.batch.count
+                begin, end = bisect_left(of_lease, first, key=_last_of), bisect_left(of_lease, stop, key=_first_of)
+                if begin < end:
+                    yield run, of_lease[begin:end]
 
 
-class SettlingTransaction(Outbox):
+class LeasedTransaction(Outbox):
+    """Messages that are published when a message or a batch is acked."""
+
     __slots__ = ("_source", "result")
 
     def __init__(self, source: Settling):
@@ -243,5 +296,5 @@ class SettlingTransaction(Outbox):
         """Where the messages went, once it is done."""
 
     @property
-    def _session(self) -> SettlingSession:
+    def _session(self) -> Session[Any, Any]:
         return self._source._session

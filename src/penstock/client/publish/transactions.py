@@ -10,13 +10,12 @@ import secrets
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.client.messages.leased import LeasedBatch, LeasedMessage
 from penstock.client.messages.spans import receipts_of
 from penstock.client.publish.frames import Row, make_options, row
 from penstock.client.publish.published import PublishedMessage
@@ -24,6 +23,9 @@ from penstock.client.transport.retry import AnswerLost, RetryState
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.ids import parse_queue
 from penstock.wire.replies import TransactReply
+
+if TYPE_CHECKING:
+    from penstock.client.consume.settling import Settling
 
 
 class Transacted(NamedTuple):
@@ -78,7 +80,7 @@ def idempotent(items: list[dict[str, Any]], receipts: Sequence[str]) -> list[dic
     return items if receipts else [{"id": f"sdk-{secrets.token_hex(12)}", **item} for item in items]
 
 
-def receipts_to_ack(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> list[str]:
+def receipts_to_ack(ack: Iterable[Settling | str]) -> list[str]:
     """Of messages and batches that are not settled yet; receipts themselves as they are."""
     receipts: list[str] = []
     for each in ack:
@@ -86,7 +88,7 @@ def receipts_to_ack(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> li
     return receipts
 
 
-def mark_settled(ack: Iterable[LeasedMessage | LeasedBatch[Any] | str]) -> None:
+def mark_settled(ack: Iterable[Settling | str]) -> None:
     for each in ack:
         if not isinstance(each, str):
             each.mark(each.open_spans(), settled=True)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_type_hints
 import msgspec
 
 from penstock import limits
-from penstock.client.messages.leased import LeasedMessage
+from penstock.client.consume.settling import LeasedMessage
 from penstock.client.units import milliseconds
 
 Function: TypeAlias = Callable[..., Any]

@@ -9,11 +9,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.consume.membership import Assigned
-from penstock.client.workers.worker import Worker, WorkerClient, worker_options
+from penstock.client.workers.worker import Worker, worker_options
 from penstock.errors import InvalidRequest, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +86,7 @@ class WorkerRunner:
     def add(self, worker: Worker) -> None:
         self._declared.append(worker)
 
-    async def run(self, client: WorkerClient, *, wait: float | None, grace: float, signals: bool) -> bool:
+    async def run(self, client: Client, *, wait: float | None, grace: float, signals: bool) -> bool:
         """Until `stop`, a signal, or nothing came to any of them for `wait` seconds.
 
         True if every handler finished by itself. If one worker fails the others are stopped as well, and its error is
@@ -107,7 +110,7 @@ class WorkerRunner:
             with self._lock:
                 self._running = None
 
-    async def _run_all(self, client: WorkerClient, stop: asyncio.Event, wait: float | None, grace: float) -> bool:
+    async def _run_all(self, client: Client, stop: asyncio.Event, wait: float | None, grace: float) -> bool:
         self._take_counts()
         tasks = [
             asyncio.create_task(worker.run(client, stop, wait_s=wait, grace_s=grace), name=repr(worker))

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.client.blocking.messages import for_thread
-from penstock.client.consume.iterators import Consumer
+from penstock.client.consume.consumers import Consumer
 from penstock.client.consume.membership import Assigned
 from penstock.client.consume.messages import Message
 from penstock.client.consume.options import lease_milliseconds
@@ -26,6 +26,10 @@ from penstock.client.units import bounded, milliseconds
 from penstock.client.workers.handler import Handler, Reject, Retry
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import check_group, parse_queue
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+    from penstock.client.queue import Queue
 
 CONCURRENCY_MAX = 1000
 GRACE_S = 25.0
@@ -69,24 +73,6 @@ def worker_options(
     )  # fmt: skip
 
 
-class WorkerQueue(Protocol):
-    """The part of a queue that a worker uses."""
-
-    async def config(self) -> dict[str, Any]: ...
-    async def configure(self, **changes: Any) -> dict[str, Any]: ...
-    def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
-        consumer: str = "", assigned: bool | Assigned = False,
-    ) -> Consumer: ...  # fmt: skip
-
-
-class WorkerClient(Protocol):
-    """The part of a client that a worker uses."""
-
-    def queue(self, name: str) -> WorkerQueue: ...
-    async def create_queue(self, name: str, **config: Any) -> Any: ...
-
-
 class Worker:
     """A function and the options with which it is called."""
 
@@ -99,7 +85,7 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self.handler.name} on {self.options.queue}>"
 
-    async def run(self, client: WorkerClient, stop: asyncio.Event, *, wait_s: float | None, grace_s: float) -> bool:
+    async def run(self, client: Client, stop: asyncio.Event, *, wait_s: float | None, grace_s: float) -> bool:
         """Work until `stop` is set, or until nothing came for `wait_s`. True if every handler finished by itself.
 
         The worker waits for a server that goes away; any other refusal is raised.
@@ -120,22 +106,19 @@ class Worker:
             finished = await handlers.finish(grace_s)
         return finished
 
-    async def _prepare(self, client: WorkerClient) -> None:
+    async def _prepare(self, client: Client) -> None:
         """A worker may be there before the first message, and its retries need a queue that allows them."""
         options = self.options
         try:
             config = (await client.queue(options.queue).config())["config"]
         except QueueNotFound:
-            await client.create_queue(
-                options.queue, **({} if options.retries is None else {"max_retries": options.retries})
-            )
+            settings: dict[str, Any] = {} if options.retries is None else {"max_retries": options.retries}
+            await client.create_queue(options.queue, **settings)
             return
         if options.retries is not None and config["max_retries"] < options.retries:
             await client.queue(options.queue).configure(max_retries=options.retries)
 
-    async def _consume(
-        self, queue: WorkerQueue, handlers: _Handlers, stop: asyncio.Event, wait_s: float | None
-    ) -> None:
+    async def _consume(self, queue: Queue, handlers: _Handlers, stop: asyncio.Event, wait_s: float | None) -> None:
         options = self.options
         messages = queue.consume(
             options.group, prefetch=options.prefetch, lease=options.lease_s, wait=wait_s, consumer=options.consumer,
@@ -261,7 +244,8 @@ class _Handlers:
     async def _failed(self, message: Message, error: Exception) -> None:
         """Settle the message. If that fails, its lease ends by itself."""
         retries, name = self._worker.options.retries, self._worker.handler.name
-        message._fail_work(error)
+        if message._work is not None and message._session.tracing is not None:
+            message._session.tracing.fail(message._work, error)
         try:
             if isinstance(error, Reject):
                 log.warning("%s rejected %s: %s", name, message.id, error)
