@@ -33,7 +33,7 @@ from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.lease import settlement
 from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import check_known, convert, in_frames, parse, values_of
-from penstock.transports.held import Held
+from penstock.transports.outstanding import OutstandingLeases
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import Settled
 from penstock.wire.messages import AckRequest, ExtendRequest, LeaseRequest, NackRequest, RejectRequest
@@ -76,7 +76,7 @@ class LeaseStream:
         self._edge = edge
         self._context = context
         self._peer = context.peer()  # gRPC may have forgotten it when the stream has ended
-        self._held = Held()
+        self._held = OutstandingLeases()
         self._closed_by_client = False
         self._credits = 0
         self._generation: int | None = None

@@ -23,7 +23,7 @@ from penstock.transports.http.render import (
     published_whole,
 )
 from penstock.transports.http.request import BATCH_TYPE, Request
-from penstock.transports.publishing import EachAlone, Placed, producer_seq, publish_all
+from penstock.transports.publishing import PartialPublish, RunEntry, producer_seq, publish_all
 from penstock.wire.messages import NoQuery, PublishFrameQuery
 from penstock.wire.parse import parse_query, parse_queue
 from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch
@@ -83,7 +83,7 @@ def _publish_all(edge: Edge, asked: Publish, started: float) -> PendingReply[Ans
 
 
 async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
-    each = EachAlone(edge.broker, edge.metrics, asked)
+    each = PartialPublish(edge.broker, edge.metrics, asked)
     results = ",".join(map(_result, await each.publish()))
     edge.metrics.publish_took(edge.clock.monotonic() - started)
     return Answer(207, f'{{"results":[{results}],"durable":{"true" if each.durable else "false"}}}'.encode())
@@ -93,7 +93,7 @@ def _published(edge: Edge, reply: PublishReply, started: float, body: bytes) -> 
     return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
 
 
-def _result(outcome: Placed | PenstockError) -> str:
+def _result(outcome: RunEntry | PenstockError) -> str:
     if isinstance(outcome, PenstockError):
         return _encoder.encode({"status": STATUS[outcome.code].http, "error": error_body(outcome)}).decode()
-    return f'{{"status":201,{published_item(outcome.run, outcome.place)}'
+    return f'{{"status":201,{published_item(outcome.run, outcome.position)}'

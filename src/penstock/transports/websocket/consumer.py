@@ -17,7 +17,7 @@ from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_group, parse_scope
 from penstock.pending import PendingReply
-from penstock.transports.held import Held
+from penstock.transports.outstanding import OutstandingLeases
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
@@ -44,7 +44,7 @@ class Consumer:
         self.credit = asked.credit or 0
         self.refill = bool(asked.refill)
         self.when_lost = asked.when_lost or "retry"
-        self.held_here = Held()
+        self.held_here = OutstandingLeases()
         self._session = session
         self._format = asked.format
         self._leasing: asyncio.Task[None] | None = None
@@ -123,7 +123,7 @@ class Consumer:
         now_ms = session.sockets.clock.now_ms()
         if not session.delivering:
             # Paused or stopped in the very turn in which the lease came: it was not sent, so it never happened.
-            unsent = Held()
+            unsent = OutstandingLeases()
             unsent.add(reply.runs, now_ms)
             session.sockets.give_back(unsent.receipts(), lost=False)
             return

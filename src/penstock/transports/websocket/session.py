@@ -21,9 +21,9 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.eager import Suspended, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
-from penstock.transports.held import messages_in
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
+from penstock.transports.outstanding import message_count
 from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
 from penstock.transports.websocket.consumer import Consumer
 from penstock.transports.websocket.reader import Reader
@@ -166,7 +166,7 @@ class Session:
         released = 0
         if receipts := sub.held():
             results = await self.sockets.broker.release(receipts)
-            released = sum(messages_in(result.receipt) for result in results if result.status == "released")
+            released = sum(message_count(result.receipt) for result in results if result.status == "released")
         self._send(self.codec.encode(stream.Unsubscribed(id=frame.id, sub=frame.sub, released=released)))
 
     async def _credit(self, frame: stream.Credit) -> None:

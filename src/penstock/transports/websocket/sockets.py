@@ -67,7 +67,7 @@ class WebSockets:
         self._messages: Counter[str] = Counter()
         self._closed: Counter[str] = Counter()
         metrics.count_websockets = lambda: self._count
-        metrics.others.append(self._families)
+        metrics.collectors.append(self._families)
 
     def commit_now(self) -> None:
         self.broker.commit_now()

@@ -1,7 +1,7 @@
-"""What a stream or a subscription has handed out and its client has not settled: to be given back when it ends.
+"""Leases that a stream or a subscription has delivered and its client has not settled. They are released at its end.
 
-Kept per lease and not per message, so it costs nothing to speak of: where a lease begins and ends and how many of its
-messages are left. Giving back more than is left does no harm, for what was settled is stale.
+Memory is per lease, not per message: the offsets of its first and last message, and the number of unsettled messages.
+The receipt that releases a lease may cover settled messages too; these are stale and stay as they are.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from penstock.broker.types import DeliveredRun
 from penstock.ids import parse_offsets
 from penstock.wire.delivery import Alike, Settled
 
-_LOOK_ABOVE = 1_000
-"""With more leases than this, those whose time ran out are looked for."""
+_EXPIRE_ABOVE = 1_000
+"""With more leases than this, expired leases are dropped."""
 
 
 class _Lease:
@@ -26,16 +26,16 @@ class _Lease:
         self.deadline_ms = deadline_ms
 
 
-class Held:
-    __slots__ = ("_leases", "_look_above")
+class OutstandingLeases:
+    __slots__ = ("_expire_above", "_leases")
 
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
-        """By the part that all receipts of a lease begin with."""
-        self._look_above = _LOOK_ABOVE
+        """By the prefix that all receipts of a lease share."""
+        self._expire_above = _EXPIRE_ABOVE
 
     def __len__(self) -> int:
-        """Messages that are not settled, some of which may have run out."""
+        """The number of messages that are not settled. Some of their leases may have expired."""
         return sum(lease.left for lease in self._leases.values())
 
     def __bool__(self) -> bool:
@@ -44,24 +44,25 @@ class Held:
     def add(self, runs: Iterable[DeliveredRun], now_ms: int) -> None:
         for run in runs:
             if run.receipt is None or run.deadline_at_ms is None:
-                continue  # delivered at most once: there is nothing to settle
+                continue  # an at-most-once delivery has no receipt
             stop = run.offset + run.count
             lease = self._leases.setdefault(run.receipt, _Lease(run.offset, stop, run.deadline_at_ms))
             lease.first, lease.stop = min(lease.first, run.offset), max(lease.stop, stop)
             lease.left += run.count
-        if len(self._leases) > self._look_above:
-            self._forget_ended(now_ms)
-            self._look_above = max(_LOOK_ABOVE, 2 * len(self._leases))
+        if len(self._leases) > self._expire_above:
+            self._drop_expired(now_ms)
+            self._expire_above = max(_EXPIRE_ABOVE, 2 * len(self._leases))
 
     def settle(self, results: Sequence[Settled], now_ms: int = 0) -> int:
-        """Outcomes of receipts, of which any may be somebody else's. How many of ours are out of hand by that.
+        """Apply the outcomes of receipts and return how many messages of these leases are settled by them.
 
-        A receipt that is stale because its lease has run out by `now_ms` counts; one that was settled before does not.
+        Receipts of other leases are ignored. A receipt that is stale because its lease has expired by `now_ms` counts;
+        a receipt that was settled before does not.
         """
         if isinstance(results, Alike) and results:
-            # All of one lease: what is true of the first is true of all.
+            # All receipts belong to one lease and have one status.
             return self._settle(results[0], len(results), now_ms)
-        return sum([self._settle(result, messages_in(result.receipt), now_ms) for result in results])
+        return sum([self._settle(result, message_count(result.receipt), now_ms) for result in results])
 
     def _settle(self, result: Settled, count: int, now_ms: int) -> int:
         prefix = result.receipt[: result.receipt.rfind(".") + 1]
@@ -80,16 +81,16 @@ class Held:
         return freed
 
     def receipts(self) -> list[str]:
-        """One for each lease, of all that it may still hold."""
+        """One range receipt for each lease, over all messages that may be unsettled."""
         return [f"{prefix}{lease.first}-{lease.stop - 1}" for prefix, lease in self._leases.items()]
 
-    def _forget_ended(self, now_ms: int) -> None:
-        """A client that neither settles nor renews must not make us remember for ever."""
+    def _drop_expired(self, now_ms: int) -> None:
+        """Bounds the memory for a client that neither settles nor extends its leases."""
         for prefix in [prefix for prefix, lease in self._leases.items() if lease.deadline_ms < now_ms]:
             del self._leases[prefix]
 
 
-def messages_in(receipt: str) -> int:
-    """How many messages a receipt is for: it may be a range."""
+def message_count(receipt: str) -> int:
+    """The number of messages that a receipt covers; a receipt may be a range."""
     offsets = parse_offsets(receipt[receipt.rfind(".") + 1 :])
     return 1 if offsets is None else offsets[1] - offsets[0] + 1
