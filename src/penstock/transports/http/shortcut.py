@@ -17,6 +17,7 @@ from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
 from penstock.transports.http.request import Request, body_stalled
+from penstock.transports.input_pacer import InputPacer, Parsed
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -87,6 +88,7 @@ class Shortcut(asyncio.Protocol):
         self.server_state = server_state
         self._keep_alive_s = config.timeout_keep_alive
         self._reader = RequestReader(self.app.opens_websocket)
+        self._input = InputPacer(self._parse, self._bound_reading, self.loop)
         self._waiting: deque[Received] = deque()
         """Received and not begun, in order."""
         self._waiting_bytes = 0
@@ -110,6 +112,7 @@ class Shortcut(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.server_state.connections.discard(self)
         self._stop_timers()
+        self._input.close()
         self._waiting.clear()
         if self._current is not None:
             self._current.disconnect()
@@ -152,13 +155,20 @@ class Shortcut(asyncio.Protocol):
     # -- coming in ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._receive(self._reader.feed(data))
+        self._input.receive(data)
+
+    def _parse(self, data: bytes) -> Parsed:
+        """Handle a slice of the input: requests and parts of bodies."""
+        units = self._reader.units
+        received = self._reader.feed(data)
+        self._receive(received)
         if self._reader.in_body:
             if self._stall_timer is None:
                 self._watch_body()
         elif self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+        return Parsed(self._reader.units - units, len(received))
 
     def _receive(self, received: list[Received]) -> None:
         for each in received:
@@ -210,7 +220,9 @@ class Shortcut(asyncio.Protocol):
     def _bound_reading(self) -> None:
         too_many = len(self._waiting) >= LATER_MAX or self._waiting_bytes >= LATER_BYTES_MAX
         # The bytes behind a handshake are not read before it is answered.
-        pause = bool(self._waiting) and (too_many or self._reader.ended)
+        held = bool(self._waiting) and (too_many or self._reader.ended)
+        self._input.hold(held)
+        pause = held or not self._input.is_empty
         if pause is not self._read_paused and not self.transport.is_closing():
             self._read_paused = pause
             if pause:
