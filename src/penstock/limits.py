@@ -228,6 +228,9 @@ WRITE_STALL_MS = 30_000
 """A client that takes nothing of its answer for this long is cut off, so that it cannot hold our memory."""
 KEEP_ALIVE_MS = 75_000
 """Above the 60 s that load balancers keep a connection, so that they close first and never meet a closed one."""
+CONNECTIONS_BYTES_MAX = 128 * MIB
+"""Unfinished bodies and unread answers of all connections together. More: fewer refusals under bursts of large
+requests; less: less memory under attack."""
 DISCARD_BYTES_MAX = 64 * MIB
 """Of a body that is too large, read and thrown away so that the sender gets to see the refusal."""
 CONFIG_BYTES_MAX = 64 * KIB
@@ -303,6 +306,7 @@ assert WAIT_MS_MAX < KEEP_ALIVE_MS
 assert REDRIVE_STEP_BYTES + PAYLOAD_BYTES_MAX < BATCH_BYTES_MAX and REDRIVE_STEP_MESSAGES <= BATCH_MESSAGES_MAX
 assert REDRIVES_RUNNING_MAX < REDRIVES_KEPT
 assert REQUEST_BYTES_MAX < DISCARD_BYTES_MAX
+assert 4 * REQUEST_BYTES_MAX < CONNECTIONS_BYTES_MAX
 assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 16 * KIB < GRPC_REPLY_BYTES_MAX, "one message always fits"
 assert BATCH_BYTES_MAX < STREAM_BYTES_MAX <= PENDING_BYTES_MAX
 assert CALLS_PER_CONNECTION_MAX <= CALLS_MAX

@@ -237,6 +237,7 @@ def test_client_that_waits_for_100_continue_behind_a_long_poll_has_not_stalled(m
         await it.broker.parked.wait()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(it.reader.read(1), 0.1)
+        monkeypatch.setattr(limits, "BODY_STALL_MS", 20_000)
         it.broker.arrived.set()
         assert [(await it.answer())[0] for _ in range(2)] == [200, 100]
         it.writer.write(body)

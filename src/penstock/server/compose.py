@@ -99,7 +99,7 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         spoken = sockets_of(settings.dialect, app.edge)
     else:
         app, spoken = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, spoken)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, spoken, app.memory)
     return app
 
 

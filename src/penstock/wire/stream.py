@@ -352,10 +352,14 @@ NOT_TEXT = Close(1007, "the text is not UTF-8", "A text message that is not UTF-
 TOO_LARGE = Close(1009, "", "A message larger than `frame_bytes_max`.")
 BROKEN = Close(1011, "an unexpected error; the server's log has it", "A bug of ours.")
 RESTART = Close(1012, "the server is stopping; come again in a moment", "The server drains. Reconnect, with backoff.")
+OVERLOADED = Close(
+    1013, "the connections of this server hold too much memory", "A large message while the memory budget is used up. "
+    "Reconnect after a second."
+)  # fmt: skip
 SLOW = Close(
     4008, "output was not read for too long", "A slow reader, evicted. Reconnect and go on from `next_offset`."
 )
 SILENT = Close(4009, "no answer to the last ping", "Nothing came from one ping to the next.")
 
-CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, SLOW, SILENT)
+CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, OVERLOADED, SLOW, SILENT)
 """Every code that the server closes a connection with."""

@@ -22,12 +22,17 @@ from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import ClientGone, Request
+from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 _log = get_logger("penstock.http")
+
+
+LARGE_ANSWERS = frozenset({"lease", "read", "peek", "events", "dead_letters"})
+"""Operations that are refused while the memory budget of the connections is used up."""
 
 
 class Upgrades(Protocol):
@@ -50,6 +55,8 @@ class HttpApp:
         """`table` says what is served: our operations, or more than those."""
         self.access = access or Access()
         self.metrics = Metrics()
+        self.memory = MemoryBudget()
+        """Of all connections, WebSockets included."""
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,6 +93,8 @@ class HttpApp:
             else:
                 found = self._table.find(request.method, request.path)
                 operation = found.name
+                if operation in LARGE_ANSWERS and self.memory.is_full:
+                    raise self.memory.refusal()
                 handled = found.handler(self.edge, request)
                 outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
         except Exception as error:

@@ -22,6 +22,7 @@ from penstock import limits
 from penstock.errors import HeadersTooLarge, InvalidRequest, PenstockError, TooLarge, Unimplemented
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
+from penstock.transports.memory_budget import SMALL_BYTES, MemoryBudget
 
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ ")
 
@@ -56,14 +57,16 @@ class RequestReader:
     """One per connection."""
 
     __slots__ = (
-        "_body", "_discarding", "_fields", "_head_bytes", "_headers", "_is_upgrade", "_opens_websocket", "_parser",
-        "_progressed", "_received", "_size", "_stopped_by", "_unproductive", "_url", "_version", "body_bytes", "ended",
-        "heads", "in_body", "in_head", "units",
+        "_body", "_budget", "_discarding", "_fields", "_head_bytes", "_headers", "_is_upgrade", "_opens_websocket",
+        "_parser", "_progressed", "_received", "_size", "_stopped_by", "_unproductive", "_url", "_version",
+        "body_bytes", "ended", "heads", "in_body", "in_head", "units",
     )  # fmt: skip
 
-    def __init__(self, opens_websocket: Callable[[str], bool]):
+    def __init__(self, opens_websocket: Callable[[str], bool], budget: MemoryBudget | None = None):
         """`opens_websocket` tells whether a WebSocket can be opened at a path."""
         self._opens_websocket = opens_websocket
+        self._budget = budget or MemoryBudget()
+        self._body: bytes | bytearray = b""
         self._parser = httptools.HttpRequestParser(self)
         self._received: list[Received] = []
         self._stopped_by: PenstockError | None = None
@@ -101,6 +104,11 @@ class RequestReader:
         received, self._received = self._received, []
         return received
 
+    @property
+    def held_bytes(self) -> int:
+        """Of a body that is not complete."""
+        return len(self._body)
+
     # -- the parser's callbacks --------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -134,9 +142,11 @@ class RequestReader:
             return  # `feed` decides about it, when the parser has raised HttpParserUpgrade
         fields = self._fields = Fields(self._headers)
         self._check_coding(fields)
-        self._body: bytes | bytearray = b""
+        self._body = b""
         self._size = 0
         self.in_body = True
+        if fields.content_length > SMALL_BYTES and self._budget.is_full:
+            self._stop(self._budget.refusal())
         self._discarding = fields.content_length > limits.REQUEST_BYTES_MAX
         if self._discarding:
             if fields.content_length > limits.DISCARD_BYTES_MAX or fields.expects_continue:
@@ -150,6 +160,8 @@ class RequestReader:
         self._size += len(body)
         self.body_bytes += len(body)
         if not self._discarding and self._size <= limits.REQUEST_BYTES_MAX:
+            if self._size > SMALL_BYTES and self._budget.is_full:
+                self._stop(self._budget.refusal())
             if not self._body:
                 self._body = body  # most bodies come in one part, which is not copied
             elif isinstance(self._body, bytes):

@@ -18,6 +18,7 @@ from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
 from penstock.transports.http.request import Request, body_stalled
 from penstock.transports.input_pacer import InputPacer, Parsed
+from penstock.transports.memory_budget import BudgetShare
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -87,7 +88,8 @@ class Shortcut(asyncio.Protocol):
         self.loop = _loop or asyncio.get_running_loop()
         self.server_state = server_state
         self._keep_alive_s = config.timeout_keep_alive
-        self._reader = RequestReader(self.app.opens_websocket)
+        self._reader = RequestReader(self.app.opens_websocket, self.app.memory)
+        self._memory = BudgetShare(self.app.memory)
         self._input = InputPacer(self._parse, self._bound_reading, self.loop)
         self._waiting: deque[Received] = deque()
         """Received and not begun, in order."""
@@ -113,6 +115,7 @@ class Shortcut(asyncio.Protocol):
         self.server_state.connections.discard(self)
         self._stop_timers()
         self._input.close()
+        self._memory.set(0)
         self._waiting.clear()
         if self._current is not None:
             self._current.disconnect()
@@ -137,9 +140,11 @@ class Shortcut(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._count_memory()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._count_memory()
         self._proceed()
 
     def _is_idle(self) -> bool:
@@ -168,7 +173,16 @@ class Shortcut(asyncio.Protocol):
         elif self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+        self._count_memory()
         return Parsed(self._reader.units - units, len(received))
+
+    def _count_memory(self) -> None:
+        held = self._reader.held_bytes + self._waiting_bytes
+        if self._current is not None:
+            held += self._current.request.size
+        if self._write_paused:
+            held += self.transport.get_write_buffer_size()
+        self._memory.set(held)
 
     def _receive(self, received: list[Received]) -> None:
         for each in received:
@@ -211,6 +225,9 @@ class Shortcut(asyncio.Protocol):
                 self._begin(Exchange(received, half_closed=self._half_closed))
             elif isinstance(received, Continue):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                if self._stall_timer is not None:
+                    self._stall_timer.cancel()
+                    self._watch_body()  # the client sends the body only now
             elif isinstance(received, Refusal):
                 self._refuse(received)
             else:
@@ -249,6 +266,7 @@ class Shortcut(asyncio.Protocol):
         if answer is None:
             self.transport.close()
             return
+        self._count_memory()
         last = not self._waiting and (self._draining or self._half_closed)
         self._write(answer, exchange.request.method, close=exchange.request.must_close or last)
         self._proceed()

@@ -21,6 +21,7 @@ from websockets.protocol import Side, State
 
 from penstock import limits
 from penstock.transports.input_pacer import InputPacer, Parsed
+from penstock.transports.memory_budget import SMALL_BYTES, BudgetShare
 from penstock.wire import stream
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ class Connection(asyncio.Protocol):
     """Takes over from the HTTP connection that the handshake came on."""
 
     __slots__ = (
-        "_client_closes", "_close_timer", "_fragments", "_framing", "_heard", "_inbox", "_input", "_opcode",
-        "_server_state", "_session", "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
+        "_client_closes", "_close_timer", "_fragments", "_framing", "_heard", "_inbox", "_input", "_memory",
+        "_opcode", "_server_state", "_session", "_slow_timer", "_sockets", "_transport", "_unwritten",
+        "_unwritten_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._opcode = spoken.opcode
         self._fragments = bytearray()
         """The fragments of an unfinished message. `Framing` bounds their sum; empty ones take no space."""
+        self._memory = BudgetShare(sockets.memory)
         self._input = InputPacer(self._parse, self._read_on, asyncio.get_running_loop())
         self._inbox: deque[bytes] | None = None
         """Messages that wait until fewer requests are under way."""
@@ -128,7 +131,15 @@ class Connection(asyncio.Protocol):
         self._flush()
         if self._unwritten:
             self.write_now()  # the answers to requests of this slice that were ready at once
+        self._count_memory()
         return Parsed(len(events), messages)
+
+    def _count_memory(self) -> None:
+        """Count a message that is not complete; refuse it if the budget of all connections is used up."""
+        held = len(self._fragments) + len(self._framing.reader.buffer)
+        self._memory.set(held)
+        if held > SMALL_BYTES and self._sockets.memory.is_full:
+            self.close(stream.OVERLOADED)
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT and frame.opcode is not self._opcode:
@@ -299,6 +310,7 @@ class Connection(asyncio.Protocol):
         self._slow_timer = self._close_timer = None
         self._inbox = None
         self._input.close()
+        self._memory.set(0)
         self._session.ended()
         close = self._framing.close_sent or self._framing.close_rcvd
         self._sockets.remove(self, _GONE if close is None else close.code)

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.transports.access import Access
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
+from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.codec import Codec
 from penstock.transports.websocket.connection import Connection, Spoken
@@ -46,6 +47,7 @@ class WebSockets:
         respond: Callable[[Request], Awaitable[Answer | None]],
         access: Access | None = None,
         others: Mapping[str, Spoken] | None = None,
+        memory: MemoryBudget | None = None,
     ):
         self.broker = broker
         self.clock = clock
@@ -55,6 +57,7 @@ class WebSockets:
         self.access = access or Access()
         self.others = others or {}
         """By path: what else is spoken here than our own protocol."""
+        self.memory = memory or MemoryBudget()
         self.tails = Tails(broker)
         self.draining = False
         self._groups: list[set[Connection]] = [set() for _ in range(BEATS)]
