@@ -199,7 +199,7 @@ class Client(WorkerDeclarations):
                 await self._carrier.runtime().sleep(0)
         finally:
             self._consumers.stop()
-            await self._carrier.close()
+            await self._carrier.transport.close()
 
     async def __aenter__(self) -> Self:
         return self
