@@ -47,7 +47,7 @@ class ResponseReader:
         self._due = 1
         self._whole: bytearray | None = None
         self.received = 0
-        """Bytes of the current answer so far: tells an answer that broke off from one that never began."""
+        """Bytes of the current answer so far: 0 if the answer never began."""
 
     def feed(self, data: bytes | memoryview, due: int = 1) -> list[Response]:
         """The responses that are whole now, of so many that are `due`; keeps nothing of `data` itself.

@@ -27,7 +27,7 @@ from penstock.wire import stream
 
 PATH = "/v1/ws"
 SHARED_MAX = 32
-"""Well below what a server begins of one connection at a time."""
+"""Well below the number of calls that a server begins of one connection at a time."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
