@@ -48,7 +48,7 @@ def test_as_many_responses_as_are_due_may_come_at_once():
     assert [each.status for each in bad.value.before] == [200, 204], "those before it are as good as ever"
 
 
-def test_an_answer_that_broke_off_is_told_from_one_that_never_began():
+def test_broken_answer_differs_from_one_that_never_began():
     reader = ResponseReader()
     assert reader.received == 0
     assert reader.feed(PLAIN[:30]) == [] and reader.received == 30
@@ -65,7 +65,7 @@ def test_an_answer_that_broke_off_is_told_from_one_that_never_began():
     ],
     ids=["http2", "tls", "two answers", "bad length", "endless headers"],
 )
-def test_what_no_client_can_take_is_refused(data):
+def test_unreadable_response_is_refused(data):
     with pytest.raises(BadResponse):
         ResponseReader().feed(data)
 
