@@ -45,9 +45,9 @@ NOT_GIVEN_YET = {"unauthenticated"}
 """Codes that the HTTP edge has no reason to answer with: there is no authentication."""
 LOADED_BY_NAME = {
     "penstock.client", "penstock.errors", "penstock.sync", "penstock.otel", "penstock.__main__",
-    "penstock.pipeline.session",
+    "penstock.pipeline.session", "penstock.client.transport.grpc_channel", "penstock.client.transport.websocket",
 }  # fmt: skip
-"""What users and `penstock/__init__.py` ask for; no import statement shows it."""
+"""Modules that users, `penstock/__init__.py` and the choice of a transport load; no import statement shows it."""
 FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lifecycle")
 """What is there to be checked with. Some test must do so."""
 

@@ -54,7 +54,7 @@ def with_client(carrier, test, **options) -> None:
 
 
 async def until(condition) -> None:
-    """Wait for a condition of the server, which nobody here is told of."""
+    """Wait for a condition of the server, by asking again and again."""
     while not await condition():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
@@ -62,7 +62,7 @@ async def until(condition) -> None:
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_published_is_what_is_consumed(carrier, name):
+def test_consumed_messages_equal_the_published_ones(carrier, name):
     async def test(client):
         queue = client.queue(name)
         published = await queue.publish({"order": 1}, key="user-42", headers={"trace": "abc"}, priority=3)
@@ -222,7 +222,7 @@ def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(carrier, name):
             async with message:
                 seen.append((message.value, message.attempt))
                 if message.value == "slow":
-                    # Somebody else finds nothing, several leases long.
+                    # Another consumer finds nothing, several leases long.
                     assert [m async for m in queue.consume(wait=1.0)] == []
                 assert not message.lease_lost
         assert seen == [("slow", 1), ("buffered", 1)]
@@ -287,11 +287,11 @@ def test_renewal_follows_the_lease_of_the_queue(carrier, name):
     with_client(carrier, test)
 
 
-def test_a_lease_that_ran_out_is_an_error_for_who_comes_late(carrier, name):
+def test_ack_after_the_lease_ran_out_raises_stale_receipt(carrier, name):
     async def test(client):
         queue = await client.create_queue(name, backoff={"kind": "none"})
         await queue.publish(1)
-        late = await anext(client.queue(name).consume(lease=0.1))  # its consumer is gone, nobody renews it
+        late = await anext(client.queue(name).consume(lease=0.1))  # its consumer is gone, so it is not renewed
         second = [m async for m in queue.consume(wait=0.5, prefetch=1) if await m.ack() is None]
         # Mostly the second attempt. A client that stands still for that long still has its first call open, and is
         # given the message once more before that ends.
@@ -355,7 +355,7 @@ def test_handlers_may_run_concurrently(carrier, name):
     with_client(carrier, test)
 
 
-def test_what_was_not_handled_goes_back_when_the_consumer_leaves(carrier, name):
+def test_unhandled_messages_are_given_back_by_a_closing_consumer(carrier, name):
     async def test(client):
         queue = client.queue(name)
         await queue.publish_many(range(20))
@@ -372,7 +372,7 @@ def test_what_was_not_handled_goes_back_when_the_consumer_leaves(carrier, name):
     with_client(carrier, test)
 
 
-def test_what_is_finished_after_its_consumer_left_is_acked_before_the_client_closes(carrier, name):
+def test_acks_made_after_the_consumer_closed_are_sent_before_the_client_closes(carrier, name):
     async def first(client):
         queue = client.queue(name)
         await queue.publish_many([1, 2])
@@ -388,7 +388,7 @@ def test_what_is_finished_after_its_consumer_left_is_acked_before_the_client_clo
     with_client(carrier, then)
 
 
-def test_the_blocking_twin_also_acks_what_is_finished_after_its_consumer_left(carrier, name):
+def test_blocking_client_sends_acks_made_after_its_consumer_closed(carrier, name):
     with carrier.sync_client() as client:
         queue = client.queue(name)
         queue.publish_many([1, 2])
@@ -638,14 +638,14 @@ def test_an_exclusive_queue_has_one_worker_at_a_time(carrier, name, prefetch):
         await queue.publish_many(list(range(60)), keys=[str(number) for number in range(60)])
         handled, at_work = [], set()
 
-        async def work(who):
-            async with queue.consume(prefetch=prefetch, consumer=who) as messages:
+        async def work(worker):
+            async with queue.consume(prefetch=prefetch, consumer=worker) as messages:
                 async for message in messages:
                     async with message:
-                        assert not at_work - {who}, "somebody else is at it"
-                        at_work.add(who)
+                        assert not at_work - {worker}, "another consumer works on it"
+                        at_work.add(worker)
                         await asyncio.sleep(0)
-                        at_work.discard(who)
+                        at_work.discard(worker)
                         handled.append(message.value)
                     if len(handled) == 60:
                         return
@@ -705,7 +705,7 @@ def test_a_wrong_address_is_said_to_be_one(scheme):
         client.queue("orders").publish(1)
 
 
-def test_a_url_that_nobody_serves_is_refused():
+def test_url_of_an_unknown_scheme_is_refused():
     for url in ("ftp://127.0.0.1", "127.0.0.1:7400", "grpc://127.0.0.1/path", "http://"):
         with pytest.raises(InvalidRequest, match=r"not a server address|neither a path"):
             Client(url)

@@ -71,7 +71,7 @@ async def letters(queue) -> list[dict[str, Any]]:
 # -- arguments ----------------------------------------------------------------------------------------------------
 
 
-def test_a_function_is_called_with_what_its_annotations_ask_for(carrier, name):
+def test_function_is_called_with_arguments_of_its_annotations(carrier, name):
     async def test(client):
         got = []
 
@@ -117,7 +117,7 @@ def test_a_function_is_called_with_what_its_annotations_ask_for(carrier, name):
     with_client(carrier, test)
 
 
-def test_a_payload_that_cannot_be_what_was_asked_for_is_a_dead_letter_at_once(carrier, name):
+def test_payload_that_does_not_fit_is_a_dead_letter_at_once(carrier, name):
     async def test(client):
         @client.worker(name)
         async def take(order: Order):
@@ -134,7 +134,7 @@ def test_a_payload_that_cannot_be_what_was_asked_for_is_a_dead_letter_at_once(ca
     with_client(carrier, test)
 
 
-def test_what_can_never_work_is_refused_where_it_is_declared():
+def test_bad_worker_options_are_refused_where_they_are_declared():
     client = penstock.Client("http://127.0.0.1:9")
     for wrong in (
         {"concurrency": 0},
@@ -391,7 +391,7 @@ def test_context_variables_reach_threads(carrier, name):
     with_client(carrier, test)
 
 
-def test_what_one_worker_makes_another_one_gets_before_they_count_as_idle(carrier, name):
+def test_message_from_one_worker_to_another_is_handled_before_both_are_idle(carrier, name):
     async def test(client):
         got = []
 
@@ -414,7 +414,7 @@ def test_what_one_worker_makes_another_one_gets_before_they_count_as_idle(carrie
 # -- the end ------------------------------------------------------------------------------------------------------
 
 
-def test_stopping_finishes_what_runs_and_gives_back_what_has_not_begun(carrier, name):
+def test_stopping_finishes_running_handlers_and_gives_back_the_rest(carrier, name):
     async def test(client):
         queue = client.queue(name)
         begun, go_on, done = asyncio.Event(), asyncio.Event(), []
@@ -516,7 +516,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("twin", ["", ".sync"])
-def test_a_signal_lets_a_program_finish_what_it_is_at(server, name, tmp_path, twin, number):
+def test_signal_lets_running_handlers_finish(server, name, tmp_path, twin, number):
     wait = "import asyncio; await asyncio.sleep(0.3)" if not twin else "time.sleep(0.3)"
     program = tmp_path / "program.py"
     program.write_text(

@@ -25,7 +25,8 @@ from penstock.client.queue import Queue
 from penstock.client.runtime import AsyncioRuntime, Runtime
 from penstock.client.transport.base import Transport
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.open import ConnectSettings, open_transport
+from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.open import open_transport
 from penstock.client.transport.retry import RetryPolicy, is_transport_failure
 from penstock.client.units import milliseconds
 from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
@@ -74,10 +75,13 @@ class Client(WorkerDeclarations):
         buffer_messages: int = BUFFER_MESSAGES,
         buffer_bytes: int = BUFFER_BYTES,
     ):
-        settings = ConnectSettings(url, token, ssl, timeout, connect_timeout, connections)
-        self.address = settings.address
+        endpoint = Endpoint(
+            url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout,
+            connections_max=connections,
+        )  # fmt: skip
+        self.address = endpoint.address
         milliseconds("linger", linger, LINGER_MS_MAX)
-        self._assemble(open_transport(settings), retry_for, linger, SendBuffer(buffer_messages, buffer_bytes))
+        self._assemble(open_transport(endpoint), retry_for, linger, SendBuffer(buffer_messages, buffer_bytes))
 
     _kinds: MessageKinds[Any, Any] = KINDS
     _runtime: Callable[[], Runtime] = AsyncioRuntime
@@ -196,7 +200,7 @@ class Client(WorkerDeclarations):
                 await self._carrier.runtime().sleep(0)
         finally:
             self._consumers.stop()
-            await self._carrier.close()
+            await self._carrier.transport.close()
 
     async def __aenter__(self) -> Self:
         return self

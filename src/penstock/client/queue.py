@@ -138,7 +138,7 @@ class Queue(QueueAdmin):
         client, when it is empty); with `prefetch=1` nothing is leased before you ask for it. `lease` is how many
         seconds the server waits for a consumer that died, by default the `lease_ms` of the queue; while the consumer
         lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
-        is a name for people who look at the queue.
+        is a name that shows up where the queue is inspected.
 
         With `assigned` the consumer joins the group as a member: it gets a share of the partitions, keeps it as others
         come and go, and hands over what moves; see `Assigned`, which may be given instead of True.

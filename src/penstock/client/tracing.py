@@ -10,6 +10,8 @@ from penstock.client.messages.spans import Span
 from penstock.client.messages.stored import DeliveredRun
 
 if TYPE_CHECKING:
+    from penstock.client.blocking.client import Client as BlockingClient
+    from penstock.client.client import Client
     from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 
 
@@ -50,16 +52,7 @@ class Tracing(Protocol):
         """The work ends, in the context in which it began."""
 
 
-class Traceable(Protocol):
-    tracing: Tracing | None
-
-
-class TraceableClient(Protocol):
-    @property
-    def _carrier(self) -> Traceable: ...
-
-
-def trace(client: TraceableClient, tracing: Tracing) -> None:
+def trace(client: Client | BlockingClient, tracing: Tracing) -> None:
     """Report all that this client does from now on."""
     client._carrier.tracing = tracing
 

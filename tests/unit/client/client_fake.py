@@ -65,7 +65,7 @@ class HttpServer:
         self.requests: list[Request] = []
         self.connections = 0
         self.piped = 0
-        """How often something came while the request before it was being answered."""
+        """How often bytes came while the request before them was being answered."""
         self.when_hung_up: Callable[[], Awaitable[None]] | None = None
         """What happens in the moment in which a client hangs up; the handler then goes on, and its reply is sent."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class HttpServer:
             writer.transport.abort()
 
     async def _answer(self, request: Request, incoming: _Incoming) -> Reply:
-        """The handler's reply, unless the client goes away first: then nobody may be granted anything."""
+        """The handler's reply, unless the client goes away first: then no lease may be granted."""
         work, gone = asyncio.ensure_future(self.handler(request)), asyncio.ensure_future(self._gone(incoming))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -189,7 +189,7 @@ def test_the_deadline_counts_from_the_first_failure_not_from_the_call():
     assert retry.delay_after(errors.Unavailable("x"), 5001.0, reached_before=True) is None
 
 
-def test_retry_after_is_honoured_and_ends_what_cannot_wait_that_long():
+def test_retry_after_is_honoured_and_ends_the_retries_if_too_long():
     slow = errors.RateLimited("x", retry_after_ms=3000)
     assert RetryState(RetryPolicy(10.0)).delay_after(slow, 0.0, reached_before=True) == 3.0
     assert RetryState(RetryPolicy(1.0)).delay_after(slow, 0.0, reached_before=True) is None
@@ -208,7 +208,7 @@ def test_retry_after_is_honoured_and_ends_what_cannot_wait_that_long():
         (errors.DiskFull("x"), True, True),
     ],
 )
-def test_what_is_tried_again_and_what_it_may_have_done(error, again, uncertain):
+def test_retryable_errors_and_their_uncertainty(error, again, uncertain):
     retry = RetryState(RetryPolicy(math.inf))
     assert (retry.delay_after(error, 0.0, reached_before=True) is not None) == again
     assert retry.uncertain == uncertain
@@ -218,7 +218,7 @@ def test_a_server_that_was_never_reached_is_reported_at_once():
     assert RetryState(RetryPolicy(30.0)).delay_after(Unreachable("x"), 0.0, reached_before=False) is None
 
 
-def test_a_refused_connection_says_what_to_do():
+def test_refused_connection_asks_if_the_server_runs():
     text = "cannot reach http://h:1: is `penstock serve` running?"
     assert str(unreachable("http://h:1", ConnectionRefusedError(111, "refused"))) == text
     assert str(unreachable("http://h:1", OSError("Multiple exceptions: [Errno 111] x, [Errno 111] y"))) == text

@@ -117,7 +117,7 @@ def test_an_awaited_ack_is_durable_when_it_returns():
     run_with_broker(test)
 
 
-def test_nack_and_reject_say_what_became_of_the_message():
+def test_nack_and_reject_return_the_status_of_the_message():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 2)
@@ -168,7 +168,7 @@ def test_a_cancelled_handler_gives_its_message_back_at_once():
     run_with_broker(test)
 
 
-def test_a_stale_ack_is_an_error_for_who_waits_and_a_warning_for_who_does_not(caplog):
+def test_stale_ack_raises_if_awaited_and_warns_if_handed_over(caplog):
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 2)
@@ -229,7 +229,7 @@ def test_an_ack_that_failed_can_be_repeated():
     run_with_broker(test)
 
 
-def test_an_ack_that_nobody_waits_for_and_that_fails_reaches_the_loop():
+def test_failed_ack_that_was_handed_over_is_raised_by_the_loop():
     async def test(broker, server):
         async with Client(server.url, retry_for=0) as client:
             await publish(client, 2)
@@ -336,14 +336,14 @@ def test_leases_of_different_lengths_are_each_renewed_in_time():
     run_with_broker(test)
 
 
-def test_what_was_lost_in_the_buffer_is_not_handed_out_and_a_handler_can_see_its_loss():
+def test_lost_messages_in_the_buffer_are_dropped_and_a_handler_sees_lease_lost():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 3)
             consumer = client.queue("orders").consume(prefetch=3, lease=0.1, wait=0.3)
             message = await anext(consumer)
             async with message:
-                broker.state = ["acked"] * 3  # somebody else had them
+                broker.state = ["acked"] * 3  # another consumer had them
                 await until(lambda: message.lease_lost)
             with pytest.raises(StopAsyncIteration):
                 await anext(consumer)
@@ -414,7 +414,7 @@ def test_a_consumer_is_closed_by_its_block_and_a_long_poll_does_not_hold_it_up()
     run_with_broker(test)
 
 
-def test_what_crosses_the_end_of_a_long_poll_is_given_back():
+def test_messages_that_arrive_while_a_long_poll_ends_are_given_back():
     async def test(broker, server):
         async with Client(server.url) as client, Client(server.url) as producer:
             server.when_hung_up = lambda: publish(producer, 3)
@@ -523,7 +523,7 @@ def carrying(request) -> bool:
     return request.path == "/v1/lease" and bool(request.json().get("ack"))
 
 
-def test_who_has_emptied_the_buffer_sends_the_next_call_behind_the_one_under_way():
+def test_consumer_with_an_empty_buffer_sends_the_next_call_behind_the_one_under_way():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 200)
@@ -550,7 +550,7 @@ def test_who_has_emptied_the_buffer_sends_the_next_call_behind_the_one_under_way
 
 
 @pytest.mark.parametrize("answer", ["hangup", "unavailable"])
-def test_what_went_wrong_with_a_call_is_made_good_before_the_one_behind_it(answer):
+def test_failed_call_is_repeated_before_the_call_behind_it(answer):
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 100)
@@ -607,7 +607,7 @@ def test_a_call_that_is_refused_for_now_comes_again_after_the_one_behind_it():
     run_with_broker(test)
 
 
-def test_what_two_calls_bring_to_a_consumer_that_leaves_is_given_back():
+def test_messages_of_two_calls_are_given_back_by_a_closing_consumer():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 100)
@@ -642,7 +642,7 @@ def test_what_two_calls_bring_to_a_consumer_that_leaves_is_given_back():
 
 
 @pytest.mark.parametrize("style", ["quick", "slow", "awaited", "awaited later", "single"])
-def test_the_next_batch_is_leased_ahead_for_who_is_quick_and_hands_acks_over(style, monkeypatch):
+def test_quick_consumer_that_hands_acks_over_gets_the_next_batch_leased_ahead(style, monkeypatch):
     async def test(broker, server):
         if style == "slow":
             monkeypatch.setattr("penstock.client.consume.session.AHEAD_WITHIN_S", 0.0)
@@ -661,12 +661,12 @@ def test_the_next_batch_is_leased_ahead_for_who_is_quick_and_hands_acks_over(sty
         assert broker.state == ["acked"] * 6 * size
         assert (1 in ahead[1:5]) is (style in ("quick", "awaited later")), ahead
         assert 1 not in ahead[3:] or style == "quick", ahead
-        assert ahead[0] == 0, "who takes one batch and leaves shall not have leased another"
+        assert ahead[0] == 0, "a consumer that takes one batch and leaves shall not have leased another"
 
     run_with_broker(test)
 
 
-def test_who_takes_one_batch_or_one_message_and_leaves_has_leased_nothing_more():
+def test_consumer_that_takes_one_batch_or_message_has_leased_nothing_more():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 10)

@@ -20,7 +20,7 @@ from penstock.v1 import broker_pb2 as pb
 
 ORDERS = parse_queue("orders")
 NOT_CARRIED = {"events", "list_holds", "get_hold", "put_hold", "delete_hold"}
-"""What only bulk readers ask for, who read over HTTP."""
+"""Calls of bulk readers, which read over HTTP."""
 BODIES = {
     "transact": {"ack": [], "publish": []},
     "put_schedule": {"queue": "q", "cron": "* * * * *", "message": {"payload": 1}},
@@ -53,7 +53,7 @@ def test_payloads_of_a_transaction_arrive_as_they_were_written():
     assert (asked.publish[1].payload, asked.publish[1].WhichOneof("content")) == (b"\xff\x00", "payload")
 
 
-def test_a_query_becomes_what_its_field_is():
+def test_query_values_are_converted_to_the_type_of_their_field():
     asked = translated(log.read(ORDERS, partition=3, offset=7, max=10, wait_ms=500)).request
     assert (asked.partition, asked.offset, asked.max, asked.wait_ms, asked.form) == (3, "7", 10, 500, pb.FRAMES)
     asked = translated(get("/v1/autoscale", queue=ORDERS, target_drain_s=1.5, min_workers=1, max_workers=None)).request
@@ -94,7 +94,7 @@ def test_replies_read_like_those_of_http():
 
 
 @pytest.mark.parametrize(("scheme", "module"), [("grpc", "grpc"), ("ws", "websockets")])
-def test_a_scheme_whose_extra_is_missing_says_what_to_install(scheme, module):
+def test_missing_extra_of_a_scheme_names_the_package_to_install(scheme, module):
     program = f"""
 import sys
 sys.modules[{module!r}] = None

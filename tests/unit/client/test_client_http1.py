@@ -1,19 +1,11 @@
-"""HTTP/1.1 without I/O: what is sent, what is understood, and what is refused."""
+"""Responses of HTTP/1.1 without I/O: read whole and byte by byte, refused if they are not HTTP or too large."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock import limits
-from penstock.client.transport.http1 import (
-    RESPONSE_BYTES_MAX,
-    BadResponse,
-    Origin,
-    ResponseReader,
-    constant_headers,
-    encode_request,
-)
-from penstock.errors import InvalidRequest
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, BadResponse, ResponseReader
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nRetry-After: 2\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
@@ -56,7 +48,7 @@ def test_as_many_responses_as_are_due_may_come_at_once():
     assert [each.status for each in bad.value.before] == [200, 204], "those before it are as good as ever"
 
 
-def test_an_answer_that_broke_off_is_told_from_one_that_never_began():
+def test_broken_answer_differs_from_one_that_never_began():
     reader = ResponseReader()
     assert reader.received == 0
     assert reader.feed(PLAIN[:30]) == [] and reader.received == 30
@@ -73,7 +65,7 @@ def test_an_answer_that_broke_off_is_told_from_one_that_never_began():
     ],
     ids=["http2", "tls", "two answers", "bad length", "endless headers"],
 )
-def test_what_no_client_can_take_is_refused(data):
+def test_unreadable_response_is_refused(data):
     with pytest.raises(BadResponse):
         ResponseReader().feed(data)
 
@@ -85,53 +77,6 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large():
     with pytest.raises(BadResponse, match="larger than"):
         for _ in range(RESPONSE_BYTES_MAX // limits.MIB + 1):
             reader.feed(chunk)
-
-
-@pytest.mark.parametrize(
-    ("url", "expected", "host_header"),
-    [
-        ("http://127.0.0.1:7400", ("http://127.0.0.1:7400", "127.0.0.1", 7400, False, ""), "127.0.0.1:7400"),
-        ("https://broker.example/", ("https://broker.example", "broker.example", 443, True, ""), "broker.example"),
-        ("http://h/a/b/", ("http://h/a/b", "h", 80, False, "/a/b"), "h"),
-        ("http://[::1]:7400", ("http://[::1]:7400", "::1", 7400, False, ""), "[::1]:7400"),
-    ],
-)
-def test_an_address_is_taken_apart(url, expected, host_header):
-    origin = Origin.parse(url)
-    assert tuple(origin) == expected and origin.host_header == host_header
-
-
-@pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:7400", "ftp://h", "http://", "http://h:99999", "http://u:p@h", "http://h/?q=1"]
-)
-def test_what_is_not_an_address_is_refused(url):
-    with pytest.raises(InvalidRequest, match="not a server address"):
-        Origin.parse(url)
-
-
-def test_a_request_is_a_head_and_a_body_that_stay_apart():
-    constant = constant_headers(Origin.parse("http://h:1"), "secret")
-    head, body = encode_request("POST", "/v1/ack", constant, content_type="a/b", accept="c/d", body=b"xyz")
-    lines = head.decode().split("\r\n")
-    assert lines[0] == "POST /v1/ack HTTP/1.1" and lines[-2:] == ["", ""] and body == b"xyz"
-    assert {
-        "Host: h:1",
-        "Authorization: Bearer secret",
-        "Content-Type: a/b",
-        "Content-Length: 3",
-        "Accept: c/d",
-    } <= set(lines)
-
-
-def test_a_get_has_no_body_headers():
-    head, _ = encode_request("GET", "/", b"", content_type="a/b", accept="c/d", body=b"")
-    assert b"Content" not in head
-
-
-@pytest.mark.parametrize("token", ["a\r\nX: y", "ä", "a\nb"])
-def test_a_token_cannot_smuggle_headers(token):
-    with pytest.raises(InvalidRequest):
-        constant_headers(Origin.parse("http://h"), token)
 
 
 def test_a_large_body_is_read_to_where_it_stays():

@@ -100,7 +100,7 @@ def test_one_call_carries_no_more_receipts_than_the_api_takes():
     assert len(acks.take().receipts) == 5 and not acks
 
 
-def test_a_buffered_run_holds_what_was_not_handed_out():
+def test_buffered_run_holds_messages_not_handed_out():
     run = run_of(5)
     assert run.spans() == [Span("r1.0.1.a.", 100, 104)]
     run.next_row = 3
@@ -111,7 +111,7 @@ def test_a_buffered_run_holds_what_was_not_handed_out():
     assert run.spans() == []
 
 
-def test_a_batch_and_its_messages_agree_on_what_is_settled():
+def test_batch_and_its_messages_agree_on_settled_state():
     run = run_of(5)
     batch: LeasedBatch[LeasedMessage] = LeasedBatch([run], NO_SESSION)
     message = LeasedMessage(run, 2, NO_SESSION)
@@ -177,7 +177,7 @@ def test_leases_of_different_lengths_are_renewed_by_different_calls():
     assert LeasedBatch([long, short], NO_SESSION).lease_ms == 400
 
 
-def test_a_renewal_tells_who_lost_what_and_forgets_who_has_nothing_left():
+def test_renewal_marks_lost_rows_and_drops_empty_holders():
     keeper = LeaseKeeper()
     run = run_of(4)
     message = LeasedMessage(run, 0, NO_SESSION)

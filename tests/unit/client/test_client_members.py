@@ -28,7 +28,7 @@ def seat(**options) -> Membership:
 # -- without I/O --------------------------------------------------------------------------------------------------
 
 
-def test_a_seat_tells_what_is_new_and_what_is_lost():
+def test_membership_reports_assigned_and_revoked_partitions():
     told = []
     mine = seat(on_assigned=lambda p: told.append(("got", p)), on_revoked=lambda p: told.append(("lost", p)))
     assert mine.adopt(share(1, 0, 1, 2, 3)) == AssignmentChange([0, 1, 2, 3], [])
@@ -66,7 +66,7 @@ def test_being_behind_is_a_matter_of_the_generation():
 
 
 @pytest.mark.parametrize("options", [{"session": 0.1}, {"drain": -1}, {"member": ""}, {"session": float("nan")}])
-def test_what_no_server_would_take_is_refused_at_once(options):
+def test_options_that_every_server_refuses_are_refused_at_once(options):
     with pytest.raises(InvalidRequest):
         seat(**options)
 
@@ -115,7 +115,7 @@ async def take_one(client, **options):
     return None
 
 
-def test_a_join_whose_answer_was_lost_is_repeated_under_the_same_name():
+def test_lost_answer_of_a_join_is_asked_for_under_the_same_name():
     async def test(broker, server):
         group = Coordinator(broker)
         async with Client(server.url) as client:
@@ -156,7 +156,7 @@ def test_one_that_was_replaced_says_so():
     run_with_broker(test)
 
 
-def test_one_that_is_closed_while_it_joins_leaves_nobody_behind():
+def test_consumer_closed_while_it_joins_leaves_the_group():
     async def test(broker, server):
         group = Coordinator(broker)
         async with Client(server.url) as client:

@@ -1,4 +1,4 @@
-"""Connections that carry a call behind another: who gives them back, and what counts as a request."""
+"""Connections that carry a call behind another: given back once, and counted as requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patience import until
 from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
 from penstock.client.transport.asyncio_pool import AsyncioPool
-from penstock.client.transport.http1 import Origin
+from penstock.client.transport.endpoint import Endpoint
 from penstock.client.transport.retry import AnswerLost
 from penstock.errors import PenstockError
 
@@ -40,10 +40,7 @@ async def served(*answers: bytes, connections: int = 4):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    pool = AsyncioPool(
-        Origin.parse(f"http://{host}:{port}"), token=None, tls=None, connect_timeout_s=5, timeout_s=5,
-        connections_max=connections,
-    )  # fmt: skip
+    pool = AsyncioPool(Endpoint(f"http://{host}:{port}", timeout_s=5, connections_max=connections))
     try:
         yield pool
     finally:
@@ -82,7 +79,7 @@ def test_a_good_answer_before_a_bad_one_counts():
     asyncio.run(run())
 
 
-def test_whoever_withdraws_a_call_ends_the_one_on_the_same_connection():
+def test_withdrawn_call_ends_the_other_call_of_its_connection():
     async def run():
         async with served(ANSWER, ANSWER, ANSWER) as pool:  # so that two are not answered
             first, second = await pair(pool)
@@ -95,7 +92,7 @@ def test_whoever_withdraws_a_call_ends_the_one_on_the_same_connection():
     asyncio.run(run())
 
 
-def test_what_follows_another_call_is_a_request_like_any_other():
+def test_call_behind_another_counts_as_a_request():
     async def run():
         async with served(ANSWER, ANSWER, connections=1) as pool:  # so that one alone is not answered
             first = call()

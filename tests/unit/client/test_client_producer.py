@@ -1,4 +1,4 @@
-"""Publishing over a real socket: batching, order, exactly one copy, and errors that hit only whom they concern."""
+"""Publishing over a real socket: batching, order, exactly one copy, and errors of one message that fail no other."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_many_are_on_their_way_before_their_caller_first_waits():
             await queue.publish_many([0])
             begun = begin(queue.publish_many([1]))
             assert [connection.is_busy for connection in pool._lent] == [True]
-            # What comes meanwhile goes behind it, whoever publishes it.
+            # Messages that come meanwhile go behind it, from any task.
             later = [asyncio.ensure_future(queue.publish(2)), asyncio.ensure_future(queue.publish_many([3]))]
             published = await begun
             assert len(published) == 1
@@ -175,7 +175,7 @@ def test_many_are_on_their_way_before_their_caller_first_waits():
     run_with_broker(test)
 
 
-def test_who_is_cancelled_has_published_many_all_the_same():
+def test_cancelled_publish_many_is_stored_all_the_same():
     async def test(broker, server):
         gate = asyncio.Event()
 
@@ -231,7 +231,7 @@ def test_a_client_can_be_closed_after_everything_was_cancelled(many):
     run_with_broker(test)
 
 
-def test_a_sender_that_is_cancelled_before_its_first_step_leaves_nobody_waiting():
+def test_publish_is_cancelled_if_its_sender_is_cancelled_before_its_first_step():
     async def test(broker, server):
         client = Client(server.url)
         queue = client.queue("orders")
@@ -333,7 +333,7 @@ def test_a_cancelled_caller_does_not_disturb_the_others():
     run_with_broker(test)
 
 
-def test_closing_finishes_what_was_begun():
+def test_closing_waits_for_publishes_and_acks():
     async def test(broker, server):
         client = Client(server.url)
         pending = asyncio.ensure_future(client.queue("orders").publish(1))
@@ -445,13 +445,13 @@ def test_more_than_the_buffer_holds_waits_and_keeps_its_order(bound):
             await asyncio.gather(*callers, return_exceptions=True)
             assert client._buffer.is_empty and client._buffer._bytes == 0
         assert stored(broker) == [b"%d" % n for n in range(22) if n != 12], (
-            "who was cancelled before its turn sent nothing"
+            "a publish that was cancelled before its turn sent nothing"
         )
 
     run_with_broker(test)
 
 
-def test_leaving_the_client_also_finishes_what_waits_for_room():
+def test_closing_waits_for_publishes_that_wait_for_room():
     async def test(broker, server):
         async with Client(server.url, buffer_messages=2) as client:
             callers = [asyncio.ensure_future(client.queue("orders").publish(n)) for n in range(10)]
@@ -461,7 +461,7 @@ def test_leaving_the_client_also_finishes_what_waits_for_room():
     run_with_broker(test)
 
 
-def test_what_is_larger_than_the_whole_buffer_goes_alone():
+def test_frame_larger_than_the_buffer_is_sent_alone():
     async def test(broker, server):
         async with Client(server.url, buffer_bytes=10) as client:
             await asyncio.gather(*(client.queue("orders").publish("x" * 100) for _ in range(3)))
@@ -471,7 +471,7 @@ def test_what_is_larger_than_the_whole_buffer_goes_alone():
     run_with_broker(test)
 
 
-def test_room_is_given_back_by_what_failed():
+def test_failed_publish_frees_its_room():
     async def test(broker, server):
         async def refuse(request):
             return error_reply("conflict", 409)

@@ -1,4 +1,4 @@
-"""Withdrawing a call that waits at the server: on a connection as it may be found in that moment."""
+"""Recalling a call that waits at the server, on connections in every state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Line:
-    """What the connection takes for its socket."""
+    """Stands for the socket of the connection."""
 
     def __init__(self, problem: Exception | None = None, *, halves: bool = True):
         self.ended = False
@@ -42,7 +42,7 @@ def answer(connection: HttpConnection) -> None:
     connection.buffer_updated(len(ANSWER))
 
 
-def test_who_is_recalled_is_heard_out_and_not_asked_again():
+def test_recalled_connection_is_read_to_its_answer_and_not_used_again():
     async def run() -> None:
         line = Line()
         connection, waiting = asked(line)
@@ -62,7 +62,7 @@ def test_an_answer_that_is_here_already_leaves_the_connection_as_it_is():
         answer(connection)
         assert connection.recall() and not line.ended and connection.usable
         assert (await waiting).status == 200
-        assert not connection.recall() and not line.ended, "nobody waits any more"
+        assert not connection.recall() and not line.ended, "no call is under way any more"
 
     asyncio.run(run())
 
@@ -81,7 +81,7 @@ def test_where_it_cannot_be_said_that_is_all_that_happens(line):
     asyncio.run(run())
 
 
-def test_what_is_withdrawn_is_not_tried_again():
+def test_withdrawn_call_is_not_repeated():
     retry = RetryState(RetryPolicy(60.0))
     assert retry.delay_after(AnswerLost("gone"), 0.0, reached_before=True) is not None
     retry.withdrawn = True

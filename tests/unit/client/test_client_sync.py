@@ -30,7 +30,7 @@ def count(fake, path: str) -> int:
     return fake.server.paths().count(path)
 
 
-def test_what_is_published_is_consumed(fake):
+def test_published_messages_are_consumed(fake):
     with Client(fake.server.url) as client:
         queue = client.queue("orders")
         first = queue.publish({"n": 1}, key="k", headers={"a": "b"})
@@ -65,7 +65,7 @@ def test_a_batch_loop_is_one_call_per_batch(fake):
     assert fake.server.paths() == ["/v1/publish", "/v1/lease", "/v1/ack", *["/v1/lease"] * 4]
 
 
-def test_an_ack_that_nobody_waits_for_is_sent_soon_even_if_the_next_handler_is_slow(fake):
+def test_ack_that_was_handed_over_is_sent_while_the_next_handler_runs(fake):
     with Client(fake.server.url) as client:
         client.queue("orders").publish_many(range(3))
         for message in client.queue("orders").consume(wait=0.02):
@@ -113,7 +113,7 @@ def test_manual_settling_and_stale_receipts(fake):
     assert fake.broker.state[:2] == ["acked", "dead"]
 
 
-def test_a_stale_ack_that_nobody_waits_for_is_a_warning(fake, caplog):
+def test_stale_ack_that_was_handed_over_is_a_warning(fake, caplog):
     with caplog.at_level(logging.WARNING, "penstock.client"), Client(fake.server.url) as client:
         client.queue("orders").publish(1)
         with client.queue("orders").consume(wait=0.02) as consumer, next(consumer):
@@ -133,8 +133,8 @@ def test_leaving_the_loop_gives_back_the_rest(fake):
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_an_interrupted_loop_gives_back_also_what_it_had_not_begun(fake, batches):
-    """Ctrl-C between the message and its `with`: nobody will settle it, so others may have it at once."""
+def test_interrupted_loop_gives_back_its_current_message_if_not_entered(fake, batches):
+    """Ctrl-C between the message and its `with`: it will not be settled, so others may have it at once."""
     with Client(fake.server.url) as client:
         queue = client.queue("orders")
         queue.publish_many(range(6))
@@ -162,7 +162,7 @@ def test_a_generator_around_a_loop_may_be_left_and_its_message_settled_after(fak
     assert fake.broker.state == ["acked", "ready", "ready"]
 
 
-def test_a_loop_that_fails_leaves_what_it_was_handling_leased(fake):
+def test_failing_loop_leaves_its_current_message_leased(fake):
     """It may be settled yet; and a message that kills every handler is to count its attempts."""
     with Client(fake.server.url) as client:
         queue = client.queue("orders")
@@ -274,7 +274,7 @@ def test_values_that_come_slowly_do_not_delay_acks(fake):
         assert queue.publish_many(values())[0].offset == 2
 
 
-def test_consumer_that_another_thread_closes_gives_back_what_its_call_brings(fake):
+def test_consumer_closed_by_another_thread_gives_back_messages_of_its_call(fake):
     with Client(fake.server.url) as client:
         queue = client.queue("orders")
         queue.publish(0)

@@ -72,7 +72,7 @@ def test_a_trusted_server_is_spoken_to(contexts):
     serve(contexts, test)
 
 
-def test_a_server_that_nobody_vouches_for_is_not(contexts):
+def test_untrusted_certificate_is_refused(contexts):
     async def test(broker, server):
         async with Client(server.url) as client:
             with pytest.raises(PenstockError, match="cannot trust https://"):

@@ -45,14 +45,14 @@ def test_stale_after_a_lost_answer_means_that_it_did_not_happen():
     assert isinstance(error, StaleReceipt) and len(bodies) == 2
 
 
-def test_what_only_publishes_is_recognised_by_its_ids():
+def test_transaction_without_acks_is_recognised_by_its_ids():
     _, bodies = transact(
         [Hangup(), json_reply({**DONE, "acked": []})], publish=[("out", 1), ("out", 2, {"id": "mine"})]
     )
     assert bodies[0] == bodies[1] and bodies[0].count(b'"id":') == 2 and b'"id":"mine"' in bodies[0]
 
 
-def test_after_longer_than_the_server_remembers_nobody_knows():
+def test_outcome_is_unknown_after_the_server_forgot_the_transaction():
     retry = RetryState(RetryPolicy(1e9))
     stale = StaleReceipt("stale")
     window_s = limits.TRANSACTION_WINDOW_MS / 1000
@@ -65,6 +65,6 @@ def test_after_longer_than_the_server_remembers_nobody_knows():
 @pytest.mark.parametrize(
     "publish", [[("NO", 1)], [("out", object())], [("out", 1, {"delay": -1})], [("out", 1, {"x": 1})]]
 )
-def test_what_cannot_be_published_is_refused_before_anything_is_sent(publish):
+def test_bad_publish_is_refused_before_anything_is_sent(publish):
     error, bodies = transact([], ack=["r"], publish=publish)
     assert isinstance(error, Exception) and bodies == []

@@ -9,12 +9,11 @@ from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
 from penstock.client.blocking.socket_pool import SocketPool
 from penstock.client.calls.call import Call
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.http1 import Origin
+from penstock.client.transport.endpoint import HTTP, Endpoint
 from penstock.client.transport.retry import RetryPolicy
+from penstock.errors import InvalidRequest
 
 T = TypeVar("T")
-
-CONNECT_TIMEOUT_S = 5.0
 
 
 class BlockingCalls:
@@ -23,10 +22,10 @@ class BlockingCalls:
     def __init__(self, url: str, *, token: str | None, timeout_s: float, retry_for_s: float):
         """Raises InvalidRequest for a URL of no use."""
         runtime = BlockingRuntime()
-        self._pool = SocketPool(
-            Origin.parse(url), runtime, token=token, tls=None, connect_timeout_s=CONNECT_TIMEOUT_S,
-            timeout_s=timeout_s,
-        )  # fmt: skip
+        endpoint = Endpoint(url, token=token, timeout_s=timeout_s)
+        if endpoint.scheme != HTTP:
+            raise InvalidRequest(f"{url!r} is not a http:// address", details={"field": "url"})
+        self._pool = SocketPool(endpoint, runtime)
         self._carrier = Carrier(self._pool, RetryPolicy(retry_for_s), lambda: runtime)
         weakref.finalize(self, self._pool.close_idle)
 

@@ -26,8 +26,9 @@ from penstock.client.queue import Queue as AsyncQueue
 from penstock.client.transport.base import Transport
 from penstock.client.transport.carrier import Carrier
 from penstock.client.transport.direct import Ask, InProcessTransport, OtherLoopTransport
+from penstock.client.transport.endpoint import Endpoint
 from penstock.client.transport.loop_thread import LoopThread
-from penstock.client.transport.open import ConnectSettings, open_transport
+from penstock.client.transport.open import open_transport
 from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
 from penstock.client.workers.worker import GRACE_S
 from penstock.ids import QueuePath
@@ -68,11 +69,11 @@ class Client(WorkerDeclarations):
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
     ):
-        settings = ConnectSettings(url, token, ssl, timeout, connect_timeout)
-        self.address = settings.address
+        endpoint = Endpoint(url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout)
+        self.address = endpoint.address
         runtime = BlockingRuntime()
         self._assemble(
-            open_blocking_transport(settings, runtime), partial(open_transport, settings), retry_for, runtime
+            open_blocking_transport(endpoint, runtime), partial(open_transport, endpoint), retry_for, runtime
         )  # fmt: skip
 
     def _assemble_in_process(self, ask: Ask, thread: LoopThread, retry_for: float) -> None:

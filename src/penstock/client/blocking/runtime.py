@@ -46,6 +46,8 @@ class BlockingRuntime:
         self._changed = threading.Condition(self._lock)
         self._owner: int | None = None
         """The thread that holds the lock."""
+        self._waiting = 0
+        """Threads in `wait_until`."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.call(run_to_end, work)
@@ -116,11 +118,16 @@ class BlockingRuntime:
     def wait_until(self, is_true: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait for code of the client in another thread, which calls `notify`."""
         deadline = math.inf if timeout is None else self.time() + timeout
-        while not is_true() and (left := deadline - self.time()) > 0:
-            self.wait_on(self._changed, left)
+        self._waiting += 1
+        try:
+            while not is_true() and (left := deadline - self.time()) > 0:
+                self.wait_on(self._changed, left)
+        finally:
+            self._waiting -= 1
 
     def notify(self) -> None:
-        self._changed.notify_all()
+        if self._waiting:
+            self._changed.notify_all()
 
     def wait_on(self, condition: threading.Condition, seconds: float) -> None:
         self._owner = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 import threading
 import time
 from typing import Any
@@ -12,17 +11,8 @@ from typing import Any
 from penstock.client.blocking.runtime import BlockingRuntime
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
-from penstock.client.transport.http1 import (
-    JOIN_BELOW_BYTES,
-    READ_BYTES,
-    BadResponse,
-    Origin,
-    ResponseReader,
-    constant_headers,
-    encode_request,
-)
-from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
-from penstock.errors import PenstockError
+from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.http1 import JOIN_BELOW_BYTES, READ_BYTES, BadResponse, ResponseReader
 
 
 class SocketConnection:
@@ -75,22 +65,9 @@ class SocketPool(SeparateCalls):
 
     reached = False
 
-    def __init__(
-        self,
-        origin: Origin,
-        runtime: BlockingRuntime,
-        *,
-        token: str | None,
-        tls: ssl.SSLContext | None,
-        connect_timeout_s: float,
-        timeout_s: float,
-    ):
-        self._origin = origin
+    def __init__(self, endpoint: Endpoint, runtime: BlockingRuntime):
+        self._endpoint = endpoint
         self._runtime = runtime
-        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
-        self._constant = constant_headers(origin, token)
-        self._connect_timeout_s = connect_timeout_s
-        self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: list[SocketConnection] = []
         self._closed = False
@@ -100,19 +77,15 @@ class SocketPool(SeparateCalls):
         return self._runtime.unlocked(self._exchange, call)
 
     def _exchange(self, call: Call[Any]) -> Response:
-        head, body = encode_request(
-            call.method, self._origin.prefix + call.target, self._constant,
-            content_type=call.content_type, accept=call.accept, body=call.body,
-        )  # fmt: skip
         connection = self._take_idle() or self._connect()
         try:
-            response = connection.exchange(head, body, self._timeout_s + call.wait_ms / 1000)
+            response = connection.exchange(*self._endpoint.encode(call), self._endpoint.timeout_of(call))
         except BaseException as error:
             connection.close()
             if isinstance(error, BadResponse):
-                raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
+                raise self._endpoint.not_penstock(error) from error
             if isinstance(error, OSError):  # a TimeoutError is one too
-                raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+                raise self._endpoint.not_answered(error) from error
             raise
         self.reached = True
         if response.keep_alive:
@@ -147,16 +120,12 @@ class SocketPool(SeparateCalls):
             connection.close()
 
     def _connect(self) -> SocketConnection:
-        origin = self._origin
+        endpoint = self._endpoint
         try:
-            connected = socket.create_connection((origin.host, origin.port), self._connect_timeout_s)
+            connected = socket.create_connection(endpoint.address, endpoint.connect_timeout_s)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                connected = self._tls.wrap_socket(connected, server_hostname=origin.host)
-        except TimeoutError:
-            raise timed_out(origin.url, self._connect_timeout_s) from None
-        except ssl.SSLError as error:
-            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
-        except OSError as error:
-            raise unreachable(origin.url, error) from error
+            if endpoint.tls is not None:
+                connected = endpoint.tls.wrap_socket(connected, server_hostname=endpoint.host)
+        except OSError as error:  # a TimeoutError is one too
+            raise endpoint.not_connected(error) from error
         return SocketConnection(connected)

@@ -9,19 +9,17 @@ from penstock.client.blocking.runtime import BlockingRuntime
 from penstock.client.blocking.socket_pool import SocketPool
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, Transport
+from penstock.client.transport.endpoint import HTTP, Endpoint
 from penstock.client.transport.loop_thread import LoopThread
-from penstock.client.transport.open import HTTP, ConnectSettings, open_transport
+from penstock.client.transport.open import open_transport
 from penstock.errors import PenstockError
 
 
-def open_blocking_transport(settings: ConnectSettings, runtime: BlockingRuntime) -> Transport:
-    """Connects to nothing yet. Raises InvalidRequest for a URL of no use."""
-    if settings.scheme != HTTP:
-        return LoopThreadTransport(open_transport(settings), LoopThread("penstock client"), runtime, stops_thread=True)
-    return SocketPool(
-        settings.origin, runtime, token=settings.token, tls=settings.ssl,
-        connect_timeout_s=settings.connect_timeout_s, timeout_s=settings.timeout_s,
-    )  # fmt: skip
+def open_blocking_transport(endpoint: Endpoint, runtime: BlockingRuntime) -> Transport:
+    """Connects to nothing yet."""
+    if endpoint.scheme == HTTP:
+        return SocketPool(endpoint, runtime)
+    return LoopThreadTransport(open_transport(endpoint), LoopThread("penstock client"), runtime, stops_thread=True)
 
 
 class LoopThreadTransport(SeparateCalls):

@@ -42,7 +42,7 @@ def _read_range(response: Response) -> tuple[ReadMeta, list[Batch]]:
 
 
 def events(after: str, *, until: int, max_bytes: int) -> Call[tuple[EventsMeta, Iterator[BulkRecord]]]:
-    """What follows a position, up to the end of frame `until`, as much as fits; `next` says where to go on."""
+    """The events after a position, up to the end of frame `until`, as many as fit; `next` says where to go on."""
     where = target("/v1/events", after=after, until=until, max_bytes=max_bytes)
     return Call("GET", where, lambda response: decode_events(response.body), accept=EVENTS_TYPE)
 

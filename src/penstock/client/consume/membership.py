@@ -27,7 +27,7 @@ class Assigned(msgspec.Struct, frozen=True, kw_only=True):
     `session`      seconds without a heartbeat (which is sent in the background) after which the member has left
     `drain`        seconds that it may take to finish what it holds of a partition that moves to another member
     `on_assigned`  called with partitions that are to be this member's, before the first message of them
-    `on_revoked`   called with partitions that no longer are. What was handed out may still be finished and settled
+    `on_revoked`   called with partitions that no longer are. Messages that were handed out may still be settled
 
     Hooks must not close their own consumer.
     """

@@ -188,7 +188,7 @@ class Session(SettleCalls, Generic[M, B]):
             and not first.is_long_poll
             and self._member is None
             and self.tracing is None
-            and self._carrier.can_follow(first.call)
+            and self._carrier.transport.can_follow(first.call)
         )
 
     def _room(self) -> int:
@@ -205,7 +205,7 @@ class Session(SettleCalls, Generic[M, B]):
         self._fetches.append(fetch)
         # At once: on its way before this returns. A task would begin when the caller next waits, which a loop that
         # finds its messages in the buffer does not do before the buffer is empty.
-        at_once = behind is not None or self._carrier.sends_at_once
+        at_once = behind is not None or self._carrier.transport.sends_at_once
         fetch.task = self._fetching.start(
             self._fetch(fetch, acks),
             f"penstock lease {self._options.source}",
@@ -364,7 +364,7 @@ class Session(SettleCalls, Generic[M, B]):
         patience_s = None
         if fetch.is_long_poll:
             fetch.retry.withdrawn = True
-            patience_s = RELEASE_WITHIN_S if self._carrier.recall(fetch.call) else CLOSE_GRACE_S
+            patience_s = RELEASE_WITHIN_S if self._carrier.transport.recall(fetch.call) else CLOSE_GRACE_S
         await fetch.over(patience_s)
         if fetch in self._fetches and fetch.task is not None:
             fetch.task.cancel()

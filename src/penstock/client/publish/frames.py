@@ -1,4 +1,4 @@
-"""Outgoing: Python values and options in, batch frames out. Pure.
+"""Python values and options in, batch frames out. Without I/O.
 
 Everything that can be refused without asking the server is refused here, with the message's own call, so that one bad
 message never fails the others that would have travelled in the same frame.
@@ -24,9 +24,9 @@ T = TypeVar("T")
 _encode_json = msgspec.json.Encoder().encode
 _BYTES = (bytes, bytearray, memoryview)
 _FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 5 * 4
-"""Upper bound of what a message costs in a frame besides its own bytes: every fixed column and every offset."""
+"""Upper bound of the cost of a message in a frame besides its own bytes: every fixed column and every offset."""
 FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
-"""What `frames` fills a frame up to; the rest is room for the header and the last offsets."""
+"""`frames` fills a frame up to this size; the rest is room for the header and the last offsets."""
 
 assert max(limits.CLIENT_ID_BYTES_MAX, limits.TENANT_BYTES_MAX) <= limits.KEY_BYTES_MAX, (
     "the largest stands for all when sizes are estimated"
@@ -48,7 +48,7 @@ class Frame(NamedTuple):
         return self if len(self.data) <= KEPT_BYTES_MAX else None
 
 
-class Options(NamedTuple):
+class MessageOptions(NamedTuple):
     """Everything but the payload, in the frame's own units; the defaults mean "nothing" there too."""
 
     priority: int = 0
@@ -66,13 +66,13 @@ class Options(NamedTuple):
         return len(self.key) + len(self.id) + len(self.headers) + len(self.tenant)
 
 
-PLAIN = Options()
+PLAIN = MessageOptions()
 _NOTHING = (None,) * 8
 _COLUMNS: tuple[int, ...] = (
     layout.PRIORITY, layout.DELAY_MS, layout.DELIVER_AT_MS, layout.TTL_MS, layout.MAX_RETRIES, layout.KEY, layout.ID,
     layout.HEADERS, layout.TENANT,
 )  # fmt: skip
-"""The column of each field of Options, in its order."""
+"""The column of each field of MessageOptions, in its order."""
 
 
 class Row(NamedTuple):
@@ -80,7 +80,7 @@ class Row(NamedTuple):
 
     payload: bytes
     kind: int
-    options: Options
+    options: MessageOptions
     size: int
     """Most that it can add to a frame."""
 
@@ -88,7 +88,7 @@ class Row(NamedTuple):
 # -- one message ------------------------------------------------------------------------------------------------
 
 
-def row(value: Any, options: Options) -> Row:
+def row(value: Any, options: MessageOptions) -> Row:
     """Raises TypeError for a value that is neither bytes nor JSON, InvalidRequest for NaN and the like, TooLarge for
     one that no queue can take."""
     kind = layout.KIND_BYTES if isinstance(value, _BYTES) else layout.KIND_JSON
@@ -129,14 +129,14 @@ def make_options(
     headers: Mapping[str, str] | None = None,
     max_retries: int | None = None,
     tenant: str | None = None,
-) -> Options:
-    """Check and convert what a caller said: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
+) -> MessageOptions:
+    """Check and convert a caller's options: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
     given = (key, delay, deliver_at, ttl, id, headers, max_retries, tenant)
     if given == _NOTHING and type(priority) is int and not priority:
         return PLAIN
     if delay is not None and deliver_at is not None:
         raise invalid("deliver_at", "give either delay or deliver_at, not both")
-    options = Options(
+    options = MessageOptions(
         bounded("priority", priority, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
         0 if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX),
         0 if deliver_at is None else moment(deliver_at),
@@ -156,7 +156,7 @@ def make_options(
 
 def frames(
     values: Iterable[Any],
-    options: Options = PLAIN,
+    options: MessageOptions = PLAIN,
     *,
     keys: Iterable[str | None] | None = None,
     ids: Iterable[str | None] | None = None,
@@ -191,7 +191,7 @@ def frames(
 
 
 def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
-    """The payload bytes, and what they are: one kind for all, or one each if they differ."""
+    """The payload bytes, and their kind: one for all, or one each if they differ."""
     types = list(map(type, values))
     if types.count(bytes) == len(types):
         return values, layout.KIND_BYTES
@@ -207,19 +207,19 @@ def _payloads(values: list[Any]) -> tuple[list[bytes], list[int] | int]:
 
 
 def _json(values: Sequence[Any]) -> list[bytes]:
-    """Raises InvalidRequest for what JSON does not have."""
+    """Raises InvalidRequest for values that JSON does not have."""
     try:
         texts = list(map(_encode_json, values))
     except UnicodeEncodeError:
         raise invalid("value", "a text in it is not valid Unicode") from None
-    # The encoder writes null for numbers that JSON does not have. A payload is never changed without a word.
+    # The encoder writes null for numbers that JSON does not have. A payload is never changed silently.
     if b"null" in b"".join(texts) and any(map(_has_other_numbers, values)):
         raise invalid("value", "NaN and infinity are not JSON; publish None, a text, or leave it out")
     return texts
 
 
 def json_of(value: Any) -> bytes:
-    """One value. Raises InvalidRequest for what JSON does not have."""
+    """One value. Raises InvalidRequest if JSON does not have it."""
     return _json([value])[0]
 
 
@@ -245,7 +245,7 @@ _TEXTS = {
 }
 
 
-def _common_columns(options: Options, count: int) -> _Columns:
+def _common_columns(options: MessageOptions, count: int) -> _Columns:
     columns: _Columns = {}
     if options is not PLAIN:
         for column, default, value in zip(_COLUMNS, PLAIN, options, strict=True):

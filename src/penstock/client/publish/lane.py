@@ -149,7 +149,7 @@ class Lane:
     def _append(self, entry: _OpenFrame | _SealedFrame) -> None:
         self._entries.append(entry)
         if self._sender is None or self._sender.done():
-            self._start_sender(at_once=isinstance(entry, _SealedFrame) and self._carrier.sends_at_once)
+            self._start_sender(at_once=isinstance(entry, _SealedFrame) and self._carrier.transport.sends_at_once)
         elif len(self._entries) > 1:
             self._enough.set()  # the frame before will not grow any more
 

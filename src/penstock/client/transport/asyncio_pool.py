@@ -8,23 +8,14 @@ the answer to another request.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import client_is_closed
-from penstock.client.transport.http1 import (
-    JOIN_BELOW_BYTES,
-    READ_BYTES,
-    BadResponse,
-    Origin,
-    ResponseReader,
-    constant_headers,
-    encode_request,
-)
-from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
+from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.http1 import JOIN_BELOW_BYTES, READ_BYTES, BadResponse, ResponseReader
 from penstock.errors import PenstockError
 
 
@@ -143,16 +134,9 @@ def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
 class AsyncioPool:
     """Lends connections to one server. Long polls are not counted: they would keep other calls from starting."""
 
-    def __init__(
-        self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
-        timeout_s: float, connections_max: int,
-    ):  # fmt: skip
-        self._origin = origin
-        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
-        self._constant = constant_headers(origin, token)
-        self._connect_timeout_s = connect_timeout_s
-        self._timeout_s = timeout_s
-        self._free = connections_max
+    def __init__(self, endpoint: Endpoint):
+        self._endpoint = endpoint
+        self._free = endpoint.connections_max
         self._queue: deque[asyncio.Future[None]] = deque()
         self._idle: list[HttpConnection] = []
         self._lent: set[HttpConnection] = set()
@@ -168,12 +152,11 @@ class AsyncioPool:
 
     async def exchange(self, call: Call[Any]) -> Response:
         """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
-        head, body = self._encoded(call)
         if call.wait_ms:
-            return await self._carry(call, head, body, self._take_idle() or await self._connect())
+            return await self._carry(call, self._take_idle() or await self._connect())
         await self._enter()
         try:
-            return await self._carry(call, head, body, self._take_idle() or await self._connect())
+            return await self._carry(call, self._take_idle() or await self._connect())
         finally:
             self._leave()
 
@@ -184,10 +167,9 @@ class AsyncioPool:
     async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
         if not self.can_follow(before):
             return await self.exchange(call)
-        head, body = self._encoded(call)
         self._free -= 1
         try:
-            return await self._carry(call, head, body, self._carrying[id(before)])
+            return await self._carry(call, self._carrying[id(before)])
         finally:
             self._leave()
 
@@ -202,23 +184,17 @@ class AsyncioPool:
             connection.close()
         self._idle.clear()
 
-    def _encoded(self, call: Call[Any]) -> tuple[bytes, bytes]:
-        return encode_request(
-            call.method, self._origin.prefix + call.target, self._constant,
-            content_type=call.content_type, accept=call.accept, body=call.body,
-        )  # fmt: skip
-
-    async def _carry(self, call: Call[Any], head: bytes, body: bytes, connection: HttpConnection) -> Response:
+    async def _carry(self, call: Call[Any], connection: HttpConnection) -> Response:
         self._lent.add(connection)
         self._carrying[id(call)] = connection
         try:
-            response = await connection.exchange(head, body, self._timeout_s + call.wait_ms / 1000)
+            response = await connection.exchange(*self._endpoint.encode(call), self._endpoint.timeout_of(call))
         except BadResponse as error:
-            raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
+            raise self._endpoint.not_penstock(error) from error
         except OSError as error:  # a TimeoutError is one too
             if connection.recalled:
                 raise PenstockError("the call was withdrawn, and was not answered") from error
-            raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+            raise self._endpoint.not_answered(error) from error
         finally:
             del self._carrying[id(call)]
             if not connection.is_busy:
@@ -241,20 +217,15 @@ class AsyncioPool:
         return None
 
     async def _connect(self) -> HttpConnection:
-        origin = self._origin
         if self._closed:
             raise client_is_closed()
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._endpoint.connect_timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    HttpConnection, origin.host, origin.port, ssl=self._tls
+                    HttpConnection, *self._endpoint.address, ssl=self._endpoint.tls
                 )
-        except TimeoutError:
-            raise timed_out(origin.url, self._connect_timeout_s) from None
-        except ssl.SSLError as error:
-            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
-        except OSError as error:
-            raise unreachable(origin.url, error) from error
+        except OSError as error:  # a TimeoutError is one too
+            raise self._endpoint.not_connected(error) from error
         return connection
 
     async def _enter(self) -> None:

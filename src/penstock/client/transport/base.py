@@ -1,4 +1,4 @@
-"""What every transport offers. There is one per URL scheme, and for HTTP one per runtime.
+"""The interface of a transport. There is one per URL scheme, and for HTTP one per runtime.
 
 A transport moves one request and brings its response back. It decides nothing: the content of the request and the
 reading of the answer belong to the call, repetition to the carrier.

@@ -32,11 +32,6 @@ class Carrier:
         self.kept: Frame | None = None
         """The last frame that was sent (`KEPT_BYTES_MAX`)."""
 
-    @property
-    def sends_at_once(self) -> bool:
-        """True if a request that is begun now is on its way before it first waits."""
-        return self.transport.sends_at_once
-
     async def request(
         self,
         call: Call[T],
@@ -66,14 +61,6 @@ class Carrier:
                 await turn()
             await runtime.sleep(delay)
 
-    def can_follow(self, before: Call[Any]) -> bool:
-        """True if another call can be sent behind one that is under way, to be handled when that is."""
-        return self.transport.can_follow(before)
-
-    def recall(self, call: Call[Any]) -> bool:
-        """True if a call that waits at the server is answered now; False: cancel its caller."""
-        return self.transport.recall(call)
-
     async def transact(self, receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Transacted:
         """Raises StaleReceipt only if it surely did not happen."""
         retry, runtime = self.new_retry(), self.runtime()
@@ -86,6 +73,3 @@ class Carrier:
     def new_retry(self, *, within_s: float | None = None) -> RetryState:
         """For one call; `within_s` is for one that is not worth the client's whole patience."""
         return RetryState(self._policy if within_s is None else self._policy.within(within_s))
-
-    async def close(self) -> None:
-        await self.transport.close()

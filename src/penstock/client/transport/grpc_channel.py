@@ -11,10 +11,10 @@ from google.rpc import status_pb2
 from penstock import limits
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.endpoint import Endpoint
 from penstock.client.transport.grpc_calls import translated
 from penstock.client.transport.grpc_fields import plain
-from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin
-from penstock.client.transport.retry import AnswerLost, Unreachable, timed_out
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
 from penstock.errors import PenstockError
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.status import STATUS, error_from_code
@@ -36,11 +36,10 @@ class GrpcTransport(SeparateCalls):
 
     reached = False
 
-    def __init__(self, origin: Origin, *, token: str | None, connect_timeout_s: float, timeout_s: float):
-        self._origin = origin
-        self._metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
-        self._connect_timeout_s = connect_timeout_s
-        self._timeout_s = timeout_s
+    def __init__(self, endpoint: Endpoint):
+        self._endpoint = endpoint
+        authorization = endpoint.authorization
+        self._metadata = (("authorization", authorization),) if authorization is not None else ()
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
 
@@ -52,9 +51,7 @@ class GrpcTransport(SeparateCalls):
             response_deserializer=rpc.reply.FromString,
         )  # fmt: skip
         try:
-            reply = await method(
-                rpc.request, timeout=self._timeout_s + call.wait_ms / 1000, metadata=self._metadata
-            )  # fmt: skip
+            reply = await method(rpc.request, timeout=self._endpoint.timeout_of(call), metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
         except grpc.aio.UsageError as error:  # the channel was closed under it
@@ -71,19 +68,17 @@ class GrpcTransport(SeparateCalls):
         if self._closed:
             raise client_is_closed()
         if self._channel is None:
-            target = f"{self._origin.host}:{self._origin.port}"
-            if ":" in self._origin.host:
-                target = f"[{self._origin.host}]:{self._origin.port}"
-            if self._origin.tls:
+            target = f"{self._endpoint.bracketed_host}:{self._endpoint.port}"
+            if self._endpoint.is_tls:
                 self._channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
             else:
                 self._channel = grpc.aio.insecure_channel(target, _OPTIONS)
         if not self.reached:
             try:
-                async with asyncio.timeout(self._connect_timeout_s):
+                async with asyncio.timeout(self._endpoint.connect_timeout_s):
                     await self._ready(self._channel)
-            except TimeoutError:
-                raise timed_out(self._origin.url, self._connect_timeout_s) from None
+            except TimeoutError as error:
+                raise self._endpoint.not_connected(error) from None
         return self._channel
 
     async def _ready(self, channel: grpc.aio.Channel) -> None:
@@ -91,7 +86,7 @@ class GrpcTransport(SeparateCalls):
         state = channel.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                raise Unreachable(f"cannot reach {self._origin.url}: is `penstock serve` running?")
+                raise self._endpoint.not_connected(ConnectionRefusedError())
             await channel.wait_for_state_change(state)
             state = channel.get_state(try_to_connect=True)
 
@@ -106,9 +101,9 @@ class GrpcTransport(SeparateCalls):
                         return _refused(refusal)
         status, text = error.code(), error.details() or ""
         if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-            return AnswerLost(f"no answer from {self._origin.url}: {text}")
+            return self._endpoint.not_answered(text)
         if status is grpc.StatusCode.UNIMPLEMENTED:
-            return PenstockError(f"{self._origin.url} does not answer like a Penstock server: {text}")
+            return self._endpoint.not_penstock(text)
         return error_from_code(_CODE_BY_STATUS.get(status.name, ""), text)
 
 

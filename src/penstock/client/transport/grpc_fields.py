@@ -1,4 +1,4 @@
-"""Messages of the gRPC contract <-> the JSON of HTTP. Both have the same names; this is the walk over them. Pure."""
+"""Messages of the gRPC contract to and from the JSON of HTTP, field by field. Without I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def fill(message: Message, values: Values) -> None:
-    """Set fields by name. None is left out, text of a query becomes what the field is."""
+    """Set fields by name. None is left out; text of a query is converted to the type of the field."""
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in values.items():
         if value is None:
@@ -31,7 +31,7 @@ def fill(message: Message, values: Values) -> None:
         if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             inner = getattr(message, name)
             inner.SetInParent()
-            # A list stands for the message that is there to hold one, so that an empty list is not nothing.
+            # A list stands for a message with one repeated field: so an empty list differs from no list.
             fill(inner, {inner.DESCRIPTOR.fields[0].name: value} if isinstance(value, list) else value)
         elif field.message_type is not None:
             getattr(message, name).update(value)
@@ -50,7 +50,7 @@ def _scalar(field: Any, value: Any) -> Any:
 
 
 def fill_with_content(message: Any, values: dict[str, msgspec.Raw]) -> None:
-    """A message to publish; its payload is taken over as the text or the bytes that it is."""
+    """A message to publish; its payload is copied as it is, text or bytes."""
     fields = {name: _decode(raw) for name, raw in values.items() if name != "payload"}
     encoded = fields.pop("payload_b64", None)
     fill(message, fields)
@@ -64,7 +64,7 @@ def fill_with_content(message: Any, values: dict[str, msgspec.Raw]) -> None:
 
 
 def plain(message: Message) -> Any:
-    """What the message says, by name, as JSON would: what is optional and not there is None."""
+    """The fields of the message by name, as JSON has them: an optional field that is not set is None."""
     if isinstance(message, Struct):
         return {name: _number(value) for name, value in message.items()}
     if isinstance(message, pb.OffsetRange):
@@ -106,7 +106,7 @@ def _letter(letter: pb.DeadLetter) -> Values:
 
 
 def _number(value: Any) -> Any:
-    """Numbers of a Struct are all floating; most of them never were."""
+    """Numbers of a Struct are all floats; whole ones become integers again."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Struct):

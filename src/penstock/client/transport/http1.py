@@ -1,4 +1,4 @@
-"""HTTP/1.1 without I/O: a request becomes bytes, bytes become responses. Both pools use the same two pieces.
+"""Responses of HTTP/1.1 without I/O: bytes in, responses out. (`endpoint` encodes the requests.)
 
 A connection carries one request at a time, unless the caller asks for another one behind it: a slow answer then delays
 no other request, and a connection that breaks leaves exactly one request in doubt.
@@ -7,15 +7,11 @@ no other request, and a connection that breaks leaves exactly one request in dou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
 from penstock import limits
-from penstock._version import __version__
 from penstock.client.calls.call import Response
-from penstock.errors import InvalidRequest
 
 RESPONSE_BYTES_MAX = 16 * limits.MIB
 """A larger answer is refused while it arrives, so that no server can make a client hold more than this."""
@@ -36,59 +32,6 @@ class BadResponse(Exception):
     """The responses that were complete before it."""
 
 
-class Origin(NamedTuple):
-    """Where a server is, taken apart once per client."""
-
-    url: str
-    host: str
-    port: int
-    tls: bool
-    prefix: str
-    """Path in front of every target, for servers behind a reverse proxy; empty or `/like/this`."""
-
-    @classmethod
-    def parse(cls, url: str, scheme: str = "http", port_default: int = 80) -> Origin:
-        """Of a URL with this scheme, or with an `s` at its end for TLS. Raises InvalidRequest."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise _bad_url(url, str(error)) from None
-        if parts.scheme not in (scheme, f"{scheme}s") or not parts.hostname:
-            raise _bad_url(url, f"it must look like {scheme}://host:port or {scheme}s://host")
-        if parts.username is not None or parts.query or parts.fragment:
-            raise _bad_url(url, "it may have neither user, query nor fragment; pass a credential as token=…")
-        tls = parts.scheme != scheme
-        return cls(_shown(parts), parts.hostname, port or (443 if tls else port_default), tls, parts.path.rstrip("/"))
-
-    @property
-    def host_header(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
-
-
-def constant_headers(origin: Origin, token: str | None) -> bytes:
-    """The header lines that every request of a client has in common."""
-    lines = f"Host: {origin.host_header}\r\nUser-Agent: penstock-python/{__version__}\r\n"
-    if token is not None:
-        if not token.isascii() or not token.isprintable():
-            raise InvalidRequest("a token is printable ASCII without line breaks", details={"field": "token"})
-        lines += f"Authorization: Bearer {token}\r\n"
-    return lines.encode("ascii")
-
-
-def encode_request(
-    method: str, target: str, constant: bytes, *, content_type: str, accept: str, body: bytes
-) -> tuple[bytes, bytes]:
-    """(head, body) of one request. They stay apart so that a large body is never copied just to prefix it."""
-    typed = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if method != "GET" else ""
-    return b"%b%b%b" % (
-        f"{method} {target} HTTP/1.1\r\n".encode("ascii"),
-        constant,
-        f"{typed}Accept: {accept}\r\n\r\n".encode("ascii"),
-    ), body
-
-
 class ResponseReader:
     """Bytes of one connection in, responses out. After a BadResponse it must not be used."""
 
@@ -104,7 +47,7 @@ class ResponseReader:
         self._due = 1
         self._whole: bytearray | None = None
         self.received = 0
-        """Bytes of the current answer so far: tells an answer that broke off from one that never began."""
+        """Bytes of the current answer so far: 0 if the answer never began."""
 
     def feed(self, data: bytes | memoryview, due: int = 1) -> list[Response]:
         """The responses that are whole now, of so many that are `due`; keeps nothing of `data` itself.
@@ -183,11 +126,3 @@ class ResponseReader:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._complete.append(Response(status, self._headers, body, self._parser.should_keep_alive()))
         self._body = []
-
-
-def _shown(parts: SplitResult) -> str:
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _bad_url(url: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{url!r} is not a server address: {reason}", details={"field": "url"})

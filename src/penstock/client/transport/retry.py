@@ -26,10 +26,6 @@ class AnswerLost(Unavailable):
     """The request was sent and no answer came: the server may have acted on it or not."""
 
 
-def timed_out(url: str, seconds: float) -> Unreachable:
-    return Unreachable(f"cannot reach {url}: no connection within {seconds:g} s")
-
-
 def unreachable(url: str, error: OSError) -> Unreachable:
     """The error of a connection that failed with `error`."""
     # A name with several addresses gives one error for all of them, of which only the text is known.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from typing import Any, cast
 
 import msgspec
@@ -20,14 +19,15 @@ from websockets.typing import Subprotocol
 from penstock._version import __version__
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
-from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin
-from penstock.client.transport.retry import AnswerLost, Unreachable, timed_out, unreachable
+from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
+from penstock.client.transport.retry import Unreachable
 from penstock.errors import PenstockError
 from penstock.wire import stream
 
 PATH = "/v1/ws"
 SHARED_MAX = 32
-"""Well below what a server begins of one connection at a time."""
+"""Well below the number of calls that a server begins of one connection at a time."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -114,15 +114,8 @@ class WebSocketTransport(SeparateCalls):
 
     reached = False
 
-    def __init__(
-        self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
-        timeout_s: float,
-    ):  # fmt: skip
-        self._origin = origin
-        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connect_timeout_s = connect_timeout_s
-        self._timeout_s = timeout_s
+    def __init__(self, endpoint: Endpoint):
+        self._endpoint = endpoint
         self._shared: _WebSocketConnection | None = None
         self._connecting = asyncio.Lock()
         self._room = asyncio.Semaphore(SHARED_MAX)
@@ -165,9 +158,9 @@ class WebSocketTransport(SeparateCalls):
 
     async def _carried(self, connection: _WebSocketConnection, call: Call[Any]) -> Response:
         try:
-            response = await connection.exchange(call, self._timeout_s + call.wait_ms / 1000)
+            response = await connection.exchange(call, self._endpoint.timeout_of(call))
         except OSError as error:
-            raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+            raise self._endpoint.not_answered(error) from error
         self.reached = True
         return response
 
@@ -177,38 +170,34 @@ class WebSocketTransport(SeparateCalls):
     async def _connect(self) -> _WebSocketConnection:
         if self._closed:
             raise client_is_closed()
-        origin = self._origin
-        scheme = "wss" if origin.tls else "ws"
+        endpoint = self._endpoint
+        scheme = "wss" if endpoint.is_tls else "ws"
+        headers = {} if endpoint.authorization is None else {"Authorization": endpoint.authorization}
         try:
             socket = await connect(
-                f"{scheme}://{origin.host_header}{origin.prefix}{PATH}",
+                f"{scheme}://{endpoint.host_header}{endpoint.prefix}{PATH}",
                 subprotocols=[Subprotocol(stream.MSGPACK_PROTOCOL)], max_size=RESPONSE_BYTES_MAX, compression=None,
-                open_timeout=self._connect_timeout_s, close_timeout=1, ssl=self._tls, proxy=None,
-                additional_headers=self._headers, user_agent_header=f"penstock-python/{__version__}",
+                open_timeout=endpoint.connect_timeout_s, close_timeout=1, ssl=endpoint.tls, proxy=None,
+                additional_headers=headers, user_agent_header=f"penstock-python/{__version__}",
             )  # fmt: skip
-        except TimeoutError:
-            raise timed_out(origin.url, self._connect_timeout_s) from None
-        except ssl.SSLError as error:
-            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
-        except OSError as error:
-            raise unreachable(origin.url, error) from error
+        except OSError as error:  # a TimeoutError is one too
+            raise endpoint.not_connected(error) from error
         except InvalidStatus as error:
-            raise _refused(origin, error) from error
+            raise _refused(endpoint, error) from error
         except InvalidHandshake as error:
             if isinstance(error.__cause__, EOFError):
                 # The server accepted the connection and closed it without a word, as it does while it stops.
-                gone = ConnectionResetError("the server closed the connection")
-                raise unreachable(origin.url, gone) from error
-            raise PenstockError(f"{origin.url} does not answer like a Penstock server: {error}") from error
+                raise endpoint.not_connected(ConnectionResetError("the server closed the connection")) from error
+            raise endpoint.not_penstock(error) from error
         connection = _WebSocketConnection(socket)
         self._all.add(connection)
         return connection
 
 
-def _refused(origin: Origin, error: InvalidStatus) -> PenstockError:
-    """No connection was made, so nothing was asked yet; some refusals pass."""
+def _refused(endpoint: Endpoint, error: InvalidStatus) -> PenstockError:
+    """No connection was made, so no call was sent; some refusals pass."""
     status = error.response.status_code
     with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
         text = msgspec.json.decode(error.response.body or b"")["error"]["message"]
-        return (Unreachable if status in (429, 503) else PenstockError)(f"cannot reach {origin.url}: {text}")
-    return PenstockError(f"{origin.url} does not answer like a Penstock server: HTTP {status}")
+        return (Unreachable if status in (429, 503) else PenstockError)(f"cannot reach {endpoint.url}: {text}")
+    return endpoint.not_penstock(f"HTTP {status}")
