@@ -151,7 +151,7 @@ class Events:
         known = self._known(number)
         if known is None:
             return Names(f"#{number}", {})
-        groups = known.group_names if isinstance(known, Queue) else known.groups
+        groups = {**known.former_groups, **known.group_names} if isinstance(known, Queue) else known.groups
         return Names(known.path, {str(group): name for group, name in groups.items()})
 
     def _known(self, number: int) -> Queue | FormerQueue | None:

@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -67,6 +67,10 @@ class Call(msgspec.Struct, Generic[T_co], frozen=True):
             return self.read(response)
         except (msgspec.MsgspecError, BadBatch, UnicodeDecodeError, ValueError) as error:
             raise PenstockError(f"the answer to {self.method} {self.target} cannot be read: {error}") from error
+
+
+Place: TypeAlias = str | Mapping[int, int]
+"""Where a group begins: "earliest", "latest", "at:<epoch ms>", or partition -> offset."""
 
 
 class ProducerSeq(NamedTuple):
@@ -367,6 +371,24 @@ def summary() -> Call[dict[str, Any]]:
 
 def groups(queue: QueuePath) -> Call[dict[str, Any]]:
     return _look("/v1/groups", queue=queue)
+
+
+def put_group(queue: QueuePath, group: str, *, start: Place) -> Call[dict[str, Any]]:
+    body = {"queue": queue, "group": group, "start": _place(start)}
+    return Call("PUT", "/v1/groups", _read_object, _encode(body))
+
+
+def seek_group(queue: QueuePath, group: str, *, to: Place, dry_run: bool) -> Call[dict[str, Any]]:
+    return _act("/v1/groups/seek", {"queue": queue, "group": group, "to": _place(to), "dry_run": dry_run})
+
+
+def delete_group(queue: QueuePath, group: str, *, confirm: str | None) -> Call[dict[str, Any]]:
+    query = {"queue": queue, "group": group, **({} if confirm is None else {"confirm": confirm})}
+    return Call("DELETE", f"/v1/groups?{urlencode(query, safe='/:')}", _read_object)
+
+
+def _place(place: Place) -> str | dict[str, int]:
+    return place if isinstance(place, str) else {str(partition): offset for partition, offset in place.items()}
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------

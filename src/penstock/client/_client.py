@@ -525,3 +525,19 @@ class Queue:
         return await self._carrier.request(
             calls.delete_dead_letters(self.path, filter=filter, ids=ids, group=group, confirm=confirm)
         )
+
+    # -- groups -----------------------------------------------------------------------------------------------
+
+    async def create_group(self, group: str, *, start: calls.Place = "earliest") -> dict[str, Any]:
+        """Create a group before its first lease; one that exists stays where it is. `start` is "earliest", "latest",
+        "at:<epoch ms>", or an offset per partition."""
+        return await self._carrier.request(calls.put_group(self.path, group, start=start))
+
+    async def seek_group(self, group: str, to: calls.Place, *, dry_run: bool = False) -> dict[str, Any]:
+        """Let a group begin anew at another place, which is written as `start` of `create_group`; its leases there end.
+        Answers what is delivered again and what is skipped, per partition; a dry run does nothing else."""
+        return await self._carrier.request(calls.seek_group(self.path, group, to=to, dry_run=dry_run))
+
+    async def delete_group(self, group: str, *, confirm: str | None = None) -> dict[str, Any]:
+        """Delete a group, its dead letters, and what only it had not finished. Needs to be confirmed like `delete`."""
+        return await self._carrier.request(calls.delete_group(self.path, group, confirm=confirm))

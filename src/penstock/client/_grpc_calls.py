@@ -163,6 +163,20 @@ def _fill_config(config: pb.QueueConfig, values: Values) -> None:
         raise InvalidRequest(f"these settings cannot be sent: {error}") from None
 
 
+def _placed(name: str, request: type[Message], reply: type[Message], field: str) -> Translate:
+    """A call with a place, which is one of two fields here: a word, or an offset per partition."""
+
+    def translate(call: Call[Any], _: str, __: Values) -> Rpc:
+        values = _decode(call.body)
+        if isinstance(values.get(field), dict):
+            values["offsets"] = values.pop(field)
+        asked = request()
+        fill(asked, values)
+        return Rpc(name, asked, reply, as_json)
+
+    return translate
+
+
 def _put_schedule(call: Call[Any], name: str, _: Values) -> Rpc:
     body = _decode_raw(call.body)
     asked = pb.PutScheduleRequest(name=name)
@@ -198,6 +212,9 @@ _BY_PATH: dict[tuple[str, str], Translate] = {
     ("POST", "/v1/transact"): _transact,
     ("POST", "/v1/cancel"): _call("Cancel", pb.CancelRequest, pb.CancelReply),
     ("POST", "/v1/reschedule"): _call("Reschedule", pb.RescheduleRequest, pb.RescheduleReply),
+    ("PUT", "/v1/groups"): _placed("PutGroup", pb.PutGroupRequest, pb.PutGroupReply, "start"),
+    ("POST", "/v1/groups/seek"): _placed("SeekGroup", pb.SeekGroupRequest, pb.SeekGroupReply, "to"),
+    ("DELETE", "/v1/groups"): _call("DeleteGroup", pb.DeleteGroupRequest, pb.DeleteGroupReply),
     ("POST", "/v1/groups/join"): _call("JoinGroup", pb.JoinGroupRequest, pb.ShareReply),
     ("POST", "/v1/groups/heartbeat"): _call("Heartbeat", pb.HeartbeatRequest, pb.ShareReply),
     ("POST", "/v1/groups/leave"): _call("LeaveGroup", pb.LeaveGroupRequest, pb.LeaveGroupReply),
