@@ -114,6 +114,8 @@ HOLD_BYTES_DEFAULT = 10 * 1024 * MIB
 """What a hold may span before it is let go, unless it says otherwise."""
 FORMER_QUEUES_KEPT = 1_000
 """Deleted queues whose names are known to those who read the journal later."""
+FORMER_GROUPS_KEPT = 1_000
+"""Deleted groups of a queue whose names are known to those who read the journal later."""
 SCOPES_KEPT = 256
 """Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64

@@ -131,6 +131,23 @@ def test_inspect_reads_the_journal_of_a_running_server(penstock, server, tmp_pat
     assert "default/default/inspected" in penstock("inspect", str(data_dir))
 
 
+def test_groups_are_created_moved_and_deleted(penstock, server):
+    penstock("queues", "moving", "--set", 'retention={"mode": "keep"}')
+    for number in range(4):
+        server.publish("moving", number)
+    penstock("groups", "create", "moving", "audit", "--start", "0:1")
+    assert "audit  plain, lag 3, leased 0, last asked not since the server started" in penstock("groups", "moving")
+    shown = penstock("groups", "seek", "moving", "audit", "--to", "latest")
+    assert "0 messages would be delivered again, 3 skipped" in shown and "add --run" in shown
+    assert json.loads(penstock("groups", "seek", "moving", "audit", "--to", "0:0", "--run", "-o", "json"))["again"] == 1
+    assert penstock("consume", "moving", "--group", "audit", "--max", "4") == "0\n1\n2\n3\n"
+    assert "no group" in penstock("groups", "seek", "moving", "nobody", "--to", "earliest", code=1)
+    penstock("groups", "seek", "moving", "audit", "--to", "soon", code=2)
+    assert "Delete group audit of moving" in penstock("groups", "delete", "moving", "audit", input=b"n\n", code=1)
+    assert json.loads(penstock("groups", "delete", "moving", "audit", "--yes", "-o", "json"))["deleted"] is True
+    assert penstock("groups", "list", "moving") == "no groups\n"
+
+
 def test_groups_and_their_members(penstock, server):
     assert penstock("queues", "grouped", "--set", "partitions=2")
     assert penstock("groups", "grouped") == "no groups\n"
@@ -138,7 +155,7 @@ def test_groups_and_their_members(penstock, server):
     assert penstock("consume", "grouped", "--group", "g", "--assigned", "--max", "1") == "1\n"
     server.ask("POST", "/v1/groups/join", {"queue": "grouped", "group": "g", "member": "ada"})
     title, header, ada, *_, last = penstock("groups", "grouped").rstrip().splitlines()
-    assert title == "g  assigned, generation 3, lag 0, leased 0"
+    assert title.startswith("g  assigned, generation 3, lag 0, leased 0, last asked 20")
     assert header.split()[:3] == ["member", "generation", "partitions"]
     assert ada.split()[:3] == ["ada", "3", "[0,1]"]
     assert last.split()[:2] == ["1", "ada"]

@@ -51,6 +51,7 @@ from penstock.core.commands import (
 from penstock.core.records import WebhookSpec
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.opening import FILE_HEADER_BYTES
+from penstock.errors import Conflict
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.host import ShardHost, open_shard
@@ -70,7 +71,8 @@ ZEROS_KEPT = 512
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED, BUFFERED = parse_queue("brief"), parse_queue("doomed"), parse_queue("buffered")
-JOBS, DEAD = parse_queue("jobs"), parse_queue("dead")
+JOBS, DEAD, MOVED = parse_queue("jobs"), parse_queue("dead"), parse_queue("moved")
+DAY_MS = 24 * 3_600_000
 
 
 def main() -> None:
@@ -239,6 +241,40 @@ async def tell_of_letters(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_groups(root: Path) -> None:
+    """The same, and then groups are moved and deleted, and ids of clients' own are freed, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(5)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.put_queue(MOVED, {"partitions": 2, "retention": {"mode": "keep"}})
+    await broker.publish([PublishPart(MOVED, _keyed(9))])
+    await broker.create_group(MOVED, "late", start={0: 1})
+    for group in ("late", "gone"):
+        await broker.ack(receipts(await broker.lease(MOVED, group=group, max=5)))
+    await _delete_group(broker, "gone")
+    await broker.seek_group(MOVED, "late", to={0: 0})
+    own = {layout.ID: [b"first", b"second", b"third"], layout.DELAY_MS: [40 * DAY_MS] * 3}
+    await broker.publish([PublishPart(MOVED, Batch.open(build([b"1", b"2", b"3"], columns=own)))])
+    await broker.cancel(MOVED, ids=["first"])
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.lease(MOVED, group="gone", max=1, lease_ms=600_000)
+    await broker.seek_group(MOVED, "late", to="latest")
+    await broker.cancel(MOVED, ids=["second"])
+    await broker.publish([PublishPart(MOVED, _keyed(2))])
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+async def _delete_group(broker: Broker, group: str) -> None:
+    try:
+        await broker.delete_group(MOVED, group)
+    except Conflict as asked:
+        await broker.delete_group(MOVED, group, confirm=asked.details["confirm"])
+
+
 async def tell_of_schedules(root: Path) -> None:
     """The same, and then recurring schedules, readers of the log and a window buffer, around a snapshot."""
     await tell(root)
@@ -316,7 +352,7 @@ async def tell_of_holds(root: Path) -> None:
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
     "-webhooks": tell_of_webhooks,
-    "-holds": tell_of_holds,
+    "-holds": tell_of_holds, "-groups": tell_of_groups,
 }  # fmt: skip
 """What the name of the journal's directory ends with -> what is in it."""
 

@@ -165,7 +165,7 @@ class Naive:
             return None
         return next((holder for holder in self.holders(lease) if holder[1].offset == offset), None)
 
-    def untouchable(self, queue: int, partition: int, offset: int) -> str | None:
+    def untouchable(self, queue: int, partition: int, offset: int, now: int) -> str | None:
         """Why a message can be neither cancelled nor rescheduled."""
         found = self.queues[queue]
         if offset >= len(found.logs[partition]):
@@ -176,7 +176,8 @@ class Naive:
         for group in found.groups.values():
             if message.lives[group].lease is not None:
                 return "in_flight"
-            if message.lives[group].end is not None:
+            # A group that begins behind a message that waits for its time has no say in it.
+            if message.lives[group].end is not None and message.due <= now:
                 return "done"
         return None
 
@@ -294,20 +295,49 @@ class Naive:
 
     def _groupcreated(self, record: records.GroupCreated) -> None:
         queue = self.queues[record.queue]
-        assert record.starts == queue.starts
-        for message in queue.messages():
-            life = Life(due=message.due, off_path=message.due > record.at)
-            if message.gone is not None:
-                life.end = message.gone
-            elif message.offset < queue.starts[message.partition] or (
-                # Nothing is kept for those who come later: what everybody has finished is let go.
-                queue.config.retention.mode == "until_acked"
-                and queue.groups
-                and all(other.end is not None for other in message.lives.values())
-            ):
-                life.end = LET_GO
-            message.lives[record.group] = life
+        assert record.group not in {group for message in queue.messages() for group in message.lives}
+        for number, (start, end) in enumerate(zip(queue.starts, map(len, queue.logs), strict=True)):
+            assert start <= record.starts[number] <= end
+            self._begin(queue, number, record.group, record.starts[number], record.at)
         queue.groups[record.name] = record.group
+        queue.move_starts()
+
+    def _groupmoved(self, record: records.GroupMoved) -> None:
+        queue = self.queues[record.queue]
+        for number, offset in enumerate(record.offsets):
+            if offset >= 0:
+                assert queue.starts[number] <= offset <= len(queue.logs[number])
+                self._begin(queue, number, record.group, offset, record.at)
+        queue.move_starts()
+
+    def _begin(self, queue: NaiveQueue, number: int, group: int, start: int, now: int) -> None:
+        """From here on, in this partition, whatever it was in before."""
+        until_acked = queue.config.retention.mode == "until_acked"
+        for message in queue.logs[number]:
+            others = [message.lives[each] for each in queue.groups.values() if each in message.lives]
+            before = message.lives.get(group)
+            assert before is None or before.lease is None, "its leases have ended"
+            life = Life(due=message.due, off_path=message.due > now)
+            if (number, group, message.offset) in queue.dead:
+                life.end = State.DEAD
+            elif message.gone is not None:
+                life.end = message.gone
+            elif message.offset < start:
+                life.end = LET_GO
+            elif until_acked and others and all(other.end is not None for other in others):
+                # Nothing is kept for those who come later: what everybody has finished is let go.
+                life.end = LET_GO
+            message.lives[group] = life
+
+    def _groupdeleted(self, record: records.GroupDeleted) -> None:
+        queue = self.queues[record.queue]
+        assert queue.groups.pop(record.name) == record.group
+        for message in queue.messages():
+            life = message.lives.pop(record.group)
+            assert life.lease is None, "its leases have ended"
+            if not queue.groups and queue.config.retention.mode == "until_acked" and life.end is not None:
+                message.gone = message.gone or LET_GO
+        queue.dead = {place: at for place, at in queue.dead.items() if place[1] != record.group}
         queue.move_starts()
 
     def _trimmed(self, record: records.Trimmed) -> None:
@@ -485,5 +515,6 @@ class Naive:
             for message in self.queues[record.queue].logs[record.partition][first:stop]:
                 message.due = record.due
                 for life in message.lives.values():
-                    self._step(life, "rescheduled", record.at, due=record.due)
-                    life.off_path = True
+                    if life.end is None:
+                        self._step(life, "rescheduled", record.at, due=record.due)
+                        life.off_path = True

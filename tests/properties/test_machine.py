@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from naive import Naive, NaiveQueue
+from naive import Message, Naive, NaiveQueue
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
@@ -26,6 +26,7 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
+from penstock.core.groups import kept_alone
 from penstock.core.leasing import Fit
 from penstock.core.lifecycle import State
 from penstock.core.rebuild import end_replay
@@ -113,6 +114,19 @@ def has_leases(machine: MachineAgainstModel) -> bool:
 
 def has_letters(machine: MachineAgainstModel) -> bool:
     return any(queue.dead for queue in machine.model.queues.values())
+
+
+def has_groups(machine: MachineAgainstModel) -> bool:
+    return any(queue.groups for queue in machine.model.queues.values())
+
+
+def finished(queue: NaiveQueue, message: Message) -> bool:
+    """True if no group, present or future, can be given the message any more."""
+    if any(life.end is None for life in message.lives.values()):
+        return False
+    if message.gone is not None or message.offset < queue.starts[message.partition]:
+        return True
+    return queue.config.retention.mode == "until_acked" and bool(queue.groups)
 
 
 def has_messages(machine: MachineAgainstModel) -> bool:
@@ -352,7 +366,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         number, places = self.pick_places(data)
-        expected = [self.model.untouchable(number, *place) or "cancelled" for place in places]
+        expected = [self.model.untouchable(number, *place, self.now) or "cancelled" for place in places]
         logs = self.model.queues[number].logs
         own = [logs[p][offset].own_id if offset < len(logs[p]) else b"" for p, offset in places]
         assert self.submit(commands.Cancel(number, places, own)) == expected
@@ -362,8 +376,65 @@ class MachineAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data(), wait=st.sampled_from([-100, 0, 1, 250, 6000, 3 * HOUR_MS]))
     def reschedule(self, data: st.DataObject, wait: int) -> None:
         number, places = self.pick_places(data)
-        expected = [self.model.untouchable(number, *place) or "rescheduled" for place in places]
+        expected = [self.model.untouchable(number, *place, self.now) or "rescheduled" for place in places]
         assert self.submit(commands.Reschedule(number, places, self.now + wait)) == expected
+
+    # -- rules: groups -------------------------------------------------------------------------------------------------
+
+    def pick_offsets(self, data: st.DataObject, queue: NaiveQueue) -> list[int]:
+        """One per partition, also where nothing is retained or stored any more, or yet."""
+        return [data.draw(st.integers(0, len(log) + 1), label="offset") for log in queue.logs]
+
+    @rule(data=st.data(), group=st.sampled_from(GROUPS), may_let_go=st.booleans())
+    def create_group(self, data: st.DataObject, group: str, may_let_go: bool) -> None:
+        number, queue = self.pick_queue(data)
+        starts = self.pick_offsets(data, queue)
+        is_new, is_first = group not in queue.groups, not queue.groups
+        assert self.submit(commands.CreateGroup(number, group, starts, may_let_go)) is is_new
+        if is_new and is_first and not may_let_go and queue.config.retention.mode == "until_acked":
+            for partition in self.shard.queues[number].partitions:
+                floor = partition.progress[queue.groups[group]].floor
+                assert floor == partition.gone.past(partition.start), "what the first group passes over would be gone"
+
+    @precondition(has_groups)
+    @rule(data=st.data())
+    def seek_group(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from([n for n, q in sorted(self.model.queues.items()) if q.groups]), label="of")
+        queue = self.model.queues[number]
+        name = data.draw(st.sampled_from(sorted(queue.groups)), label="group")
+        offsets = [offset if data.draw(st.booleans()) else -1 for offset in self.pick_offsets(data, queue)]
+        self.let_time_work()
+        group = queue.groups[name]
+        before = {
+            (number, message.offset): message.lives[group].end is None
+            for number, log in enumerate(queue.logs)
+            for message in log
+        }
+        leased = {
+            number: sum(message.lives[group].lease is not None for message in log)
+            for number, log in enumerate(queue.logs)
+        }
+        moved = self.submit(commands.SeekGroup(number, name, offsets))
+        assert [each.partition for each in moved] == [n for n, offset in enumerate(offsets) if offset >= 0]
+        for each in moved:
+            after = {message.offset: message.lives[group].end is None for message in queue.logs[each.partition]}
+            changed = [(before[each.partition, offset], undone) for offset, undone in after.items()]
+            assert (each.again, each.skipped) == (changed.count((False, True)), changed.count((True, False)))
+            assert each.leased == leased[each.partition]
+
+    @precondition(has_groups)
+    @rule(data=st.data(), stale=sometimes)
+    def delete_group(self, data: st.DataObject, stale: bool) -> None:
+        number = data.draw(st.sampled_from([n for n, q in sorted(self.model.queues.items()) if q.groups]), label="of")
+        queue = self.model.queues[number]
+        name = data.draw(st.sampled_from(sorted(queue.groups)), label="group")
+        self.let_time_work()
+        group = queue.groups[name] - stale
+        alone = kept_alone(self.shard.queues[number], queue.groups[name])
+        stored = {message.id for message in queue.messages() if not finished(queue, message)}
+        assert self.submit(commands.DeleteGroup(number, name, group)) is not stale
+        left = {message.id for message in queue.messages() if not finished(queue, message)}
+        assert stale or len(stored - left) == alone
 
     # -- rules: dead letters, transactions -----------------------------------------------------------------------------
 

@@ -151,8 +151,11 @@ class OrderMachine(MachineAgainstModel):
             self.index_begins(number, self.model.queues[number].groups.values())
         elif isinstance(record, records.QueueDeleted):
             self.parked = {name: keys for name, keys in self.parked.items() if name[0] != number}
-        elif isinstance(record, records.GroupCreated):
+        elif isinstance(record, records.GroupCreated | records.GroupMoved):
             self.index_begins(number, [record.group])
+        elif isinstance(record, records.GroupDeleted):
+            self.parked.pop((number, record.group), None)
+            self.rounds = {name: rounds for name, rounds in self.rounds.items() if name[:2] != (number, record.group)}
         elif isinstance(record, records.DeadLettered):
             self.note_parked(record)
         elif isinstance(record, records.Redriven | records.DeadLettersRemoved):

@@ -61,3 +61,21 @@ async def test_destructive_change_needs_the_token(broker, client, ask):
         assert refused.value.details["would_lose"]["messages_sooner"] == 1
         await ask(change(retention={"mode": "until_acked"}, confirm=refused.value.details["confirm"]))
         await ask(log.configure(retention={"mode": "keep"}))
+
+
+@both_clients
+async def test_groups_are_created_moved_and_deleted(broker, client, ask):
+    log = await ask(client.create_queue("log", retention={"mode": "keep"}))
+    for number in range(4):
+        await ask(log.publish(number))
+    assert (await ask(log.create_group("audit", start={0: 2})))["offsets"] == {"0": 2}
+    dry = await ask(log.seek_group("audit", "latest", dry_run=True))
+    assert (dry["dry_run"], dry["skipped"]) == (True, 2)
+    moved = await ask(log.seek_group("audit", {0: 1}))
+    assert (moved["again"], moved["partitions"][0]["to_offset"]) == (1, 1)
+    (group,) = (await ask(log.groups()))["groups"]
+    assert (group["group"], group["lag"]) == ("audit", 3)
+    with pytest.raises(Conflict) as refused:
+        await ask(log.delete_group("audit"))
+    await ask(log.delete_group("audit", confirm=refused.value.details["confirm"]))
+    assert (await ask(log.groups()))["groups"] == []

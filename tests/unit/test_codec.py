@@ -36,6 +36,8 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     records.QueueDeleted: [records.QueueDeleted(1, 2)],
     records.QueuePurged: [records.QueuePurged(1, 2, [3, 0])],
     records.GroupCreated: [records.GroupCreated(1, 2, 0, "default", [0, 7])],
+    records.GroupMoved: [records.GroupMoved(1, 2, 0, [0, -1])],
+    records.GroupDeleted: [records.GroupDeleted(1, 2, 0, "default")],
     records.MemberJoined: [records.MemberJoined(1, 2, 3, "ada", 4, 30_000, 500, [0, 2], ["ada", "bob"])],
     records.MembersLeft: [
         records.MembersLeft(1, 2, 3, ["ada"], 5, "left", [0], ["bob"]),
@@ -81,7 +83,7 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.RedriveEnded(1, 2, "r", "failed", 3, "no"),
     ],
     records.Expired: [records.Expired(1, 2, 3, RANGES)],
-    records.Cancelled: [records.Cancelled(1, 2, 3, RANGES)],
+    records.Cancelled: [records.Cancelled(1, 2, 3, RANGES), records.Cancelled(1, 2, 3, RANGES, [b"mine", b"\xff"])],
     records.Rescheduled: [records.Rescheduled(1, 2, 3, RANGES, 2**50)],
     records.Trimmed: [records.Trimmed(1, 2, 3, 4)],
     records.OffsetsKept: [records.OffsetsKept(1, 2, "ada", [0, 5]), records.OffsetsKept(1, 2, "ada", [])],

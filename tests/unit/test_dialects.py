@@ -6,8 +6,10 @@ import asyncio
 import json
 
 import pytest
+from http_fake import Http
 from patience import until
 
+from penstock import limits
 from penstock.errors import InvalidRequest, MethodNotAllowed, NotFound
 from penstock.ids import parse_queue
 from penstock.testing.inprocess import in_process
@@ -244,3 +246,37 @@ def test_a_bug_in_a_dialect_is_told_like_any_other():
         assert answer.status == 500 and b"a bug" not in answer.body
 
     story(told)
+
+
+# -- pulsar-proxy ---------------------------------------------------------------------------------------------------
+
+
+def test_client_beyond_the_limit_of_groups_takes_the_place_of_an_idle_one(monkeypatch):
+    monkeypatch.setattr(limits, "GROUPS_PER_QUEUE_MAX", 5)
+
+    async def run() -> None:
+        async with in_process() as box:
+            http = Http()
+            http.app = HttpApp(box.broker, box.clock, with_dialects(("pulsar-proxy",)))
+
+            async def poll(client: str) -> list[str]:
+                answer = await http.ask("GET", f"/api/v1/poll?topics=news&timeout=0&client_id={client}")
+                assert answer is not None and answer.status == 200, answer
+                return [message["payload"]["n"] for message in answer.json["messages"]]
+
+            await http.ask("POST", "/api/v1/messages", {"topic": "news", "payload": {"n": 1}})
+            for number in range(4):
+                assert await poll(f"client-{number}") == [1]
+                await box.advance(1_000)
+            await box.broker.put_queue(parse_queue("news"), {"lease_ms": 1_000})
+            await box.advance(60_000)  # what they were given and did not acknowledge is due again
+            for number in range(4, 12):
+                assert await poll(f"client-{number}") == [1]
+                await box.advance(60_000)
+            names = {group["group"] for group in box.broker.groups(parse_queue("news"))["groups"]}
+            assert names == {f"client-{number}" for number in range(7, 12)}
+            assert await poll("client-0") == [1], "an idle client begins anew, and loses nothing that is kept"
+            for number in range(20, 40):
+                assert await poll(f"client-{number}") == [1], "also if all of them hold messages"
+
+    asyncio.run(run())

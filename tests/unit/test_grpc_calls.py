@@ -562,3 +562,28 @@ def test_settings_change_one_by_one_and_a_destructive_change_takes_the_token():
             assert (await refusal(here.stub.PutQueue(asked))).code == "invalid_request"
 
     run(story)
+
+
+def test_groups_are_created_moved_and_deleted():
+    async def story(here: Any) -> None:
+        stub = here.stub
+        keep = pb.QueueConfig(retention=pb.Retention(mode="keep"))
+        await stub.PutQueue(pb.PutQueueRequest(queue="log", config=keep))
+        await here.publish("log", b"0", b"1", b"2", b"3")
+        made = await stub.PutGroup(pb.PutGroupRequest(queue="log", group="audit", offsets={"0": 2}))
+        assert (made.created, dict(made.offsets)) == (True, {"0": 2})
+        assert not (await stub.PutGroup(pb.PutGroupRequest(queue="log", group="audit", start="latest"))).created
+        dry = pb.SeekGroupRequest(queue="log", group="audit", to="earliest", dry_run=True)
+        body = {"queue": "log", "group": "audit", "to": "earliest", "dry_run": True}
+        says(await stub.SeekGroup(dry), await through_http(here, "POST", "/v1/groups/seek", body))
+        moved = await stub.SeekGroup(pb.SeekGroupRequest(queue="log", group="audit", offsets={"0": 1}))
+        assert (moved.again, moved.skipped, moved.partitions[0].to_offset) == (1, 0, 1)
+        refused = await refusal(stub.DeleteGroup(pb.DeleteGroupRequest(queue="log", group="audit")))
+        assert refused.code == "conflict"
+        gone = pb.DeleteGroupRequest(queue="log", group="audit", confirm=refused.details["confirm"])
+        assert (await stub.DeleteGroup(gone)).deleted
+        both = pb.SeekGroupRequest(queue="log", group="audit", to="earliest", offsets={"0": 1})
+        assert (await refusal(stub.SeekGroup(both))).code == "invalid_request"
+        assert (await refusal(stub.SeekGroup(pb.SeekGroupRequest(queue="log")))).code == "invalid_request"
+
+    run(story)

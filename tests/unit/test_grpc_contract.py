@@ -15,7 +15,7 @@ from penstock.transports.grpc.methods import SERVICE, operation_of
 from penstock.transports.http.routes import OPERATIONS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
-from penstock.wire import analytics, events, holds, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import analytics, events, groups, holds, looks, messages, readers, replies, schedules, webhooks
 
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
@@ -129,8 +129,17 @@ SHAPES = [
     (pb.AnalyticsLatencyReply, analytics.LatencyReply, set(), set()),
     (pb.AnalyticsLatencyPoint, analytics.LatencyPoint, set(), set()),
     (pb.RedriveStatus, replies.RedriveStatus, set(), set()),
-    (pb.MemberEntry, replies.MemberEntry, set(), set()),
-    (pb.GroupPartition, replies.GroupPartition, set(), set()),
+    (pb.PutGroupRequest, groups.PutGroupRequest, {"offsets"}, set()),
+    (pb.PutGroupReply, groups.PutGroupReply, set(), set()),
+    (pb.SeekGroupRequest, groups.SeekGroupRequest, {"offsets"}, set()),
+    (pb.SeekGroupReply, groups.SeekGroupReply, set(), set()),
+    (pb.PartitionSeek, groups.PartitionSeek, set(), set()),
+    (pb.DeleteGroupRequest, groups.DeleteGroupQuery, set(), set()),
+    (pb.DeleteGroupReply, groups.DeleteGroupReply, set(), set()),
+    (pb.MemberEntry, groups.MemberEntry, set(), set()),
+    (pb.GroupPartition, groups.GroupPartition, set(), set()),
+    (pb.GroupEntry, groups.GroupEntry, set(), set()),
+    (pb.Holder, looks.Holder, set(), set()),
     (pb.ScheduleReply, schedules.ScheduleReply, set(), set()),
     (pb.ScheduleError, schedules.ScheduleError, set(), set()),
     (pb.DestroyedReply, replies.DestroyedReply, set(), set()),

@@ -154,7 +154,7 @@ class Events:
         known, uuid = self._known(number), self._identity.uuid_of(number)
         if known is None:
             return Names(f"#{number}", {}, uuid)
-        groups = known.group_names if isinstance(known, Queue) else known.groups
+        groups = {**known.former_groups, **known.group_names} if isinstance(known, Queue) else known.groups
         return Names(known.path, {str(group): name for group, name in groups.items()}, uuid)
 
     def _known(self, number: int) -> Queue | FormerQueue | None:

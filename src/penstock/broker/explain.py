@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.batch import layout
 from penstock.broker.finding import find_message
+from penstock.broker.stats import Stats
 from penstock.broker.webhooks import Webhooks
 from penstock.core import explain as core
 from penstock.core.explain import Explainer, Explanation, Reason
@@ -23,6 +24,10 @@ from penstock.runtime.loop import ShardLoop
 
 LATELY_MS = 60_000
 """Who asked within this time counts as being there: no wait is longer."""
+
+
+HOLDERS_SHOWN = 10
+"""Groups that hold back the log, those that hold most."""
 
 
 class NoConsumer(Reason, frozen=True, tag="no_consumer"):
@@ -49,8 +54,9 @@ class WebhookRests(Reason, frozen=True, tag="webhook_rests"):
 
 
 class Explanations:
-    def __init__(self, loop: ShardLoop, webhooks: Webhooks):
+    def __init__(self, loop: ShardLoop, webhooks: Webhooks, stats: Stats):
         self._loop = loop
+        self._stats = stats
         self._webhooks = webhooks
 
     async def explain(self, queue: Queue, group: str, message_id: str | None) -> dict[str, Any]:
@@ -72,6 +78,7 @@ class Explanations:
             "at_ms": self._loop.now_ms(),
             "waiting_consumers": self._loop.waiting_in(queue, group),
             "last_asked_at_ms": asked,
+            "held_by": self._stats.holders(queue, HOLDERS_SHOWN),
             "messages": entries,
         }
 

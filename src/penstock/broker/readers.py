@@ -53,12 +53,6 @@ class Readers:
         found = self._loop.log.offset_from_id(queue.number, partition, value + behind)
         return self.stored_end(queue, partition) if found is None else found
 
-    async def begin_group(self, queue: Queue, group: str, offset: str) -> bool:
-        """See `Broker.begin_group`."""
-        starts = [self.position(queue, number, offset, None) for number in range(len(queue.partitions))]
-        begun: bool = await self._loop.submit(commands.BeginGroup(queue.number, group, starts))
-        return begun
-
     def stored_end(self, queue: Queue, partition: int) -> int:
         """End of what is durable: a decided publish may still be on its way to the disk."""
         return max(self._loop.log.ends.get((queue.number, partition), 0), queue.partitions[partition].start)

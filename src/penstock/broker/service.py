@@ -6,7 +6,7 @@ changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,12 @@ from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
 from penstock.broker.finding import find_message
-from penstock.broker.granted import delivered
+from penstock.broker.groups import Groups
 from penstock.broker.holds import Holds
 from penstock.broker.identity import Identity
 from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
+from penstock.broker.leasing import lease
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
 from penstock.broker.queues import Queues
@@ -96,11 +97,12 @@ class Broker:
         self.in_flight = InFlight(host.loop, self._queue)
         self._members = Members(host.loop, entropy)
         self._readers = Readers(host.loop)
+        self._groups = Groups(host.loop, self._queue, self._readers, self._confirmations)
         self._looking = Looking(host.loop, self._readers)
         self._waiting = WaitingMessages(host.loop)
         self.schedules = Schedules(host.loop, self._intake.check_to_come, self._intake.made)
         self.webhooks = Webhooks(host.loop, entropy, self._intake.made, vault)
-        self._explanations = Explanations(host.loop, self.webhooks)
+        self._explanations = Explanations(host.loop, self.webhooks, self._stats)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
         self.events = Events(host.loop, self._queue, self._identity)
@@ -171,7 +173,7 @@ class Broker:
             bytes_max,
         )  # fmt: skip
         generation_of = partial(self._generation, number, group) if member else _no_generation
-        return self._lease(command, wait_ms, ack, queue, generation_of)
+        return lease(self._loop, command, wait_ms, ack, queue, generation_of)
 
     def lease_scope(
         self,
@@ -187,36 +189,7 @@ class Broker:
     ) -> PendingReply[LeaseReply]:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
-        return self._lease(command, wait_ms, ack, "", _no_generation)
-
-    def _lease(
-        self,
-        command: commands.Lease | commands.LeaseScope,
-        wait_ms: int,
-        ack: Sequence[str],
-        path: str,
-        generation: Callable[[], int | None],
-    ) -> PendingReply[LeaseReply]:
-        if not ack:
-            return self._loop.lease(command, wait_ms).then(
-                lambda runs: LeaseReply(delivered(self._loop, runs, path), (), generation())
-            )
-        claims = Claims(ack)
-        acked = self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
-
-        def only_acked(results: Sequence[Settled]) -> LeaseReply:
-            return LeaseReply([], results, generation())
-
-        # The results of the acks must be told even if the lease is refused: a client that repeated the acks would only
-        # hear that they are stale. The refusal is told to the next lease, which acks nothing.
-        try:
-            leased = self._loop.lease(command, wait_ms)
-        except PenstockError:
-            return acked.then(only_acked)
-        return leased.then(
-            lambda runs: LeaseReply(delivered(self._loop, runs, path), acked.prepared, generation()),
-            lambda _refusal: only_acked(acked.prepared),
-        )
+        return lease(self._loop, command, wait_ms, ack, "", _no_generation)
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._loop.shard.queues.get(number)
@@ -302,8 +275,28 @@ class Broker:
         """See to it that there is such a group: a new one begins at `offset`, as `read` understands it. True if new.
 
         The first group of a queue that keeps messages until they are acked begins with the oldest, whatever was asked.
+        If the queue has as many groups as it may, an idle group that holds nothing alone is replaced.
         """
-        return await self._readers.begin_group(self._queue(queue), group, offset)
+        return await self._groups.begin(queue, group, offset)
+
+    async def create_group(
+        self, queue: QueuePath, group: str, *, start: str | Mapping[int, int] = "earliest"
+    ) -> tuple[dict[str, Any], bool]:
+        """A group before its first lease, and whether it is new. One that exists stays where it is. What the first
+        group of a queue that keeps messages until they are acked passes over is let go."""
+        return await self._groups.create(queue, group, start)
+
+    async def seek_group(
+        self, queue: QueuePath, group: str, *, to: str | Mapping[int, int], dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Begin anew at another place, in all partitions or in those that are named: the group's leases there end. A
+        dry run only says what would be delivered again and what skipped."""
+        return await self._groups.seek(queue, group, to, dry_run=dry_run)
+
+    async def delete_group(self, queue: QueuePath, group: str, *, confirm: str | None = None) -> dict[str, Any]:
+        """Forget the group, its dead letters, and let go of what only it had not finished. Needs the token of a first
+        call, which is refused."""
+        return await self._groups.delete(queue, group, confirm)
 
     # -- messages that wait -------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class Stats:
     def groups(self, queue: Queue) -> dict[str, Any]:
         now_ms = self._loop.now_ms()
         entries = []
+        held = held_alone(queue)
         for name, number in sorted(queue.groups.items()):
             parts = [(part, part.progress[number]) for part in queue.partitions]
             work = self._loop.counters.work(queue.number, number, now_ms)
@@ -80,6 +81,10 @@ class Stats:
                     "group": name,
                     **describe(queue, number, now_ms),
                     **self.backlog(queue, number),
+                    "held": held.get(number, 0),
+                    "oldest_unacked_at_ms": self._published_at(queue, [progress.floor for _, progress in parts]),
+                    "last_asked_at_ms": self._loop.last_asked_ms(queue, name),
+                    "waiting_consumers": self._loop.waiting_in(queue, name),
                     "busy_workers": work.busy,
                     "finished": work.finished,
                     "service_s": work.served_ms / 1000,
@@ -98,6 +103,22 @@ class Stats:
                 }
             )
         return {"queue": queue.path, "groups": entries}
+
+    def holders(self, queue: Queue, most: int) -> list[dict[str, Any]]:
+        """The groups for which alone something is stored, those that hold most first."""
+        held = sorted(held_alone(queue).items(), key=lambda entry: -entry[1])
+        return [
+            {
+                "group": queue.group_names[group],
+                "held": count,
+                "lag": sum(part.progress[group].undone(part.end) for part in queue.partitions),
+                "oldest_unacked_at_ms": self._published_at(
+                    queue, [part.progress[group].floor for part in queue.partitions]
+                ),
+                "last_asked_at_ms": self._loop.last_asked_ms(queue, queue.group_names[group]),
+            }
+            for group, count in held[:most]
+        ]
 
     def backlog(self, queue: Queue, group: int) -> dict[str, int]:
         """What a group has to do, by what it is waiting for."""
@@ -139,17 +160,34 @@ class Stats:
 
     def _oldest_age_ms(self, queue: Queue) -> int | None:
         """Age of the oldest unfinished message, to the precision of the sparse index."""
-        oldest = None
-        for number, partition in enumerate(queue.partitions):
-            floors = [progress.floor for progress in partition.progress.values()]
-            first = min(floors, default=partition.start)
-            index = self._loop.log.indexes.get((queue.number, number))
-            if index is not None and first < partition.end:
-                piece = index.at(first)
-                if piece < len(index):
-                    time_ms = index.time_of(piece)
-                    oldest = time_ms if oldest is None else min(oldest, time_ms)
+        floors = [
+            min([progress.floor for progress in partition.progress.values()], default=partition.start)
+            for partition in queue.partitions
+        ]
+        oldest = self._published_at(queue, floors)
         return None if oldest is None else max(0, self._loop.now_ms() - oldest)
+
+    def _published_at(self, queue: Queue, offsets: list[int]) -> int | None:
+        """When the oldest of these messages, one per partition, was published; None if all partitions end there."""
+        times = []
+        for number, (partition, offset) in enumerate(zip(queue.partitions, offsets, strict=True)):
+            index = self._loop.log.indexes.get((queue.number, number))
+            if index is not None and offset < partition.end and (piece := index.at(offset)) < len(index):
+                times.append(index.time_of(piece))
+        return min(times, default=None)
+
+
+def held_alone(queue: Queue) -> dict[int, int]:
+    """Group -> messages at the beginning of the log that are stored for it alone. Looks at one floor per group."""
+    held: dict[int, int] = {}
+    for partition in queue.partitions if queue.config.retention.mode == "until_acked" else ():
+        floors = sorted((progress.floor, group) for group, progress in partition.progress.items())
+        if floors:
+            (first, group), stop = floors[0], floors[1][0] if len(floors) > 1 else partition.end
+            count = stop - first - partition.progress[group].done.count_in(first, stop)
+            if count:
+                held[group] = held.get(group, 0) + count
+    return held
 
 
 def _dispatch(queue: Queue, group: int) -> dict[str, Any]:

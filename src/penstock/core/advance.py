@@ -13,7 +13,7 @@ from penstock.core import windows
 from penstock.core.agenda import Read, unread
 from penstock.core.ranges import RangeSet
 from penstock.core.rebalancing import advance_group
-from penstock.core.state import NEVER_MS, Partition, Progress, Shard
+from penstock.core.state import NEVER_MS, Partition, Shard
 
 
 def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
@@ -50,7 +50,7 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
         elif group in partition.progress:
             woken.add(queue)
             progress = partition.progress[group]
-            advance_retries(progress, now_ms)
+            progress.advance_retries(now_ms)
             progress.armed = NEVER_MS
             if progress.waiting:
                 shard.arm(progress.waiting[0][0], queue, partition_number, group)
@@ -105,12 +105,3 @@ def _promote(partition: Partition, first: int, stop: int) -> None:
     partition.scheduled.remove(first, stop)
     for progress in partition.progress.values():
         progress.push_ready(first, stop)
-
-
-def advance_retries(progress: Progress, now_ms: int) -> None:
-    """What has waited long enough for its next attempt becomes ready."""
-    while progress.waiting and progress.waiting[0][0] <= now_ms:
-        due, offset = heappop(progress.waiting)
-        retry = progress.retries.get(offset)
-        if retry is not None and retry.due == due and offset not in progress.leased:
-            progress.make_ready(offset, offset + 1)

@@ -15,14 +15,14 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core import holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
-from penstock.core.bits import OffsetBits
+from penstock.core import groups, holds, readers, rebalancing, records, redriven, schedules, webhooks, windows
 from penstock.core.config import QueueConfig, same_order
 from penstock.core.deadletters import DeadLetter
 from penstock.core.dedup import Place, SeqRun
-from penstock.core.desk import follow_settings, open_desk
+from penstock.core.desk import follow_settings
 from penstock.core.failed import Retry
 from penstock.core.lease import Held, Lease
+from penstock.core.log_start import drop_traits, move_start
 from penstock.core.ranges import RangeSet, drop_range, pairs
 from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
@@ -61,7 +61,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
             # What every group had finished was let go; readers that begin later do not get it back.
             for first, stop in partition.finished(partition.start, partition.end):
                 partition.gone.add(first, stop)
-        _move_start(queue, partition)
+        move_start(queue, partition)
     if queue.config.partitions > len(queue.partitions):
         _grow(queue)
         holds.follow_queue(shard, queue)
@@ -102,7 +102,7 @@ def _queue_deleted(shard: Shard, record: records.QueueDeleted) -> None:
     queue = shard.queues.pop(record.queue)
     del shard.paths[queue.path]
     holds.forget_queue(shard, record.queue)
-    shard.former_queues[record.queue] = FormerQueue(queue.path, queue.group_names)
+    shard.former_queues[record.queue] = FormerQueue(queue.path, {**queue.former_groups, **queue.group_names})
     while len(shard.former_queues) > limits.FORMER_QUEUES_KEPT:
         del shard.former_queues[next(iter(shard.former_queues))]
     for lease in [lease for lease in shard.leases.values() if lease.queue == record.queue]:
@@ -120,40 +120,6 @@ def _queue_purged(shard: Shard, record: records.QueuePurged) -> None:
         fresh.progress = {group: Progress(end) for group in old.progress}
     holds.follow_queue(shard, queue)
     rebuild_queue(shard, queue)
-
-
-def _group_created(shard: Shard, record: records.GroupCreated) -> None:
-    queue = shard.queues[record.queue]
-    queue.groups[record.name] = record.group
-    queue.group_names[record.group] = record.name
-    for partition, start in zip(queue.partitions, record.starts, strict=True):
-        progress = Progress(start)
-        over = list(partition.gone.within(start, partition.end))
-        if queue.config.retention.mode == "until_acked":
-            # Finished by everybody until now, so its bytes may be gone already.
-            over += partition.finished(start, partition.end)
-        progress.mark_done(over)
-        partition.progress[record.group] = progress
-        if queue.config.indexed:
-            progress.cursor = partition.end
-        else:
-            _skip_scheduled(partition, progress, record.at)
-        _move_start(queue, partition)
-    if queue.config.indexed and not shard.replaying:
-        open_desk(queue, record.group)
-
-
-def _skip_scheduled(partition: Partition, progress: Progress, at_ms: int) -> None:
-    """The cursor of a new group passes over what is scheduled, as those of the others do."""
-    # On a replay nobody has moved the schedule along: what came due before the group began is not delayed for it.
-    due_before = OffsetBits()
-    for due, first, stop in partition.schedule.due_by(at_ms):
-        for inside, after in partition.scheduled_in(due, first, stop):
-            due_before.add(inside, after)
-    # In order: a set of ranges grows at its end for nothing, and in its middle by moving all that is behind.
-    for first, stop in partition.scheduled.stretches(progress.floor, partition.end):
-        for inside, after in due_before.gaps(first, stop):
-            progress.skip.add(inside, after)
 
 
 def _trimmed(shard: Shard, record: records.Trimmed) -> None:
@@ -177,7 +143,7 @@ def _trimmed(shard: Shard, record: records.Trimmed) -> None:
     # What somebody holds keeps its budget, its traits and its freedom from time until it is finished.
     wanted = min([partition.start, *(progress.floor for progress in partition.progress.values())])
     partition.timeless.remove_below(wanted)
-    _drop_traits(partition, wanted)
+    drop_traits(partition, wanted)
     if partition.max_retries:
         drop_range(partition.max_retries, 0, wanted)
 
@@ -316,7 +282,7 @@ def _leased(shard: Shard, record: records.Leased) -> None:
     if queue.config.window_ms:
         windows.note_leased(shard, queue, record)
     if record.settled:
-        _move_start(queue, partition)
+        move_start(queue, partition)
         return
     held.sort(key=_by_first)
     shard.leases[record.lease] = Lease(
@@ -345,7 +311,7 @@ def _acked(shard: Shard, record: records.Acked) -> None:
     progress = partition.progress[record.group]
     _release(shard, progress, record.lease, record.ranges)
     progress.mark_done(list(pairs(record.ranges)))
-    _move_start(queue, partition)
+    move_start(queue, partition)
     _freed(shard, queue, record.at)
 
 
@@ -405,7 +371,7 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
                         progress.desk.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
     progress.mark_done(list(pairs(record.ranges)))
-    _move_start(queue, partition)
+    move_start(queue, partition)
     _freed(shard, queue, record.at)
 
 
@@ -449,7 +415,7 @@ def _ended(shard: Shard, record: records.Expired | records.Cancelled) -> None:
             drop_range(partition.moved, first, stop)
     for progress in partition.progress.values():
         progress.mark_done(list(pairs(record.ranges)))
-    _move_start(queue, partition)
+    move_start(queue, partition)
 
 
 def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
@@ -475,31 +441,11 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
     shard.arm_agenda(partition.schedule, record.queue, record.partition)
 
 
-def _drop_traits(partition: Partition, below: int) -> None:
-    """What was given up may be redriven, and takes its place in the order again."""
-    partition.traits.drop_below(min([below, *partition.dead.offsets()]) if partition.dead else below)
-
-
-def _move_start(queue: Queue, partition: Partition) -> None:
-    """Where nothing is kept for later readers, the log begins where the slowest group is; or the slowest archive."""
-    if queue.config.retention.mode == "until_acked" and partition.progress:
-        start = min([progress.floor for progress in partition.progress.values()])
-        if partition.held_from is not None:
-            start = min(start, partition.held_from)
-        if start > partition.start:
-            if partition.max_retries:
-                drop_range(partition.max_retries, partition.start, start)
-            partition.start = start
-            partition.gone.remove_below(start)
-            _drop_traits(partition, start)
-            partition.timeless.remove_below(start)
-
-
 def _hold_changed(shard: Shard, record: records.HoldSet | records.HoldEnded) -> None:
     (holds.apply_set if type(record) is records.HoldSet else holds.apply_ended)(shard, record)  # type: ignore[arg-type]
     for queue in shard.queues.values():
         for partition in queue.partitions:
-            _move_start(queue, partition)
+            move_start(queue, partition)
 
 
 _APPLY: dict[type, Callable[[Shard, Any], None]] = {
@@ -507,7 +453,9 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.QueueConfigured: _queue_configured,
     records.QueueDeleted: _queue_deleted,
     records.QueuePurged: _queue_purged,
-    records.GroupCreated: _group_created,
+    records.GroupCreated: groups.apply_created,
+    records.GroupMoved: groups.apply_moved,
+    records.GroupDeleted: groups.apply_deleted,
     records.MemberJoined: rebalancing.apply_joined,
     records.MembersLeft: rebalancing.apply_left,
     records.HandedOver: rebalancing.apply_handed_over,

@@ -180,13 +180,31 @@ class Heartbeat(NamedTuple):
     """Partitions that it was told to give up and is done with, whatever it still holds there."""
 
 
-class BeginGroup(NamedTuple):
-    """A group that begins elsewhere than at the oldest message. One that exists already stays where it is."""
+class CreateGroup(NamedTuple):
+    """A group before its first lease. One that exists already stays where it is."""
 
     queue: int
     group: str
     starts: list[int]
     """Per partition: the first offset that it will see."""
+    may_let_go: bool = True
+    """False: the first group of a queue that keeps messages until they are acked begins with the oldest, whatever the
+    starts say, as nothing would keep what it passes over."""
+
+
+class SeekGroup(NamedTuple):
+    """Begin anew at these offsets, one per partition; `groups.STAYS` where the group stays as it is."""
+
+    queue: int
+    group: str
+    offsets: list[int]
+
+
+class DeleteGroup(NamedTuple):
+    queue: int
+    group: str
+    number: int
+    """The group that is meant: another one may have the name by now."""
 
 
 class Leave(NamedTuple):
@@ -388,8 +406,9 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
-    | Release | Extend | Join | Heartbeat | Leave | BeginGroup | Cancel | Reschedule | StartRedrive | RedriveLetters
-    | EndRedrive | DeleteLetters | PruneLetters | Open | Tick | SetSchedule | PauseSchedule | RemoveSchedule
+    | Release | Extend | Join | Heartbeat | Leave | CreateGroup | SeekGroup | DeleteGroup | Cancel | Reschedule
+    | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open | Tick
+    | SetSchedule | PauseSchedule | RemoveSchedule
     | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
     | SetHold | EndHold
 )  # fmt: skip

@@ -63,6 +63,10 @@ class DeadLetters:
     def offsets(self) -> set[int]:
         return {offset for _, offset in self._letters}
 
+    def offsets_of(self, group: int) -> list[int]:
+        """The letters of one group, ascending. Looks at every letter of the partition."""
+        return sorted(offset for owner, offset in self._letters if owner == group)
+
     def get(self, group: int, offset: int) -> DeadLetter | None:
         return self._letters.get((group, offset))
 

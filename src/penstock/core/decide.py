@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.core import (
     commands,
+    groups,
     holds,
     queues,
     readers,
@@ -53,7 +54,9 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Join: rebalancing.join,
     commands.Heartbeat: rebalancing.heartbeat,
     commands.Leave: rebalancing.leave,
-    commands.BeginGroup: rebalancing.begin_group,
+    commands.CreateGroup: groups.create,
+    commands.SeekGroup: groups.seek,
+    commands.DeleteGroup: groups.delete,
     commands.Cancel: waiting.cancel,
     commands.Reschedule: waiting.reschedule,
     commands.StartRedrive: redriving.start,

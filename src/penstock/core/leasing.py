@@ -11,9 +11,10 @@ from penstock.core import commands, records, windows
 from penstock.core.decision import Decision, queue_of
 from penstock.core.exclusive import is_occupied
 from penstock.core.failed import Retries
+from penstock.core.groups import new_group
 from penstock.core.line import OFFSET_MASK, PARTITION_BITS, PARTITION_MASK, partition_and_offset
 from penstock.core.members import unknown_member
-from penstock.core.rebalancing import new_group, seat_of
+from penstock.core.rebalancing import seat_of
 from penstock.core.records import Record
 from penstock.core.state import Partition, Progress, Queue, Shard
 

@@ -13,17 +13,14 @@ here they meet leases and time:
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from heapq import heappush
 from typing import Literal
-
-import msgspec
 
 from penstock import limits
 from penstock.core import commands, records
 from penstock.core.assignment import NOBODY, assign
 from penstock.core.decision import Decision, queue_of
-from penstock.core.lease import Lease
+from penstock.core.groups import leases_of, new_group, release_leases
 from penstock.core.members import Member, Membership, Move, unknown_member
 from penstock.core.records import Record
 from penstock.core.settling import fail
@@ -77,7 +74,7 @@ def heartbeat(shard: Shard, command: commands.Heartbeat, now_ms: int) -> Decisio
     busy = busy_partitions(queue, group)
     given_up = set(membership.share(member.id, busy).giving_up).intersection(command.released)
     if given_up:
-        _release(shard, queue, group, given_up, now_ms, made)
+        release_leases(shard, queue, group, given_up, now_ms, made)
         busy -= given_up
     free = membership.free(busy)
     if free:
@@ -155,7 +152,7 @@ def tick(shard: Shard, now_ms: int, made: list[Record]) -> None:
         else:
             late = membership.late(now_ms, shard.grace)
             if late:
-                _release(shard, queue, group, late, now_ms, made)
+                release_leases(shard, queue, group, late, now_ms, made)
                 made.append(records.HandedOver(now_ms, number, group, sorted(late)))
         arm(shard, number, group)
 
@@ -169,29 +166,6 @@ def grown(queue: Queue, partitions: int, now_ms: int) -> list[Record]:
             after.grow(partitions)
             made.append(_left(queue, group, after, [], "partitions_added", now_ms))
     return made
-
-
-def new_group(queue: Queue, name: str, now_ms: int) -> records.GroupCreated:
-    """A group begins at the beginning of what is retained."""
-    if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX:
-        raise Conflict(f"queue {queue.path} has {limits.GROUPS_PER_QUEUE_MAX} groups already, which is the limit")
-    number = max(queue.group_names, default=-1) + 1
-    return records.GroupCreated(now_ms, queue.number, number, name, [part.start for part in queue.partitions])
-
-
-def begin_group(shard: Shard, command: commands.BeginGroup, now_ms: int) -> Decision:
-    """Answers whether the group is new."""
-    queue = queue_of(shard, command.queue)
-    if command.group in queue.groups:
-        return Decision([], False)
-    created = new_group(queue, command.group, now_ms)
-    if queue.config.retention.mode == "until_acked" and not queue.groups:
-        # What the first group passes over would be finished for everybody, and gone.
-        return Decision([created], True)
-    # Partitions that came since the caller looked are new to everybody: all of what is in them.
-    wanted = [*command.starts, *created.starts[len(command.starts) :]]
-    starts = [min(max(start, part.start), part.end) for start, part in zip(wanted, queue.partitions, strict=True)]
-    return Decision([msgspec.structs.replace(created, starts=starts)], True)
 
 
 def busy_partitions(queue: Queue, group: int) -> set[int]:
@@ -238,28 +212,9 @@ def _bury(
 ) -> set[int]:
     """End what these members hold, as failed; the partitions that are free because of it."""
     partitions = membership.holdings(dead, busy_partitions(queue, group))
-    for lease in _leases(shard, queue, group, partitions):
+    for lease in leases_of(shard, queue, group, partitions):
         fail(shard, lease, lease.held, "session_expired", "", 0, now_ms, made)
     return partitions
-
-
-def _release(
-    shard: Shard, queue: Queue, group: int, partitions: Collection[int], now_ms: int, made: list[Record]
-) -> None:
-    for lease in _leases(shard, queue, group, partitions):
-        ranges = [bound for run in lease.held for bound in (run.first, run.stop)]
-        made.append(records.Released(now_ms, lease.queue, lease.partition, lease.group, lease.id, ranges))
-
-
-def _leases(shard: Shard, queue: Queue, group: int, partitions: Collection[int]) -> list[Lease]:
-    """Looks through every lease there is, which a change of hands may cost."""
-    if not partitions:
-        return []
-    return [
-        lease
-        for lease in shard.leases.values()
-        if (lease.queue, lease.group) == (queue.number, group) and lease.partition in partitions
-    ]
 
 
 # -- applying -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.core import rebalancing
-from penstock.core.advance import advance_retries
 from penstock.core.desk import close_desks, open_desks
 from penstock.core.schedules import arm
 from penstock.core.state import NEVER_MS, Queue, Shard
@@ -45,9 +44,5 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
             upcoming.append(shard.now_ms)
         if upcoming:
             shard.arm(min(upcoming), queue.number, number)
-        for group, progress in partition.progress.items():
-            progress.rebuild(partition.scheduled, partition.end)
-            # It may be asked for before time moves on.
-            advance_retries(progress, max(shard.now_ms, shard.advanced_ms))
-            if progress.waiting:
-                shard.arm(progress.waiting[0][0], queue.number, number, group)
+        for group in partition.progress:
+            shard.rebuild_progress(queue, number, group)

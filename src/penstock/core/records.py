@@ -51,6 +51,23 @@ class GroupCreated(Fact, frozen=True, tag="group"):
     """Per partition: the first offset the group will see."""
 
 
+class GroupMoved(Fact, frozen=True, tag="group_moved"):
+    """A group begins anew at these offsets: everything from there on is delivered to it again, nothing before."""
+
+    queue: int
+    group: int
+    offsets: list[int]
+    """Per partition; -1 where it stays as it is."""
+
+
+class GroupDeleted(Fact, frozen=True, tag="group_deleted"):
+    """A group, its progress and its dead letters are gone, and so is what only it had not finished."""
+
+    queue: int
+    group: int
+    name: str
+
+
 class MemberJoined(Fact, frozen=True, tag="member_joined"):
     """A member of a group whose partitions are assigned. Under a name that is taken, it replaces who had it."""
 
@@ -396,18 +413,18 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 
 Record: TypeAlias = (
-    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | Published | Transacted | Leased | Extended
-    | Acked | Retried | Released | DeadLettered | DeadLettersRemoved | RedriveStarted | Redriven | RedriveEnded
-    | Expired | Cancelled | Rescheduled | Trimmed
+    Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | GroupMoved | GroupDeleted | Published
+    | Transacted | Leased | Extended | Acked | Retried | Released | DeadLettered | DeadLettersRemoved
+    | RedriveStarted | Redriven | RedriveEnded | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
     | HoldSet | HoldEnded
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
-    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, Published, Transacted, Leased, Extended,
-    Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted, Redriven, RedriveEnded, Expired,
-    Cancelled, Rescheduled, Trimmed,
+    Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, GroupMoved, GroupDeleted, Published,
+    Transacted, Leased, Extended, Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted,
+    Redriven, RedriveEnded, Expired, Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
     MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,
 )  # fmt: skip

@@ -153,6 +153,11 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
         # Absent where there are none, so that a state from before there were any is still written as it was.
         **(
+            {"next_group": queue.next_group, "former_groups": list(queue.former_groups.items())}
+            if queue.former_groups
+            else {}
+        ),
+        **(
             {"handles": Rows(len(handles), ((client_id, *_dump_place(place)) for client_id, place in handles.items()))}
             if handles
             else {}
@@ -165,6 +170,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     for number, name in entry["groups"]:
         queue.groups[name] = number
         queue.group_names[number] = name
+    queue.next_group = entry.get("next_group", max(queue.group_names, default=-1) + 1)
+    queue.former_groups = dict(entry.get("former_groups", ()))
     queue.growths = entry.get("growths", [])
     for group, *membership in entry.get("memberships", ()):
         queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))

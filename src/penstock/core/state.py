@@ -20,7 +20,7 @@ is an exception, and who is next is asked of the group's dispatcher (`dispatch.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -167,6 +167,14 @@ class Progress:
                 for offset in range(free_first, free_stop):
                     if (offset < self.cursor or offset in self.skip) and offset not in self.retries:
                         self.make_ready(offset, offset + 1)
+
+    def advance_retries(self, now_ms: int) -> None:
+        """What has waited long enough for its next attempt becomes ready."""
+        while self.waiting and self.waiting[0][0] <= now_ms:
+            due, offset = heappop(self.waiting)
+            retry = self.retries.get(offset)
+            if retry is not None and retry.due == due and offset not in self.leased:
+                self.make_ready(offset, offset + 1)
 
     def rebuild(self, scheduled: OffsetBits, end: int) -> None:
         """The soft fields from the hard ones. `scheduled` are the offsets whose delay is not over."""
@@ -330,8 +338,8 @@ class FormerQueue(msgspec.Struct, array_like=True):
 
 class Queue:
     __slots__ = (
-        "config", "dedup", "dispatchers", "group_names", "groups", "growths", "memberships", "number", "partitions",
-        "path", "readers", "redrives", "turn",
+        "config", "dedup", "dispatchers", "former_groups", "group_names", "groups", "growths", "memberships",
+        "next_group", "number", "partitions", "path", "readers", "redrives", "turn",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, config: QueueConfig):
@@ -342,6 +350,10 @@ class Queue:
         self.partitions = [Partition(config) for _ in range(config.partitions)]
         self.groups: dict[str, int] = {}
         self.group_names: dict[int, str] = {}
+        self.next_group = 0
+        """The number of the next new group."""
+        self.former_groups: dict[int, str] = {}
+        """Names of the latest groups that were deleted, for those who read about them later; oldest first."""
         self.memberships: dict[int, Membership] = {}
         """By group number: the groups that have members, or had some."""
         self.dedup = Dedup()
@@ -516,6 +528,16 @@ class Shard:
         if due < owner.armed:
             owner.armed = due
             heappush(self.timers, (due, queue, partition, group))
+
+    def rebuild_progress(self, queue: Queue, number: int, group: int) -> None:
+        """The soft fields of a group in one partition, after its desk was opened."""
+        partition = queue.partitions[number]
+        progress = partition.progress[group]
+        progress.rebuild(partition.scheduled, partition.end)
+        # It may be asked for before time moves on.
+        progress.advance_retries(max(self.now_ms, self.advanced_ms))
+        if progress.waiting:
+            self.arm(progress.waiting[0][0], queue.number, number, group)
 
     def arm_agenda(self, agenda: Agenda, queue: int, partition: int) -> None:
         """See to it that this agenda of a partition is looked at when it asks for it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from penstock import limits
 from penstock.core import commands, records
 from penstock.core.decision import Decision
-from penstock.core.rebalancing import new_group
+from penstock.core.groups import new_group
 from penstock.core.records import Record
 from penstock.core.state import SealedSecret, Shard, Webhook
 from penstock.errors import Conflict, NotFound

@@ -120,9 +120,15 @@ class Counters:
         elif kind is records.QueuePurged:
             for work in self._work.get(record.queue, {}).values():  # type: ignore[union-attr]
                 work.forget_held(record.at)
+        elif kind is records.GroupDeleted:
+            self._group_deleted(record)
         elif kind is records.QueueDeleted:
             self.by_queue.pop(record.queue, None)  # type: ignore[union-attr]
             self._work.pop(record.queue, None)  # type: ignore[union-attr]
+
+    def _group_deleted(self, record: Any) -> None:
+        self.of(record.queue).asked.pop(record.name, None)
+        self._work.get(record.queue, {}).pop(record.group, None)
 
     def _leased(self, record: Any) -> None:
         counters = self.of(record.queue)

@@ -119,6 +119,12 @@ class Trail:
                 self._add("purged", record.at)
         elif kind is records.QueueDeleted:
             self._add("deleted", record.at)
+        elif kind is records.GroupMoved:
+            if partition < len(record.offsets) and record.offsets[partition] >= 0:
+                reason = "again" if offset >= record.offsets[partition] else "skipped"
+                self._add("group_moved", record.at, group=self._group(record.group), reason=reason)
+        elif kind is records.GroupDeleted:
+            self._add("group_deleted", record.at, group=record.name)
         elif getattr(record, "partition", None) != partition:
             return
         elif kind is records.Trimmed:
@@ -187,7 +193,8 @@ class Trail:
         )
 
     def _group(self, number: int) -> str:
-        return self._queue.group_names.get(number, str(number))
+        name = self._queue.group_names.get(number) or self._queue.former_groups.get(number)
+        return name or str(number)
 
     def _add(self, kind: str, at_ms: int, **values: Any) -> None:
         self.dropped |= len(self.events) == self.events.maxlen

@@ -26,7 +26,6 @@ class _Penstock(Commands):
         "worker": Place("penstock.server.worker_cli", "worker", _MESSAGES),
         "queues": Place("penstock.server.queue_cli", "queues", _LOOKS),
         "stats": Place("penstock.server.queue_cli", "stats", _LOOKS),
-        "groups": Place("penstock.server.queue_cli", "groups", _LOOKS),
         "autoscale": Place("penstock.server.queue_cli", "autoscale", _LOOKS),
         "explain": Place("penstock.server.queue_cli", "explain", _LOOKS),
         "history": Place("penstock.server.queue_cli", "history", _LOOKS),
@@ -36,6 +35,7 @@ class _Penstock(Commands):
         "version": Place("penstock.server.cli", "version"),
         "schedule": Place("penstock.server.schedule_cli", "schedule"),
         "webhooks": Place("penstock.server.webhook_cli", "webhooks"),
+        "groups": Place("penstock.server.group_cli", "groups"),
         "dlq": Place("penstock.server.dlq", "dlq"),
         "pipeline": Place("penstock.server.pipeline_cli", "pipeline"),
     }

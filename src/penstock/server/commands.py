@@ -38,6 +38,15 @@ class Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
 
+class ListByDefault(TyperGroup):
+    """`penstock dlq orders` means `penstock dlq list orders`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def _load(name: str, place: Place) -> Any:
     command = getattr(import_module(place.module), place.name)
     alone = typer.Typer(rich_markup_mode="rich")

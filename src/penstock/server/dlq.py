@@ -6,11 +6,11 @@ import time
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from penstock import limits
 from penstock.client.lowlevel import milliseconds
 from penstock.errors import NotFound
+from penstock.server.commands import ListByDefault
 from penstock.server.completion import complete_running_redrive
 from penstock.server.moment import in_utc
 from penstock.server.remote import Remote
@@ -35,17 +35,8 @@ REDRIVES = Listing(
 LOOK_EVERY_S = 0.3
 
 
-class _ListByDefault(TyperGroup):
-    """`penstock dlq orders` means `penstock dlq list orders`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
 dlq = typer.Typer(
-    cls=_ListByDefault,
+    cls=ListByDefault,
     help="Dead letters: look at what failed for good, bring it back, or delete it.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -1,4 +1,4 @@
-"""`penstock queues`, `stats`, `groups`, `autoscale`, `explain` and `history`: a look at a running server."""
+"""`penstock queues`, `stats`, `autoscale`, `explain` and `history`: a look at a running server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from penstock import limits
 from penstock.server.completion import complete_queue
 from penstock.server.remote import Remote
-from penstock.server.tables import Listing, print_group
+from penstock.server.tables import Listing
 from penstock.server.terminal import (
     URL_DEFAULT,
     Output,
@@ -30,8 +30,6 @@ EVENTS = Listing(
     "events",
     ("at_ms", "kind", "group", "consumer", "attempt", "lease", "reason", "error", "due_at_ms", "deadline_at_ms"),
 )
-MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
-PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 
 
 Group = Annotated[str, typer.Option(help="In this consumer group.")]
@@ -81,18 +79,6 @@ def stats(
     with errors_in_one_line():
         remote = Remote(url)
         show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
-
-
-def groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """The groups that read a queue: how far they are, their members, and who has which partition."""
-    with errors_in_one_line():
-        answer = Remote(url).get("/v1/groups", queue=queue)
-        if output is Output.json:
-            show(answer, output)
-        for group in answer["groups"] if output is Output.table else ():
-            print_group(group, MEMBERS, PROGRESS)
-        if output is Output.table and not answer["groups"]:
-            typer.echo("no groups")
 
 
 def autoscale(

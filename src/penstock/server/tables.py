@@ -45,7 +45,14 @@ def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions:
     """A group of consumers: one line about it, its members if it has any, and its partitions."""
     console = _console()
     kind = f"{group['kind']}, generation {group['generation']}" if group["members"] else group["kind"]
-    console.print(Text.assemble((group["group"], "bold"), f"  {kind}, lag {group['lag']}, leased {group['leased']}"))
+    asked = _said("last_asked_at_ms", group["last_asked_at_ms"]) or "not since the server started"
+    holds = f", alone with {group['held']} messages" if group["held"] else ""
+    console.print(
+        Text.assemble(
+            (group["group"], "bold"),
+            f"  {kind}, lag {group['lag']}, leased {group['leased']}{holds}, last asked {asked}",
+        )
+    )
     for entries, columns in ((group["members"], of_members), (group["partitions"], of_partitions)):
         if entries:
             console.print(_table(console, entries, list(columns)))

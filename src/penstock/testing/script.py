@@ -12,6 +12,8 @@ comparison and regenerating is writing the result back.
     transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
     join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
     heartbeat NAME MEMBER generation=N [group=G] [released=P,P]
+    begin NAME group=G starts=OFFSET,OFFSET [may_let_go=true]        seek NAME to=OFFSET,-1 [group=G]
+    delete_group NAME [group=G]
     cancel NAME PARTITION:OFFSET[/CLIENT_ID] …  reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
     redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
@@ -199,8 +201,27 @@ class Script:
     def _do_begin(self, words: list[str], options: dict[str, str]) -> None:
         """`begin QUEUE group=G starts=1,0`: a group that begins elsewhere than at the oldest message."""
         starts = [int(start) for start in options["starts"].split(",")]
-        new = self._submit(commands.BeginGroup(self._queue(words[0]), options["group"], starts))
+        may_let_go = options.get("may_let_go", "false") == "true"
+        new = self._submit(commands.CreateGroup(self._queue(words[0]), options["group"], starts, may_let_go))
         self._out.append("begun" if new else "it is there already")
+
+    def _do_seek(self, words: list[str], options: dict[str, str]) -> None:
+        """`seek QUEUE group=G to=5,-1`: begin anew at these offsets; -1 where the group stays as it is."""
+        offsets = [int(offset) for offset in options["to"].split(",")]
+        moved = self._submit(commands.SeekGroup(self._queue(words[0]), options.get("group", "default"), offsets))
+        self._out += [
+            f"partition {each.partition} from {each.to_offset}: {each.again} again, {each.skipped} skipped, "
+            f"{each.leased} leased"
+            for each in moved or ()
+        ]
+
+    def _do_delete_group(self, words: list[str], options: dict[str, str]) -> None:
+        queue = self._queue(words[0])
+        name = options.get("group", "default")
+        number = self.shard.queues[queue].groups.get(name, -1)
+        deleted = self._submit(commands.DeleteGroup(queue, name, number))
+        if deleted is not None:
+            self._out.append("deleted" if deleted else "there is no such group")
 
     def _do_ack(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         self._settle(words, commands.Ack)

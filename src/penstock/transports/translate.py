@@ -14,6 +14,7 @@ from penstock import limits
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply, Touched
 from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
 from penstock.pending import PendingReply
+from penstock.wire import groups as groups_wire
 from penstock.wire import messages, webhooks
 from penstock.wire.delivery import Settled
 from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
@@ -128,6 +129,23 @@ async def leave_group(broker: Broker, asked: messages.LeaveRequest) -> dict[str,
         generation=asked.generation,
     )
     return {"left": left}
+
+
+# -- groups -------------------------------------------------------------------------------------------------------
+
+
+async def put_group(broker: Broker, asked: groups_wire.PutGroupRequest) -> tuple[dict[str, Any], bool]:
+    start = groups_wire.place_of(asked.start, "start")
+    return await broker.create_group(parse_queue(asked.queue), check_group(asked.group), start=start)
+
+
+async def seek_group(broker: Broker, asked: groups_wire.SeekGroupRequest) -> dict[str, Any]:
+    to = groups_wire.place_of(asked.to, "to")
+    return await broker.seek_group(parse_queue(asked.queue), check_group(asked.group), to=to, dry_run=asked.dry_run)
+
+
+async def delete_group(broker: Broker, asked: groups_wire.DeleteGroupQuery) -> dict[str, Any]:
+    return await broker.delete_group(parse_queue(asked.queue), check_group(asked.group), confirm=asked.confirm)
 
 
 # -- the log ------------------------------------------------------------------------------------------------------

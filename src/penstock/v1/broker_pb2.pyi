@@ -449,6 +449,126 @@ class RescheduleReply(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[ItemResult]
     def __init__(self, rescheduled: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ItemResult, _Mapping]]] = ...) -> None: ...
 
+class PutGroupRequest(_message.Message):
+    __slots__ = ("queue", "group", "start", "offsets")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    start: str
+    offsets: _containers.ScalarMap[str, int]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., start: _Optional[str] = ..., offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class PutGroupReply(_message.Message):
+    __slots__ = ("queue", "group", "created", "offsets")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    created: bool
+    offsets: _containers.ScalarMap[str, int]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., created: bool = ..., offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class SeekGroupRequest(_message.Message):
+    __slots__ = ("queue", "group", "to", "offsets", "dry_run")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    to: str
+    offsets: _containers.ScalarMap[str, int]
+    dry_run: bool
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[str] = ..., offsets: _Optional[_Mapping[str, int]] = ..., dry_run: bool = ...) -> None: ...
+
+class PartitionSeek(_message.Message):
+    __slots__ = ("partition", "to_offset", "again", "skipped", "leased")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TO_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    to_offset: int
+    again: int
+    skipped: int
+    leased: int
+    def __init__(self, partition: _Optional[int] = ..., to_offset: _Optional[int] = ..., again: _Optional[int] = ..., skipped: _Optional[int] = ..., leased: _Optional[int] = ...) -> None: ...
+
+class SeekGroupReply(_message.Message):
+    __slots__ = ("queue", "group", "dry_run", "again", "skipped", "leased", "partitions")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    dry_run: bool
+    again: int
+    skipped: int
+    leased: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionSeek]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., dry_run: bool = ..., again: _Optional[int] = ..., skipped: _Optional[int] = ..., leased: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionSeek, _Mapping]]] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("queue", "group", "confirm")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    confirm: str
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., confirm: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupReply(_message.Message):
+    __slots__ = ("queue", "group", "deleted", "lost")
+    class LostEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    deleted: bool
+    lost: _containers.ScalarMap[str, int]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., deleted: bool = ..., lost: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
 class JoinGroupRequest(_message.Message):
     __slots__ = ("queue", "group", "member", "session_ms", "drain_ms")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -663,21 +783,37 @@ class ExplainedMessage(_message.Message):
     text: str
     def __init__(self, id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., published_at_ms: _Optional[int] = ..., state: _Optional[str] = ..., attempts: _Optional[int] = ..., deliverable: bool = ..., reasons: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
 
+class Holder(_message.Message):
+    __slots__ = ("group", "held", "lag", "oldest_unacked_at_ms", "last_asked_at_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNACKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    held: int
+    lag: int
+    oldest_unacked_at_ms: int
+    last_asked_at_ms: int
+    def __init__(self, group: _Optional[str] = ..., held: _Optional[int] = ..., lag: _Optional[int] = ..., oldest_unacked_at_ms: _Optional[int] = ..., last_asked_at_ms: _Optional[int] = ...) -> None: ...
+
 class ExplainReply(_message.Message):
-    __slots__ = ("queue", "group", "at_ms", "waiting_consumers", "last_asked_at_ms", "messages")
+    __slots__ = ("queue", "group", "at_ms", "waiting_consumers", "last_asked_at_ms", "messages", "held_by")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     WAITING_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     LAST_ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
     queue: str
     group: str
     at_ms: int
     waiting_consumers: int
     last_asked_at_ms: int
     messages: _containers.RepeatedCompositeFieldContainer[ExplainedMessage]
-    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., at_ms: _Optional[int] = ..., waiting_consumers: _Optional[int] = ..., last_asked_at_ms: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[ExplainedMessage, _Mapping]]] = ...) -> None: ...
+    held_by: _containers.RepeatedCompositeFieldContainer[Holder]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., at_ms: _Optional[int] = ..., waiting_consumers: _Optional[int] = ..., last_asked_at_ms: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[ExplainedMessage, _Mapping]]] = ..., held_by: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ...) -> None: ...
 
 class HistoryRequest(_message.Message):
     __slots__ = ("queue", "id")
@@ -938,7 +1074,7 @@ class GroupPartition(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., owner: _Optional[str] = ..., lag: _Optional[int] = ..., next_offset: _Optional[int] = ..., floor: _Optional[int] = ..., acked_ranges: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ...) -> None: ...
 
 class GroupEntry(_message.Message):
-    __slots__ = ("group", "kind", "generation", "members", "lag", "ready", "scheduled", "leased", "waiting_for_retry", "busy_workers", "finished", "service_s", "blocked_keys", "tenants_waiting", "partitions")
+    __slots__ = ("group", "kind", "generation", "members", "lag", "ready", "scheduled", "leased", "waiting_for_retry", "busy_workers", "finished", "service_s", "blocked_keys", "tenants_waiting", "partitions", "held", "oldest_unacked_at_ms", "last_asked_at_ms", "waiting_consumers")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -954,6 +1090,10 @@ class GroupEntry(_message.Message):
     BLOCKED_KEYS_FIELD_NUMBER: _ClassVar[int]
     TENANTS_WAITING_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNACKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     group: str
     kind: str
     generation: int
@@ -969,7 +1109,11 @@ class GroupEntry(_message.Message):
     blocked_keys: int
     tenants_waiting: int
     partitions: _containers.RepeatedCompositeFieldContainer[GroupPartition]
-    def __init__(self, group: _Optional[str] = ..., kind: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberEntry, _Mapping]]] = ..., lag: _Optional[int] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., waiting_for_retry: _Optional[int] = ..., busy_workers: _Optional[int] = ..., finished: _Optional[int] = ..., service_s: _Optional[float] = ..., blocked_keys: _Optional[int] = ..., tenants_waiting: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ...) -> None: ...
+    held: int
+    oldest_unacked_at_ms: int
+    last_asked_at_ms: int
+    waiting_consumers: int
+    def __init__(self, group: _Optional[str] = ..., kind: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberEntry, _Mapping]]] = ..., lag: _Optional[int] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., waiting_for_retry: _Optional[int] = ..., busy_workers: _Optional[int] = ..., finished: _Optional[int] = ..., service_s: _Optional[float] = ..., blocked_keys: _Optional[int] = ..., tenants_waiting: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ..., held: _Optional[int] = ..., oldest_unacked_at_ms: _Optional[int] = ..., last_asked_at_ms: _Optional[int] = ..., waiting_consumers: _Optional[int] = ...) -> None: ...
 
 class GroupsReply(_message.Message):
     __slots__ = ("queue", "groups")

@@ -94,6 +94,21 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.RescheduleReply.FromString,
                 _registered_method=True)
+        self.PutGroup = channel.unary_unary(
+                '/penstock.v1.Broker/PutGroup',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.PutGroupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.PutGroupReply.FromString,
+                _registered_method=True)
+        self.SeekGroup = channel.unary_unary(
+                '/penstock.v1.Broker/SeekGroup',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.SeekGroupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.SeekGroupReply.FromString,
+                _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/penstock.v1.Broker/DeleteGroup',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.DeleteGroupReply.FromString,
+                _registered_method=True)
         self.JoinGroup = channel.unary_unary(
                 '/penstock.v1.Broker/JoinGroup',
                 request_serializer=penstock_dot_v1_dot_broker__pb2.JoinGroupRequest.SerializeToString,
@@ -450,6 +465,25 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Reschedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutGroup(self, request, context):
+        """-- groups
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SeekGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -863,6 +897,21 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Reschedule,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.RescheduleRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.RescheduleReply.SerializeToString,
+            ),
+            'PutGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutGroup,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.PutGroupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.PutGroupReply.SerializeToString,
+            ),
+            'SeekGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.SeekGroup,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.SeekGroupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.SeekGroupReply.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.DeleteGroupReply.SerializeToString,
             ),
             'JoinGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.JoinGroup,
@@ -1469,6 +1518,87 @@ class Broker(object):
             '/penstock.v1.Broker/Reschedule',
             penstock_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.RescheduleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/PutGroup',
+            penstock_dot_v1_dot_broker__pb2.PutGroupRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.PutGroupReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SeekGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/SeekGroup',
+            penstock_dot_v1_dot_broker__pb2.SeekGroupRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.SeekGroupReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/DeleteGroup',
+            penstock_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.DeleteGroupReply.FromString,
             options,
             channel_credentials,
             insecure,

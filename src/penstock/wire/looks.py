@@ -24,12 +24,23 @@ class ExplainedMessage(msgspec.Struct):
     text: str
 
 
+class Holder(msgspec.Struct):
+    """A group for which alone messages are stored, as they are kept until every group has acked them."""
+
+    group: str
+    held: Annotated[int, Meta(description="Messages at the beginning of the log.")]
+    lag: int
+    oldest_unacked_at_ms: int | None
+    last_asked_at_ms: int | None
+
+
 class ExplainReply(msgspec.Struct):
     queue: str
     group: str
     at_ms: int
     waiting_consumers: int
     last_asked_at_ms: int | None
+    held_by: Annotated[list[Holder], Meta(description="Groups that keep the log from moving on, at most ten.")]
     messages: list[ExplainedMessage]
 
 

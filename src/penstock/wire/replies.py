@@ -210,46 +210,6 @@ class LeftReply(msgspec.Struct):
     left: Annotated[bool, Meta(description="False if it was not a member.")]
 
 
-class MemberEntry(msgspec.Struct):
-    member: str
-    generation: Annotated[int, Meta(description="The last change of its partitions that it has confirmed.")]
-    partitions: list[int]
-    awaited: list[int]
-    giving_up: list[int]
-    session_ms: int
-    drain_ms: int
-    heard_at_ms: int
-
-
-class GroupPartition(msgspec.Struct):
-    """How far a group is: everything below `floor` is done, and of what is above it the first `acked_ranges`."""
-
-    partition: int
-    owner: str | None
-    lag: int
-    next_offset: int
-    floor: int
-    acked_ranges: list[tuple[int, int]]
-
-
-class GroupEntry(msgspec.Struct):
-    group: str
-    kind: Annotated[str, Meta(description="`plain`, or `assigned` as long as it has members.")]
-    generation: int
-    members: list[MemberEntry]
-    lag: int
-    ready: int
-    scheduled: int
-    leased: int
-    waiting_for_retry: int
-    partitions: list[GroupPartition]
-
-
-class GroupsReply(msgspec.Struct):
-    queue: str
-    groups: list[GroupEntry]
-
-
 class TransactReply(msgspec.Struct):
     """All of it happened; now, or when the same request came before: then the messages are duplicates."""
 

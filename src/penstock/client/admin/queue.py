@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock import limits
 from penstock.client.calls import queues
-from penstock.client.calls.call import get, patch, post
+from penstock.client.calls.call import delete, get, patch, post, put
 from penstock.client.transport.carrier import Carrier
 from penstock.client.units import invalid, milliseconds, moment
 from penstock.ids import QueuePath
+
+GroupPosition: TypeAlias = str | Mapping[int, int]
+"""A position in a queue: "earliest", "latest", "at:<epoch ms>", or partition -> offset."""
 
 
 class QueueAdmin:
@@ -45,6 +48,23 @@ class QueueAdmin:
         return await self._carrier.request(get("/v1/groups", queue=self.path))
 
     # -- look closely -----------------------------------------------------------------------------------------------
+
+    async def create_group(self, group: str, *, start: GroupPosition = "earliest") -> dict[str, Any]:
+        """Create a group before its first lease; one that exists stays where it is. `start` is "earliest", "latest",
+        "at:<epoch ms>", or an offset per partition."""
+        body = {"queue": self.path, "group": group, "start": _position(start)}
+        return await self._carrier.request(put("/v1/groups", body))
+
+    async def seek_group(self, group: str, to: GroupPosition, *, dry_run: bool = False) -> dict[str, Any]:
+        """Move a group to another position, written as `start` of `create_group`; its leases end. Answers what is
+        delivered again and what is skipped, per partition; a dry run does nothing else."""
+        body = {"queue": self.path, "group": group, "to": _position(to), "dry_run": dry_run}
+        return await self._carrier.request(post("/v1/groups/seek", body))
+
+    async def delete_group(self, group: str, *, confirm: str | None = None) -> dict[str, Any]:
+        """Delete a group, its dead letters, and messages that only it had not finished. Needs to be confirmed like
+        `delete`."""
+        return await self._carrier.request(delete("/v1/groups", queue=self.path, group=group, confirm=confirm))
 
     async def explain(self, id: str | None = None, *, group: str = "default") -> dict[str, Any]:
         """Why a message is not being delivered to a group now; without an id, the head of every partition.
@@ -158,3 +178,9 @@ def _by_filter_or_ids(filter: str | None, ids: Iterable[str] | None) -> dict[str
     if (filter is None) == (ids is None):
         raise invalid("filter", "choose dead letters either by filter or by ids")
     return {"filter": filter} if ids is None else {"ids": list(ids)}
+
+
+def _position(position: GroupPosition) -> str | dict[str, int]:
+    if isinstance(position, str):
+        return position
+    return {str(partition): offset for partition, offset in position.items()}

@@ -277,6 +277,9 @@ class Queue:
     purge = blocking(AsyncQueue.purge)
     stats = blocking(AsyncQueue.stats)
     groups = blocking(AsyncQueue.groups)
+    create_group = blocking(AsyncQueue.create_group)
+    seek_group = blocking(AsyncQueue.seek_group)
+    delete_group = blocking(AsyncQueue.delete_group)
 
     explain = blocking(AsyncQueue.explain)
     history = blocking(AsyncQueue.history)

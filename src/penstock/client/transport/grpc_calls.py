@@ -159,6 +159,17 @@ def _fill_config(request: pb.PutQueueRequest | pb.PatchQueueRequest, values: Val
         raise InvalidRequest(f"these settings cannot be sent: {error}") from None
 
 
+def _at_position(name: str, call: Call[Any], values: Values) -> Rpc:
+    """The position of a group is one of two fields in protobuf: a word, or an offset per partition."""
+    request = _new_request(name)
+    fields = {**values, **_decode(call.body)}
+    field = "start" if "start" in fields else "to"
+    if isinstance(fields.get(field), dict):
+        fields["offsets"] = fields.pop(field)
+    fill(request, fields)
+    return _rpc(name, request)
+
+
 def _put_schedule(name: str, call: Call[Any], values: Values) -> Rpc:
     body = _decode_raw(call.body)
     request = pb.PutScheduleRequest()
@@ -182,6 +193,8 @@ _TRANSLATE: dict[str, Translate] = {
     "Lease": _lease,
     "Transact": _transact,
     "Read": _read,
+    "PutGroup": _at_position,
+    "SeekGroup": _at_position,
     "PutQueue": _configure,
     "PatchQueue": _configure,
     "PutSchedule": _put_schedule,
@@ -214,6 +227,9 @@ _BY_PATH = {
     ("GET", "/v1/stats"): "Stats",
     ("GET", "/v1/stats/summary"): "Summary",
     ("GET", "/v1/groups"): "Groups",
+    ("PUT", "/v1/groups"): "PutGroup",
+    ("POST", "/v1/groups/seek"): "SeekGroup",
+    ("DELETE", "/v1/groups"): "DeleteGroup",
     ("GET", "/v1/analytics/queues"): "AnalyticsQueues",
     ("GET", "/v1/analytics/queue"): "AnalyticsQueue",
     ("GET", "/v1/analytics/namespace"): "AnalyticsNamespace",

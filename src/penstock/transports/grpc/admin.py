@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.errors import InvalidRequest
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import letter_of
 from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.shapes import asked, convert, filled, scheduled_message, values_of
 from penstock.v1 import broker_pb2 as pb
+from penstock.wire.groups import PutGroupRequest, SeekGroupRequest
 from penstock.wire.messages import (
     ConfirmQuery,
     DeadLettersQuery,
@@ -66,6 +68,27 @@ def _confirmed(values: dict[str, Any]) -> str | None:
     """Takes the token out of the request."""
     token = {"confirm": values.pop("confirm")} if "confirm" in values else {}
     return convert(token, ConfirmQuery).confirm
+
+
+# -- groups -------------------------------------------------------------------------------------------------------
+
+
+async def put_group(edge: Edge, request: pb.PutGroupRequest, context: Context) -> pb.PutGroupReply:  # noqa: ARG001
+    reply, _ = await translate.put_group(edge.broker, convert(_placed(values_of(request), "start"), PutGroupRequest))
+    return filled(pb.PutGroupReply(), reply)
+
+
+async def seek_group(edge: Edge, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupReply:  # noqa: ARG001
+    asked = convert(_placed(values_of(request), "to"), SeekGroupRequest)
+    return filled(pb.SeekGroupReply(), await translate.seek_group(edge.broker, asked))
+
+
+def _placed(values: dict[str, Any], field: str) -> dict[str, Any]:
+    """Offsets are a field of their own, where JSON has one for both forms of a place."""
+    offsets = values.pop("offsets", None)
+    if offsets is not None and field in values:
+        raise InvalidRequest(f"give either {field} or offsets", details={"field": field})
+    return values if offsets is None else {**values, field: offsets}
 
 
 # -- dead letters -------------------------------------------------------------------------------------------------

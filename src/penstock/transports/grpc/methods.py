@@ -18,7 +18,7 @@ from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
 from penstock.transports.grpc.shapes import asked, filled
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire import analytics, events, messages, webhooks
+from penstock.wire import analytics, events, groups, messages, webhooks
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ UNARY: dict[str, Method] = {
     "Transact": Method(publish.transact),
     "Cancel": Method(_plain(translate.cancel, messages.CancelRequest, pb.CancelReply)),
     "Reschedule": Method(_plain(translate.reschedule, messages.RescheduleRequest, pb.RescheduleReply)),
+    "PutGroup": Method(admin.put_group),
+    "SeekGroup": Method(admin.seek_group),
+    "DeleteGroup": Method(_plain(translate.delete_group, groups.DeleteGroupQuery, pb.DeleteGroupReply)),
     "JoinGroup": Method(_plain(translate.join_group, messages.JoinRequest, pb.ShareReply)),
     "Heartbeat": Method(_plain(translate.heartbeat, messages.HeartbeatRequest, pb.ShareReply)),
     "LeaveGroup": Method(_plain(translate.leave_group, messages.LeaveRequest, pb.LeaveGroupReply)),

@@ -1,4 +1,4 @@
-"""Groups whose partitions are assigned: join, heartbeat, leave."""
+"""Groups: created, moved, deleted; and those whose partitions are assigned: join, heartbeat, leave."""
 
 from __future__ import annotations
 
@@ -8,12 +8,28 @@ from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
+from penstock.wire.groups import DeleteGroupQuery, PutGroupRequest, SeekGroupRequest
 from penstock.wire.messages import HeartbeatRequest, JoinRequest, LeaveRequest, NoQuery
 from penstock.wire.parse import T, parse_json, parse_query
 
 _join_decoder = msgspec.json.Decoder(JoinRequest)
 _heartbeat_decoder = msgspec.json.Decoder(HeartbeatRequest)
 _leave_decoder = msgspec.json.Decoder(LeaveRequest)
+_put_decoder = msgspec.json.Decoder(PutGroupRequest)
+_seek_decoder = msgspec.json.Decoder(SeekGroupRequest)
+
+
+async def put(edge: Edge, request: Request) -> Answer:
+    reply, created = await translate.put_group(edge.broker, _asked(request, _put_decoder))
+    return json_answer(reply, 201 if created else 200)
+
+
+async def seek(edge: Edge, request: Request) -> Answer:
+    return json_answer(await translate.seek_group(edge.broker, _asked(request, _seek_decoder)))
+
+
+async def delete(edge: Edge, request: Request) -> Answer:
+    return json_answer(await translate.delete_group(edge.broker, parse_query(DeleteGroupQuery, request.query)))
 
 
 async def join(edge: Edge, request: Request) -> Answer:

@@ -13,7 +13,19 @@ import msgspec
 from penstock import limits
 from penstock._version import __version__
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.wire import analytics, cloudevents, events, holds, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import (
+    analytics,
+    cloudevents,
+    events,
+    groups,
+    holds,
+    looks,
+    messages,
+    readers,
+    replies,
+    schedules,
+    webhooks,
+)
 from penstock.wire.status import STATUS
 
 _JSON = JSON_TYPE.decode()
@@ -101,6 +113,24 @@ OPERATIONS: dict[str, Described] = {
         "Move messages that are not delivered yet to another time.",
         messages.RescheduleRequest,
         answers=((200, replies.RescheduleReply),),
+        refusals=_DATA,
+    ),
+    "put_group": Described(
+        "Create a group before its first lease, at a place of its own.",
+        groups.PutGroupRequest,
+        answers=((200, groups.PutGroupReply), (201, groups.PutGroupReply)),
+        refusals=_DATA,
+    ),
+    "seek_group": Described(
+        "Let a group begin anew at another place: its leases there end. A dry run says what would be delivered again.",
+        groups.SeekGroupRequest,
+        answers=((200, groups.SeekGroupReply),),
+        refusals=_DATA,
+    ),
+    "delete_group": Described(
+        "Delete a group, its dead letters, and what only it had not finished, with a confirmation.",
+        query=groups.DeleteGroupQuery,
+        answers=((200, groups.DeleteGroupReply),),
         refusals=_DATA,
     ),
     "join_group": Described(
@@ -349,7 +379,7 @@ OPERATIONS: dict[str, Described] = {
     "groups": Described(
         "The groups that read a queue: how far they are, and who has which partition.",
         query=messages.QueueQuery,
-        answers=((200, replies.GroupsReply),),
+        answers=((200, groups.GroupsReply),),
         refusals=(404,),
     ),
     "dead_letters": Described(

@@ -49,8 +49,8 @@ async def poll(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     if client is None and since is not None:
         found = await unless_gone(request, read_after(edge.broker, topics, since, max=query.limit, wait_ms=wait_ms))
     else:
-        if client is not None and since is not None:
-            await begin_groups(edge, topics, client, since)
+        if client is not None:
+            await begin_groups(edge, topics, client, "earliest" if since is None else f"after:{ulid_text(since)}")
         found = await _leased(edge, request, topics, client, query.limit, wait_ms)
     if found.messages:
         return json_answer(
@@ -99,9 +99,8 @@ async def make_topics(edge: Edge, topics: list[QueuePath]) -> None:
             await edge.broker.put_queue(topic, TOPIC)
 
 
-async def begin_groups(edge: Edge, topics: list[QueuePath], client: str, since: int | None) -> None:
-    """A client that is new begins behind this message, or with what comes from now on; another where it was."""
-    offset = "latest" if since is None else f"after:{ulid_text(since)}"
+async def begin_groups(edge: Edge, topics: list[QueuePath], client: str, offset: str) -> None:
+    """A client that is new begins at this offset, if need be in the place of one that is idle; another where it was."""
     for topic in topics:
         await edge.broker.begin_group(topic, client, offset=offset)
 

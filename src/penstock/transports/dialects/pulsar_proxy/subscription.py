@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.errors import Conflict, InvalidRequest, PenstockError, StaleReceipt
-from penstock.ids import QueuePath, check_client_id
+from penstock.ids import QueuePath, check_client_id, ulid_text
 from penstock.transports.dialects.delivered import Delivered, flat, one_by_one
 from penstock.transports.dialects.pulsar_proxy.poll import acknowledge, begin_groups, make_topics
 from penstock.transports.dialects.pulsar_proxy.shapes import (
@@ -108,14 +108,14 @@ class Subscription:
     async def _subscribe(self, frame: Subscribe) -> None:
         """More topics may be added later, by the same client."""
         client, topics = check_client_id(frame.client_id), topic_paths(frame.topics)
-        since = None if frame.offset in (None, "last") else position(frame.offset or "", "offset")
+        words = {None: "earliest", "last": "latest"}
+        offset = words.get(frame.offset) or f"after:{ulid_text(position(frame.offset or '', 'offset'))}"
         if self._client not in ("", client):
             raise Conflict(f"this connection is {self._client}'s", details={"field": "client_id"})
         if len({*self._topics, *topics}) > TOPICS_MAX:
             raise InvalidRequest(f"at most {TOPICS_MAX} topics", details={"field": "topics"})
         await make_topics(self._edge, topics)
-        if frame.offset is not None:
-            await begin_groups(self._edge, topics, client, since)
+        await begin_groups(self._edge, topics, client, offset)
         await self._stop_delivering()
         self._client = client
         self._topics |= dict.fromkeys(topics)
