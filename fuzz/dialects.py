@@ -89,7 +89,7 @@ class Served:
         """None if it would have waited."""
         request = Request(method, path, query, Fields([(b"host", b"localhost")]), body)
         request.gone = _gone
-        return self._runner.run(self._app.respond(request))
+        return self._runner.run(self._app.ask(request))
 
 
 async def _gone() -> None:

@@ -121,7 +121,7 @@ class _Node:
             self._context = in_process()
             self._box = await self._context.__aenter__()
             app = HttpApp(self._box.broker, SystemClock())
-            self._sockets = WebSockets(self._box.broker, self._box.clock, app.metrics, app.respond)
+            self._sockets = WebSockets(self._box.broker, self._box.clock, app.metrics, app.ask)
             await self._box.broker.put_queue(parse_queue("q"), {"retention": {"mode": "keep"}})
             await self._box.publish("q", b"1", b"2", b"3")
         self._cases += 1

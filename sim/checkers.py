@@ -112,6 +112,7 @@ class Checkers:
             # A queue that a publish has made before its configuration came: then it stays first in, first out.
             or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
             or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and has("archives"))
+            or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and self._asks(error))
             or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
             or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
             # Of a publish repeated so late that the answer is forgotten; but then it was stored.
@@ -119,6 +120,10 @@ class Checkers:
         )
         if not allowed:
             raise Violation("I8", f"{call.method} was refused without a reason in this run: {error!r}")
+
+    def _asks(self, error: Conflict) -> bool:
+        """A change of settings that would let go of stored messages is refused with a token and with the loss."""
+        return "confirm" in error.details and any(error.details["would_lose"].values())
 
     def _is_known(self, call: Call) -> bool:
         """True if what a transaction publishes was stored not too long ago: then it must not be refused."""
@@ -153,6 +158,11 @@ class Checkers:
             raise Violation("I1", f"{message} was confirmed as {run.queue}/{run.partition}@{run.offset + position}")
         if run.duplicate and not sent.deduplicated:
             raise Violation("I6", f"{message} was called a duplicate, but has neither an id nor a number")
+        if run.duplicate and number == sent.freed:
+            raise Violation("I6", f"{message} was cancelled, and what was sent later is called its duplicate")
+        oldest_ms = self._ledger.now_ms - limits.DEDUP_WINDOW_MS - REQUEST_MS_MAX
+        if run.duplicate and sent.client_id and not sent.sequenced and message.at < oldest_ms:
+            raise Violation("I6", f"{message} came at {message.at}, so long ago that nothing is a duplicate of it")
         if not run.duplicate:
             if number in self._new:
                 raise Violation("I6", f"{message} was confirmed twice as new")
@@ -323,11 +333,33 @@ class Checkers:
 
     # -- cancel, reschedule -------------------------------------------------------------------------------------------
 
-    def _cancel(self, _call: Call, reply: tuple[int, list[Touched]]) -> None:
-        self._check_touched(reply, "cancelled", lambda message: message.ended == "cancelled")
+    def _cancel(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+        if call.about is not None:
+            self._check_own(call, reply[1], "cancelled", lambda message: message.ended == "cancelled")
+        else:
+            self._check_touched(reply, "cancelled", lambda message: message.ended == "cancelled")
 
-    def _reschedule(self, _call: Call, reply: tuple[int, list[Touched]]) -> None:
-        self._check_touched(reply, "rescheduled", lambda message: not message.plain)
+    def _reschedule(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+        if call.about is not None:
+            self._check_own(call, reply[1], "rescheduled", lambda message: not message.plain)
+        else:
+            self._check_touched(reply, "rescheduled", lambda message: not message.plain)
+
+    def _check_own(self, call: Call, results: list[Touched], status: str, holds: Callable[[Message], bool]) -> None:
+        """Messages that were named by an id of the client's own, which several may have had one after the other."""
+        queue = self._ledger.paths.get(call.arguments[0])
+        for result in results if queue is not None else ():
+            assert queue is not None
+            under_it = queue.own_ids.get(result.id, [])
+            if result.status == status and not any(holds(message) or message.ended for message in under_it):
+                raise Violation("I8", f"{result.id} was answered {status}, and no message under it is")
+            latest = under_it[-1] if under_it else None
+            if latest is None or latest.at > self._ledger.now_ms - REQUEST_MS_MAX:
+                continue  # may have come after the answer was decided
+            if result.status == "not_found" and _untouched(latest):
+                raise Violation("I1", f"{latest} is alive and was not found by its own id")
+            if result.status == "done" and _untouched(latest):
+                raise Violation("I1", f"{latest} is alive and was called done")
 
     def _check_touched(self, reply: tuple[int, list[Touched]], status: str, holds: Callable[[Message], bool]) -> None:
         count, results = reply

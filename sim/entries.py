@@ -120,6 +120,8 @@ class LedgerQueue:
         self.groups: dict[int, str] = {}
         self.redrives: dict[str, LedgerRedrive] = {}
         self.tokens: dict[int, Message] = {}
+        self.own_ids: dict[str, list[Message]] = {}
+        """Client id -> the messages that were stored under it, the latest last."""
         self.keys: dict[bytes, int] = {}
         """Key -> the partition of all its messages since the queue last grew."""
         self.growths: list[list[int]] = []

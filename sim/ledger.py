@@ -253,7 +253,9 @@ class Ledger:
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
             first = queue.tokens.get(token)
-            if first is not None and sent.deduplicated and record.at - first.at <= limits.DEDUP_WINDOW_MS:
+            young = first is not None and record.at - first.at <= limits.DEDUP_WINDOW_MS
+            freed = first is not None and first.ended == "cancelled" and sent.client_id and not sent.sequenced
+            if young and sent.deduplicated and not freed:
                 raise Violation("I6", f"{first} is stored again, at {record.partition}@{record.offset + row}")
             message = Message(
                 queue,
@@ -268,6 +270,8 @@ class Ledger:
                 raise Violation("I5", f"{message}: messages with its key are in partition {queue.keys[sent.key]}")
             sent.stored += 1
             queue.tokens[token] = message
+            if sent.client_id:
+                queue.own_ids.setdefault(sent.client_id.decode(), []).append(message)
             self._add(message)
 
     def _copy_of(self, record: records.Published, row: int) -> Sent | None:
@@ -537,8 +541,17 @@ class Ledger:
             self._end(message, "expired")
 
     def _cancelled(self, record: records.Cancelled) -> None:
+        own_ids = self.queues[record.queue].own_ids
+        freed = set(record.freed)
         for message in self._touched(record, "cancelled"):
             self._end(message, "cancelled")
+            own_id = message.sent.client_id
+            is_latest = bool(own_id) and own_ids[own_id.decode()][-1] is message
+            if is_latest != (own_id in freed):
+                raise Violation("I6", f"{message} was cancelled, and its id is {'' if is_latest else 'wrongly '}free")
+            freed.discard(own_id)
+        if freed:
+            raise Violation("I6", f"{freed} were freed without a message of theirs")
 
     def _rescheduled(self, record: records.Rescheduled) -> None:
         for message in self._touched(record, "rescheduled"):

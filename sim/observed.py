@@ -15,7 +15,7 @@ from penstock.core.apply import apply
 from penstock.core.state import Shard
 from penstock.journal.codec import decode
 from penstock.journal.frame import HEADER, Frame
-from penstock.journal.port import Engine, Meanwhile, ShardJournal, Tail
+from penstock.journal.port import Engine, InlineJournal, ShardJournal, Tail
 from sim.ledger import Ledger
 from sim.violation import Violation
 
@@ -72,31 +72,6 @@ class History:
             self.genesis.advanced_ms = advanced_ms
 
 
-class Once:
-    """What is to be done at the first call, and not again."""
-
-    def __init__(self, work: Callable[[], None]):
-        self._work: Callable[[], None] | None = work
-
-    def __call__(self) -> None:
-        work, self._work = self._work, None
-        if work is not None:
-            work()
-
-
-class NotedFirst:
-    """Satisfies `Meanwhile`: who is told that a frame is durable may answer at once, so it is noted down before."""
-
-    def __init__(self, note: Once, inner: Meanwhile):
-        self._note = note
-        self._inner = inner
-        self.written = inner.written
-
-    def durable(self) -> None:
-        self._note()
-        self._inner.durable()
-
-
 class ObservedJournal:
     """Satisfies `ShardJournal`."""
 
@@ -105,6 +80,7 @@ class ObservedJournal:
         self._history = history
         self.term = inner.term
         self.tail: Tail = inner.tail
+        self._note_written: Callable[[], None] = lambda: None
 
     @property
     def durable(self) -> bool:
@@ -114,22 +90,33 @@ class ObservedJournal:
     def short_of_space(self) -> bool:
         return self._inner.short_of_space
 
-    async def append(
-        self,
-        index: int,
-        parts: Sequence[Buffer],
-        *,
-        may_block: bool = False,
-        meanwhile: Meanwhile | None = None,
-    ) -> int:
-        header = HEADER.unpack(parts[0])
-        self._history.check_clock(header[8])
-        note = Once(lambda: self._history.add(index, header[10], memoryview(b"".join(parts[1:]))))
-        told = NotedFirst(note, meanwhile) if meanwhile is not None else None
-        locator = await self._inner.append(index, parts, may_block=may_block, meanwhile=told)
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+        note = self._noting(index, parts)
+        locator = await self._inner.append(index, parts)
         self.tail = self._inner.tail
         note()
         return locator
+
+    def can_write_inline(self) -> bool:
+        return isinstance(self._inner, InlineJournal) and self._inner.can_write_inline()
+
+    def write(self, index: int, parts: Sequence[Buffer]) -> int:
+        assert isinstance(self._inner, InlineJournal)
+        self._note_written = self._noting(index, parts)
+        locator = self._inner.write(index, parts)
+        self.tail = self._inner.tail
+        return locator
+
+    def sync(self) -> None:
+        assert isinstance(self._inner, InlineJournal)
+        self._inner.sync()
+        self._note_written()
+
+    def _noting(self, index: int, parts: Sequence[Buffer]) -> Callable[[], None]:
+        """A function that adds the frame to the history; called when the frame is durable, before any reply is sent."""
+        header = HEADER.unpack(parts[0])
+        self._history.check_clock(header[8])
+        return lambda: self._history.add(index, header[10], memoryview(b"".join(parts[1:])))
 
     async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
         async with aclosing(self._inner.replay(after)) as frames:

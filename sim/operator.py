@@ -33,7 +33,7 @@ class Operator:
         self._redrives = 0
         self._known_redrives: list[tuple[str, dict[str, Any]]] = []
         actions: dict[str, list[Callable[[], Awaitable[None]]]] = {
-            "cancels": [self._cancel, self._cancel_key],
+            "cancels": [self._cancel, self._cancel_key, *([self._cancel_own] if plan.has("client_ids") else [])],
             "reschedules": [self._reschedule, self._reschedule_key],
             "reads": [self._read, self._read, self._peek],
             "patches": [self._patch],
@@ -58,13 +58,17 @@ class Operator:
             await rng.choice(self._actions)()
 
     async def _put(self, queue: QueuePlan) -> None:
+        confirm: dict[str, Any] = {}
         while self._workload.working():
             try:
-                await self._workload.network.call("put_queue", queue.path, queue.config)
+                await self._workload.network.call("put_queue", queue.path, queue.config, **confirm)
             except NoAnswer:
                 await asyncio.sleep(0.2)
             except PenstockError as error:
-                if not error.retryable:
+                if "confirm" in error.details:
+                    # A publish made the queue first, and it holds messages that the settings keep for a shorter time.
+                    confirm = {"confirm": error.details["confirm"]}
+                elif not error.retryable:
                     return
                 await asyncio.sleep(0.5)
             else:
@@ -93,6 +97,23 @@ class Operator:
         chosen = self._some_known()
         if chosen is not None:
             await self._call("cancel", chosen[0], ids=chosen[1])
+
+    async def _cancel_own(self) -> None:
+        """By an id of the client's own; and then, mostly, a message under the same id."""
+        own_ids = self._workload.own_ids
+        if not own_ids:
+            return
+        sent = self._rng.choice(own_ids)
+        own_id = sent.client_id.decode()
+        if self._rng.random() < 0.3:
+            await self._call("reschedule", sent.queue, ids=[own_id], delay_ms=4_000, about=own_id)
+        reply = await self._call("cancel", sent.queue, ids=[own_id], about=own_id)
+        queue = self._workload.ledger.paths.get(sent.queue)
+        if not isinstance(reply, Exception) and reply[0] and queue is not None:
+            cancelled = [message.id for message in queue.own_ids.get(own_id, ()) if message.ended == "cancelled"]
+            sent.freed = cancelled[-1] if cancelled else 0
+        if self._rng.random() < 0.7:
+            await self._workload.publish_again(sent)
 
     async def _cancel_key(self) -> None:
         if self._rng.random() < 0.3:
@@ -146,7 +167,10 @@ class Operator:
             changes += [{"queue_priority": 2}, {"queue_priority": -2}]
         if self._plan.has("windows"):
             changes += [{"window_ms": 0}, {"window_ms": 700}, {"window_max_wait_ms": 1_500}]
-        await self._call("patch_queue", queue.path, self._rng.choice(changes))
+        change = self._rng.choice(changes)
+        first = await self._call("patch_queue", queue.path, change)
+        if isinstance(first, Conflict) and "confirm" in first.details and self._rng.random() < 0.7:
+            await self._call("patch_queue", queue.path, change, confirm=first.details["confirm"])
 
     async def _grow(self) -> None:
         if self._rng.random() < 0.1:

@@ -12,10 +12,10 @@ from typing import Any
 from penstock.broker.service import Broker
 from penstock.clock import SystemClock
 from penstock.core import invariants, snapshot
-from penstock.eager import Finished, Rest, begin
 from penstock.engines.local.engine import LocalEngine
 from penstock.errors import PenstockError
 from penstock.journal.port import EngineError
+from penstock.pending import PendingReply
 from penstock.runtime.far import read_chunk
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.testing.clock import SimulatedMachine
@@ -30,7 +30,7 @@ from sim.violation import Violation
 ROOT = "/data"
 CHECK_INVARIANTS_EVERY = 25
 """Requests between two looks at the whole state."""
-HURRIES = 0.5
+INLINE_SHARE = 0.5
 """Share of the requests that wait for a commit and say that they are alone."""
 
 
@@ -142,26 +142,30 @@ class Process:
         call.task = self._loop.create_task(self._answer(call, self.broker), context=self.context)
         return True
 
+    async def _reply(self, pending: PendingReply[Any], broker: Broker) -> Any:
+        """As the HTTP edge does it: a commit inline, sometimes, and a callback that may be called once only."""
+        outcomes: list[PendingReply[Any]] = []
+        if self._edge.random() < INLINE_SHARE:
+            pending.deliver(outcomes.append)
+            broker.commit_now()
+        try:
+            return await pending
+        finally:
+            if len(outcomes) > 1:
+                self._report(Violation("I8", "a reply was delivered twice"))
+
     async def _answer(self, call: Call, broker: Broker) -> None:
         result: Any = None
         refusal: PenstockError | None = None
-        left: list[Any] = []
-        """What was answered before all was noted down; nothing else may come of it."""
         try:
             result = attrgetter(call.method)(broker)(*call.arguments, **call.options)
-            if asyncio.iscoroutine(result):
-                # As the HTTP edge does it; not always, because what hurries is never seen half done.
-                begun = begin(result)
-                if isinstance(begun, Rest) and self._edge.random() < HURRIES:
-                    begun.leave = left.append
-                    broker.hurry(begun)
-                    begun = begun.go_on()
-                result = begun.result if isinstance(begun, Finished) else await begun
+            if isinstance(result, PendingReply):
+                result = await self._reply(result, broker)
+            elif asyncio.iscoroutine(result):
+                result = await result
             self._checkers.answer(call, result)
         except PenstockError as error:
             refusal = error
-            if left:
-                self._report(Violation("I8", f"{call.method} was answered, and then it came to nothing: {error}"))
             try:
                 self._checkers.refusal(call, error)
             except Violation as violation:

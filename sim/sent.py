@@ -10,8 +10,8 @@ class Sent:
     """One message as its producer means it. Sending it again sends the same object again."""
 
     __slots__ = (
-        "client_id", "consumes", "delay_ms", "deliver_at_ms", "key", "max_retries", "payload", "priority", "queue",
-        "request", "sequenced", "stored", "tenant", "token", "ttl_ms",
+        "client_id", "consumes", "delay_ms", "deliver_at_ms", "freed", "key", "max_retries", "payload", "priority",
+        "queue", "request", "sequenced", "stored", "tenant", "token", "ttl_ms",
     )  # fmt: skip
 
     def __init__(self, token: int, queue: str, padding: int):
@@ -32,6 +32,8 @@ class Sent:
         self.consumes: frozenset[tuple[int, int]] = frozenset()
         """Of a transaction: the (lease, offset) that are acked with it."""
         self.stored = 0
+        self.freed = 0
+        """Id of a message whose cancel was confirmed before this was sent again: what follows is no duplicate of it."""
 
     @property
     def deduplicated(self) -> bool:

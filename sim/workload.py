@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -36,6 +37,8 @@ class Workload:
         """By token."""
         self.known: deque[tuple[str, str]] = deque(maxlen=40)
         """(queue, message id) of recent publishes."""
+        self.own_ids: deque[Sent] = deque(maxlen=40)
+        """Recent publishes that nothing but an id of their own makes recognisable."""
         self.until_s = 0.0
         self._orders = plan.rng("in order")
         self._loop = loop
@@ -177,8 +180,15 @@ class Workload:
                 self.known.extend(
                     (run.queue, ulid_text(run.id + position)) for run in reply.runs for position in range(run.count)
                 )
+                self.own_ids.extend(sent for part in request for sent in part if sent.client_id and not sent.sequenced)
                 return
             await asyncio.sleep(0.2 + rng.random() * attempt)
+
+    async def publish_again(self, sent: Sent) -> None:
+        """Whether or not it is stored under its own id already."""
+        part = PublishPart(QueuePath(sent.queue), _batch([sent]))
+        with suppress(NoAnswer, PenstockError):
+            await self.network.call("publish", [part], None, about=[[sent]])
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 

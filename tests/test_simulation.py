@@ -14,8 +14,6 @@ SHORT_MINUTES = 5.0
 """Many short worlds see more combinations than few long ones in the same time; `make sim` runs longer ones."""
 
 FINDERS = {
-    "answer_leaves_before_the_sync": 28,
-    "answer_not_taken_back": 28,
     "b01_reply_before_fsync": 0,
     "b02_retry_failed_fsync": 3,
     "b03_no_directory_sync": 0,
@@ -64,10 +62,12 @@ FINDERS = {
     "orders_retry_frees_its_key": 2,
     "orders_tenants_without_turns": 9,
     "orders_waiting_key_forgotten_at_restart": 2,
+    "prepared_reply_sent_after_failure": 1,
     "redrive_brings_back_later_deaths": 20,
     "redrive_copies_in_two_frames": 0,
     "redrive_forgets_its_budget": 9,
     "redriven_bytes_compacted": 7,
+    "reply_sent_before_the_sync": 28,
     "retention_by_pieces": 3,
     "schedule_asleep_after_a_snapshot": 5,
     "schedule_forgets_the_late": 5,

@@ -98,6 +98,29 @@ def test_the_halves_of_the_machine_do_not_know_each_other(module, other):
     assert f"penstock.core.{other}" not in set(imports(tree_of(SOURCE / "core" / f"{module}.py")))
 
 
+OPEN_MODULES_OF_THE_CLIENT = {"penstock.client", "penstock.client.lowlevel"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in files("src/**/*.py", "sim/**/*.py", "benchmarks/**/*.py", "examples/**/*.py", "fuzz/**/*.py")
+        if not path.is_relative_to(SOURCE / "client") and path != SOURCE / "sync.py"
+    ],
+    ids=name_of,
+)
+def test_inner_modules_of_the_client_are_imported_by_the_client_alone(path):
+    """Other packages use the public names and `penstock.client.lowlevel`, which is the contract with them."""
+    modules = {
+        f"penstock.client.{'.'.join(module.relative_to(SOURCE / 'client').with_suffix('').parts)}"
+        for module in files("src/penstock/client/**/*.py")
+    }
+    inner = {name.removesuffix(".__init__") for name in modules} - OPEN_MODULES_OF_THE_CLIENT
+    packages = {name.rpartition(".")[0] for name in inner} - OPEN_MODULES_OF_THE_CLIENT
+    assert not (inner | packages).intersection(imports(tree_of(path)))
+
+
 @pytest.mark.parametrize(
     "path", files("src/**/*.py", "sim/**/*.py", "tests/**/*.py", "benchmarks/**/*.py", "fuzz/**/*.py"), ids=name_of
 )

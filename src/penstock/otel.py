@@ -22,10 +22,10 @@ from opentelemetry.util.types import AttributeValue
 
 from penstock._version import __version__
 from penstock.client import Client
-from penstock.client._delivery import DeliveredRun, StoredMessage
-from penstock.client._leased import LeasedBatch, LeasedMessage
-from penstock.client._sync import Client as SyncClient
+from penstock.client.lowlevel import DeliveredRun, LeasedBatch, LeasedMessage, StoredMessage
+from penstock.client.lowlevel import trace as trace_client
 from penstock.errors import PenstockError
+from penstock.sync import Client as SyncClient
 
 SYSTEM = "penstock"
 LINKS_MAX = 128
@@ -37,7 +37,7 @@ C = TypeVar("C", Client, SyncClient)
 def instrument(client: C, tracer_provider: TracerProvider | None = None) -> C:
     """Have everything that this client does from now on traced, by the global provider unless another one is given."""
     tracer = trace.get_tracer("penstock", __version__, tracer_provider)
-    client._carrier.tracing = OtelTracing(tracer, client.address)
+    trace_client(client, OtelTracing(tracer, client.address))
     return client
 
 

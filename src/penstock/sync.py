@@ -1,16 +1,8 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
-from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._handler import Reject, Retry
-from penstock.client._members import Assigned
-from penstock.client._outbox import Transacted
-from penstock.client._published import Published, PublishedMessage
-from penstock.client._sync import Client, Queue
-from penstock.client._sync_consumer import BatchConsumer, Consumer
-from penstock.client._sync_message import Message, MessageBatch, Transaction
-from penstock.client._sync_schedules import Schedules
-from penstock.client._sync_scope import Scope
-from penstock.client._sync_webhooks import Webhooks
+from penstock.client import Assigned, LogBatch, Published, PublishedMessage, Reject, Retry, StoredMessage, Transacted
+from penstock.client.blocking.client import BatchConsumer, Client, Consumer, Queue, Schedules, Scope, Webhooks
+from penstock.client.blocking.messages import Message, MessageBatch, Transaction
 from penstock.embedded import open_sync
 
 __all__ = [

@@ -117,6 +117,19 @@ def test_update_heap(server):
     assert (heap["K"], heap["partitions"]) == (8, 4), "what is not named stays"
 
 
+def test_update_asks_before_dead_letters_go_sooner(server):
+    done(server, "POST", "/v1/heaps", HEAP)
+    enqueue(server)
+    (message,) = server.lease("jobs", max=1)
+    server.ask("POST", "/v1/reject", {"receipts": [message["receipt"]]})
+    changes = {"retention_time": "3600s"}
+    answer = server.ask("PATCH", "/v1/heaps/jobs", changes)
+    assert (answer.status, answer.json["status"]) == (409, "ABORTED")
+    (detail,) = answer.json["details"]
+    token = detail["confirmation_token"]
+    assert done(server, "PATCH", f"/v1/heaps/jobs?confirmation_token={token}", changes) == {}
+
+
 def test_list_heaps(server):
     done(server, "POST", "/v1/heaps", HEAP)
     server.ask("PUT", "/v1/queues/fifo", {})

@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-def test_the_past_and_the_present_of_a_queue(server):
+def test_queue_analytics_have_history_and_present(server):
     answer = server.ask("GET", f"/v1/analytics/queue?queue=shop/orders/new&{SPAN}&step_ms=60000")
     assert answer.status == 200, answer.body
     found = answer.json
@@ -47,7 +47,7 @@ def test_queues_namespaces_and_tasks(server):
     assert task["now"] == []
 
 
-def test_series(server):
+def test_depth_throughput_and_latency_series(server):
     depths = server.ask("GET", f"/v1/analytics/depths?queue=shop/orders/new&{SPAN}&step_ms=60000").json["points"]
     assert [point["depth"] for point in depths][:4] == [45, 45, 45, 30]
     everything = server.ask("GET", f"/v1/analytics/throughput?{SPAN}&step_ms=600000").json
@@ -67,13 +67,13 @@ def test_series(server):
         ("depths?colour=red", 400, "colour"),
     ],
 )
-def test_what_cannot_be_meant(server, target, status, words):
+def test_invalid_time_span_is_refused(server, target, status, words):
     answer = server.ask("GET", f"/v1/analytics/{target}")
     assert answer.status == status, answer.body
     assert words in answer.json["error"]["message"]
 
 
-def test_the_same_over_grpc(server):
+def test_analytics_over_grpc(server):
     with grpc.insecure_channel(server.grpc) as channel:
         stub = BrokerStub(channel)
         asked = pb.AnalyticsQueueRequest(queue="shop/orders/new", from_ms=NOON_MS, to_ms=NOON_MS + 12 * MINUTE_MS)
@@ -85,14 +85,14 @@ def test_the_same_over_grpc(server):
         assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_without_a_lake(tmp_path):
+def test_broker_without_a_lake_answers_404(tmp_path):
     with running(tmp_path / "data") as server:
         answer = server.ask("GET", "/v1/analytics/queues")
         assert answer.status == 404
         assert "penstock serve --lake DIR" in answer.json["error"]["message"]
 
 
-def test_a_lake_in_which_nothing_was_counted_and_then_something(tmp_path):
+def test_lake_becomes_readable_with_the_first_batch(tmp_path):
     lake: Path = tmp_path / "lake"
     with running(tmp_path / "data", "--lake", str(lake)) as server:
         answer = server.ask("GET", "/v1/analytics/queues")

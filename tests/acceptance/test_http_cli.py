@@ -86,7 +86,10 @@ def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
         "nothing unfinished has this key in moved\n"
     )
     assert "done" in penstock("reschedule", "moved", "--id", first["id"], "--delay", "1", code=1, stream="stdout")
-    assert "is not a message id" in penstock("cancel", "moved", "--id", "x", code=1)
+    assert "not_found" in penstock("cancel", "moved", "--id", "x", code=1, stream="stdout")
+    penstock("publish", "moved", "1", "--delay", "60", "--id", "mine")
+    assert "cancelled" in penstock("cancel", "moved", "--id", "mine")
+    assert json.loads(penstock("publish", "moved", "1", "--id", "mine", "-o", "json"))["duplicate"] is False
 
 
 def test_looking_at_queues(penstock):
@@ -99,6 +102,16 @@ def test_looking_at_queues(penstock):
     assert (changed["max_retries"], changed["delivery"]) == (9, "at_most_once")
     header, row = penstock("queues", "--prefix", "shop/").splitlines()
     assert header.split()[:2] == ["queue", "depth"] and row.split()[0] == "shop/mail/high"
+
+
+def test_setting_asks_before_messages_are_let_go(penstock, server):
+    penstock("queues", "kept", "--set", 'retention={"mode": "keep"}', "--set", "lease_ms=9000")
+    server.publish("kept", 1)
+    change = ("queues", "kept", "--set", 'retention={"mode": "until_acked"}')
+    assert "1 and 0 more would be kept for a shorter time" in penstock(*change, input=b"n\n", code=1)
+    assert json.loads(penstock("queues", "kept", "-o", "json"))["config"]["retention"]["mode"] == "keep"
+    changed = json.loads(penstock(*change, "--yes", "-o", "json"))["config"]
+    assert (changed["retention"]["mode"], changed["lease_ms"]) == ("until_acked", 9000)
 
 
 def test_stats_and_dead_letters(penstock, server):

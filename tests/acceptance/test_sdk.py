@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 
 import pytest
@@ -226,6 +227,62 @@ def test_a_lease_is_renewed_for_as_long_as_the_handler_runs(carrier, name):
                 assert not message.lease_lost
         assert seen == [("slow", 1), ("buffered", 1)]
         assert (await queue.stats())["depth"] == 0
+
+    with_client(carrier, test)
+
+
+def lease_length_ms(explained) -> int:
+    """From the answer of `explain` for a message that is leased: the length of its lease as the server has it."""
+    (reason,) = [each for each in explained["messages"][0]["reasons"] if each["kind"] == "leased"]
+    return reason["deadline_at_ms"] - reason["since_at_ms"]
+
+
+def test_lease_of_the_queue_applies_unless_the_consumer_names_one(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(f"{name}/inner", lease_ms=77_000)
+        await queue.publish_many(range(4))
+        async with queue.consume(prefetch=1, wait=5) as messages:
+            first = await anext(messages)
+            assert lease_length_ms(await queue.explain(first.id)) == 77_000
+            await first.ack()
+        async with queue.consume_batches(max=1, wait=5) as batches:
+            batch = await anext(batches)
+            assert lease_length_ms(await queue.explain(batch[0].id)) == 77_000
+            await batch.ack()
+        async with client.scope(name).consume(prefetch=1, wait=5) as messages:
+            third = await anext(messages)
+            assert lease_length_ms(await queue.explain(third.id)) == 77_000
+            await third.ack()
+        async with queue.consume(prefetch=1, lease=12.0, wait=5) as messages:
+            last = await anext(messages)
+            assert lease_length_ms(await queue.explain(last.id)) == 12_000
+            await last.extend()
+            events = (await queue.history(last.id))["events"]
+            assert events[-1]["deadline_at_ms"] - events[-1]["at_ms"] == 12_000, "as long as it was leased for"
+            await last.ack()
+
+    with_client(carrier, test)
+
+
+def test_renewal_follows_the_lease_of_the_queue(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, lease_ms=300)
+        await queue.publish_many(["slow", "buffered"])
+
+        async def extended(id: str) -> list[int]:
+            """The length of each renewal of a message."""
+            events = (await queue.history(id))["events"]
+            return [each["deadline_at_ms"] - each["at_ms"] for each in events if each["kind"] == "extended"]
+
+        async def is_renewed_often(id: str) -> bool:
+            return len(await extended(id)) >= 3
+
+        async for message in queue.consume(wait=0.1):
+            async with message:
+                if message.value == "slow":
+                    await until(partial(is_renewed_often, message.id))
+                assert message.attempt == 1 and not message.lease_lost
+        assert set(await extended(message.id)) == {300}, "also while it waited in the buffer"
 
     with_client(carrier, test)
 
@@ -716,3 +773,21 @@ def test_the_blocking_twin_renews_leases(carrier, name):
                 if message.value == "slow":
                     assert list(queue.consume(wait=1.0)) == []
         assert seen == [("slow", 1), ("next", 1)]
+
+
+def test_blocking_consumer_takes_the_lease_of_the_queue(carrier, name):
+    with carrier.sync_client() as client:
+        queue = client.create_queue(f"{name}/inner", lease_ms=77_000)
+        queue.publish_many(range(3))
+        with queue.consume(prefetch=1, wait=5) as messages:
+            first = next(messages)
+            assert lease_length_ms(queue.explain(first.id)) == 77_000
+            first.ack()
+        with queue.consume_batches(max=1, wait=5) as batches:
+            batch = next(batches)
+            assert lease_length_ms(queue.explain(batch[0].id)) == 77_000
+            batch.ack()
+        with client.scope(name).consume(prefetch=1, wait=5) as messages:
+            third = next(messages)
+            assert lease_length_ms(queue.explain(third.id)) == 77_000
+            third.ack()

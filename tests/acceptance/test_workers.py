@@ -128,7 +128,7 @@ def test_a_payload_that_cannot_be_what_was_asked_for_is_a_dead_letter_at_once(ca
         await queue.publish(b"\xff")
         await client.run_workers(wait=0.1)
         errors = sorted(letter["error"] for letter in await letters(queue))
-        assert "take takes: Expected `int`, got `str` - at `$.id`" in errors[0]
+        assert "take: Expected `int`, got `str` - at `$.id`" in errors[0]
         assert "published as bytes" in errors[1]
 
     with_client(carrier, test)
@@ -191,7 +191,9 @@ def test_an_exception_is_retried_and_reject_and_retry_say_otherwise(carrier, nam
         assert sorted(calls) == [
             ("fails", 1), ("fails", 2), ("fails", 3), ("fine", 1), ("reject", 1), ("retry once", 1), ("retry once", 2),
         ]  # fmt: skip
-        assert sorted(letter["error"] for letter in await letters(queue)) == ["RuntimeError: cannot", "not ours"]
+        assert sorted((letter["reason"], letter["error"]) for letter in await letters(queue)) == [
+            ("max_retries", "RuntimeError: cannot"), ("rejected", "not ours"),
+        ]  # fmt: skip
         assert (await queue.config())["config"]["max_retries"] == 2, (
             "the worker's retries need a queue that allows them"
         )
@@ -212,6 +214,41 @@ def test_a_worker_that_allows_fewer_retries_than_the_queue_gives_up_earlier(carr
         await queue.publish(1)
         await client.run_workers(wait=0.1)
         assert attempts == [1, 2] and (await queue.config())["config"]["max_retries"] == 9
+
+    with_client(carrier, test)
+
+
+def test_dead_letters_of_used_up_retries_are_found_by_their_reason(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, max_retries=9, backoff=NO_BACKOFF)
+
+        @client.worker(name, retries=1)
+        async def work(value):
+            raise Retry(value) if value == "later" else ValueError(value)
+
+        await queue.publish_many(["later", "never"])
+        await client.run_workers(wait=0.1)
+        page = await queue.dead_letters(filter='reason = "max_retries"')
+        found = [(letter["error"], letter["attempt"]) for letter in page["messages"]]
+        assert sorted(found) == [("ValueError: never", 2), ("later", 2)]
+
+    with_client(carrier, test)
+
+
+def test_lease_of_the_queue_applies_to_workers(carrier, name):
+    async def test(client):
+        queue = await client.create_queue(name, lease_ms=77_000)
+        lengths = []
+
+        @client.worker(name)
+        async def work(value, message: Message):
+            (explained,) = (await queue.explain(message.id))["messages"]
+            (reason,) = [each for each in explained["reasons"] if each["kind"] == "leased"]
+            lengths.append(reason["deadline_at_ms"] - reason["since_at_ms"])
+
+        await queue.publish(1)
+        await client.run_workers(wait=0.1)
+        assert lengths == [77_000]
 
     with_client(carrier, test)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,13 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_los
                 acknowledged += good
             assert len(box.failures) == 1
             assert not box.broker.ready
-            for call in (box.publish("orders", b"x"), box.lease("orders"), box.broker.ack(["r1.0.1.00.0"])):
+            for call in (
+                partial(box.publish, "orders", b"x"),
+                partial(box.lease, "orders"),
+                partial(box.broker.ack, []),
+            ):
                 with pytest.raises(Unavailable):
-                    await call
+                    await call()
         return acknowledged
 
     async def second_life() -> list[bytes]:

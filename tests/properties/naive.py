@@ -54,6 +54,7 @@ class Message:
     key: bytes = b""
     priority: int = 0
     tenant: bytes = b""
+    own_id: bytes = b""
     gone: State | str | None = None
     """Ended for every group, also those to come."""
     redriven: bool = False
@@ -83,6 +84,7 @@ class NaiveQueue:
         self.starts = [0] * config.partitions
         self.groups: dict[str, int] = {}
         self.ids: dict[bytes, tuple[int, Message]] = {}
+        """Client id -> when its latest message came, and that message."""
         self.dead: dict[tuple[int, int, int], int] = {}
         """(partition, group, offset) of the dead letters -> when."""
         self.producers: dict[str, tuple[int, int, dict[int, Message]]] = {}
@@ -179,7 +181,7 @@ class Naive:
         return None
 
     def predict_publish(
-        self, parts: list[tuple[int, Batch]], producer: str, epoch: int, seq: int
+        self, parts: list[tuple[int, Batch]], producer: str, epoch: int, seq: int, now: int
     ) -> dict[tuple[int, int], tuple[str, Message | None, tuple[int, int]]] | str:
         """(part, row) -> (new | duplicate, of what, place); or the name of the error."""
         predicted: dict[tuple[int, int], tuple[str, Message | None, tuple[int, int]]] = {}
@@ -187,7 +189,10 @@ class Naive:
         added: dict[tuple[int, int], int] = {}
         for number, (queue_number, batch) in enumerate(parts):
             queue = self.queues[queue_number]
-            known_epoch, _, numbers = queue.producers.get(producer, (-1, 0, {}))
+            since_ms = now - limits.DEDUP_WINDOW_MS
+            known_epoch, used_at, numbers = queue.producers.get(producer, (-1, 0, {}))
+            if used_at < since_ms:
+                known_epoch = -1
             if producer and known_epoch > epoch:
                 return "FencedProducer"
             ids = batch.strings(layout.ID) if batch.has(layout.ID) else [b""] * batch.count
@@ -200,7 +205,7 @@ class Naive:
                 if producer and known_epoch == epoch:
                     earlier = numbers.get(seq)
                 seq += 1
-                if earlier is None and ids[row] and ids[row] in queue.ids:
+                if earlier is None and queue.ids.get(ids[row], (0, None))[0] >= since_ms:
                     earlier = queue.ids[ids[row]][1]
                 if earlier is not None:
                     predicted[number, row] = ("duplicate", earlier, (earlier.partition, earlier.offset))
@@ -340,7 +345,7 @@ class Naive:
             message = Message(
                 record.partition, record.offset + row, record.id + row,
                 due if due > record.at else 0, record.at + ttl if ttl else None,
-                budgets[row] if budgets[row] >= 0 else None, keys[row], priorities[row], tenants[row],
+                budgets[row] if budgets[row] >= 0 else None, keys[row], priorities[row], tenants[row], ids[row],
             )  # fmt: skip
             message.lives = {
                 group: Life(due=message.due, off_path=message.due > record.at) for group in queue.groups.values()
@@ -349,14 +354,11 @@ class Naive:
             if ids[row]:
                 queue.ids[ids[row]] = (record.at, message)
             if record.producer:
-                epoch, _, accepted = queue.producers.get(record.producer, (record.epoch, 0, {}))
-                if epoch != record.epoch:
+                epoch, used_at, accepted = queue.producers.get(record.producer, (record.epoch, 0, {}))
+                if epoch != record.epoch or used_at < record.at - limits.DEDUP_WINDOW_MS:
                     accepted = {}
                 accepted[numbers[row]] = message
                 queue.producers[record.producer] = (record.epoch, record.at, accepted)
-        oldest = record.at - limits.DEDUP_WINDOW_MS
-        queue.ids = {name: entry for name, entry in queue.ids.items() if entry[0] >= oldest}
-        queue.producers = {name: entry for name, entry in queue.producers.items() if entry[1] >= oldest}
 
     def _leased(self, record: records.Leased) -> None:
         queue = self.queues[record.queue]
@@ -449,6 +451,23 @@ class Naive:
 
     def _cancelled(self, record: records.Cancelled) -> None:
         self._end(record, "cancelled", State.CANCELLED)
+        queue = self.queues[record.queue]
+        cancelled = [
+            message for first, stop in pairs(record.ranges) for message in queue.logs[record.partition][first:stop]
+        ]
+        freed = [message.own_id for message in cancelled if queue.ids.get(message.own_id, (0, None))[1] is message]
+        assert sorted(record.freed) == sorted(freed), "a cancelled message frees its id, and no other"
+        for own_id in freed:
+            del queue.ids[own_id]
+
+    def check_handles(self, queue: int, place_of) -> None:
+        """An own id names its latest message, for as long as that is not finished."""
+        found = self.queues[queue]
+        for own_id, (_, message) in found.ids.items():
+            alive = message.offset >= found.starts[message.partition] and message.gone is None
+            lives = [message.lives[group] for group in found.groups.values()]
+            if alive and (not lives or any(life.end is None for life in lives)):
+                assert place_of(own_id) == (message.partition, message.offset, message.id)
 
     def _end(self, record: records.Expired | records.Cancelled, fact: str, state: State) -> None:
         queue = self.queues[record.queue]

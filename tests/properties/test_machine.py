@@ -257,7 +257,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         self.publish_and_compare(parts, producer, epoch, seq)
 
     def publish_and_compare(self, parts: list[commands.Part], producer: str = "", epoch: int = 0, seq: int = 0) -> None:
-        predicted = self.model.predict_publish([tuple(part) for part in parts], producer, epoch, seq)
+        predicted = self.model.predict_publish([tuple(part) for part in parts], producer, epoch, seq, self.now)
         self.entropy += 1
         command = commands.Publish(
             parts, self.entropy << 40, producer, epoch if producer else 0, seq if producer else 0
@@ -353,7 +353,10 @@ class MachineAgainstModel(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         number, places = self.pick_places(data)
         expected = [self.model.untouchable(number, *place) or "cancelled" for place in places]
-        assert self.submit(commands.Cancel(number, places)) == expected
+        logs = self.model.queues[number].logs
+        own = [logs[p][offset].own_id if offset < len(logs[p]) else b"" for p, offset in places]
+        assert self.submit(commands.Cancel(number, places, own)) == expected
+        self.model.check_handles(number, self.shard.queues[number].dedup.place_of)
 
     @precondition(has_messages)
     @rule(data=st.data(), wait=st.sampled_from([-100, 0, 1, 250, 6000, 3 * HOUR_MS]))

@@ -29,13 +29,18 @@ def quick() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(quick: None) -> Iterator[Any]:
+def spark(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
     from penstock.pipeline.java import NoJava
     from penstock.pipeline.session import spark_session
 
     try:
-        session = spark_session("tests", master="local[2]", spark_sql_shuffle_partitions="2")
+        session = spark_session(
+            "tests",
+            master="local[2]",
+            spark_sql_shuffle_partitions="2",
+            spark_sql_warehouse_dir=str(tmp_path_factory.mktemp("warehouse")),
+        )
     except NoJava as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("OFF")

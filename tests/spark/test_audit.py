@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from penstock.client import _bulk as bulk
+from penstock.client.lowlevel import bulk
 from penstock.pipeline.audit import audit, examine, take_state
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.fates import Balance

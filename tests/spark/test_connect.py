@@ -30,6 +30,41 @@ print("sum", copied.selectExpr("sum(cast(cast(payload as string) as bigint))").f
 spark.stop()
 """
 
+LAKE_PROGRAM = """
+import sys
+from penstock.pipeline.session import prepare
+prepare()
+url, lake = sys.argv[1:]
+from penstock.pipeline.analytics import Analysis
+from penstock.pipeline.connect import Broker
+from penstock.pipeline.lake.archive import Archive
+from penstock.pipeline.lake.redrive import Redrive, wish_of
+from penstock.pipeline.lake.tables import Lake
+from penstock.pipeline.session import spark_session
+from penstock.server.cli import app
+spark = spark_session(remote="local[1]")
+broker, reported = Broker(url, None, 20.0), []
+Archive(spark, Lake.made(lake), broker, queues=["archived"], report=reported.append).once()
+print("archived", sum(each.rows for each in reported if each.source != "events"))
+wish = wish_of("archived", "offset < 7", group=None, target=None, delay_ms=0, priority=None)
+print("chosen", Redrive(spark, Lake(lake), broker, wish).preview().messages)
+print("counted", Analysis(spark, lake, url).step().events > 0)
+app(["pipeline", "archive", "--lake", lake, "--url", url, "--queue", "archived", "--remote", "local[1]"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")
+def test_lake_through_spark_connect(server, client, tmp_path):
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
+    client.create_queue("archived", retention={"mode": "keep"}).publish_many(list(range(50)))
+    done = subprocess.run(
+        [sys.executable, "-c", LAKE_PROGRAM, server.url, str(tmp_path / "lake")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[:3] == ["archived 50", "chosen 7", "counted True"]
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")

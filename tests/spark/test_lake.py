@@ -16,7 +16,8 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
-from penstock.pipeline.lake.tables import EVENTS, Lake, Table
+from penstock.pipeline.lake.subject import EVENTS
+from penstock.pipeline.lake.tables import Lake, Table
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
 from tests.acceptance.http_server import running
@@ -44,8 +45,8 @@ def test_queues_and_events_are_copied_once(spark, client, broker, tmp_path):
     queue.publish_many([{"n": number} for number in range(500)], keys=[str(number) for number in range(500)])
     lake, told = tmp_path / "lake", []
     archive(spark, lake, broker, ["copied"], rows_per_batch=200, report=told.append)
-    assert sum(each.rows for each in told if each.source != EVENTS) == 500
-    assert len([each for each in told if each.source != EVENTS]) == 3
+    assert sum(each.rows for each in told if each.source != EVENTS.queue) == 500
+    assert len([each for each in told if each.source != EVENTS.queue]) == 3
     assert archive(spark, lake, broker, ["copied"]) <= 1  # the hold itself is no event
     queue.publish_many([1, 2, 3])
     archive(spark, lake, broker, ["copied"])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.sql.functions import col
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 
@@ -71,20 +69,27 @@ def test_positions_by_offset_and_time(read, client, orders):
     assert read(queue="timed", endingOffset=f"at:{moment}").count() == 3
 
 
-def test_filters_are_pushed_down_where_the_session_allows_it(spark, read, orders):
-    def pushed():
-        # Spark keeps what was pushed down with a DataFrame, and uses it for the next query on it as well.
-        return read(queue="orders", pushdown="true")
+def test_kafka_names_of_options_work(read, orders):
+    ends = {str(each["partition"]): each["end_offset"] for each in orders.stats()["partitions"]}
+    offsets = json.dumps({"orders": {"0": ends["0"] - 5, "1": -1, "2": -2}})
+    assert read(queue="orders", startingOffsets=offsets).count() == 5 + ends["2"]
+    assert read(queue="orders", endingOffsets='{"0": 4, "1": 0, "2": -1}').count() == 4 + ends["2"]
+    assert read(queue="orders", startingTimestamp="2100-01-01T00:00:00Z").count() == 0
+    assert read(queue="orders", endingTimestamp="2100-01-01").count() == 550
+    assert read(queue="orders", startingTimestamp="0", minPartitions="5").rdd.getNumPartitions() >= 5
+    assert "headers" in read(queue="orders", includeHeaders="true").columns
+    without = read(queue="orders", includeHeaders="false")
+    assert "headers" not in without.columns and without.count() == 550
+    assert read(table="events", startingOffset='{"0": -1}').count() == 0
+    assert read(table="events", startingOffset='{"0": -2}').count() == read(table="events").count() > 0
 
+
+def test_reused_dataframe_counts_every_message(spark, read, orders):
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        assert pushed().where("partition = 1 and offset >= 3 and offset < 5").count() == 2
-        assert pushed().where("partition in (0, 2) and offset = 1").count() == 2
-        either = "offset > 3 or partition = 1"
-        assert pushed().where(either).count() == read(queue="orders").where(either).count()
-        future = datetime(2100, 1, 1, tzinfo=UTC)
-        assert pushed().where(col("published_at") > future).count() == 0
-        assert pushed().where(col("published_at") <= future).where("key = 'user-1'").count() == 72
+        frame = read(queue="orders")
+        assert frame.where("partition = 1 and offset >= 3 and offset < 5").count() == 2
+        assert frame.count() == 550
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
@@ -115,7 +120,9 @@ def test_what_is_gone_is_accounted_for(read, client):
         ({"table": "mesages"}, "there is no table 'mesages'; choose one of messages, events, queues, dead_letters"),
         ({"queue": "orders", "url": "http://127.0.0.1:1"}, "is `penstock serve` running"),
         ({"queue": "orders", "startingOfset": "0"}, "did you mean 'startingOffset'"),
-        ({"queue": "orders", "startingOffset": "soon"}, "neither 'earliest', 'latest'"),
+        ({"queue": "orders", "startingOffset": "soon"}, "'soon' is no position"),
+        ({"queue": "orders", "pushdown": "true"}, "there is no option 'pushdown' any more"),
+        ({"queue": "orders", "subscribe": "orders"}, "did you mean 'queue'"),
         ({"queue": "orders", "startingOffset": '{"9": 0}'}, "has partitions 0 to 2, not 9"),
         ({"queue": "orders", "minPartitions": "0"}, "not a number above 0"),
         ({"queue": "orders", "failOnDataLoss": "maybe"}, "neither true nor false"),

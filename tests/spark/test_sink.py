@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from penstock.batch import build, layout
-from penstock.client import _calls as calls
+from penstock.client import lowlevel as calls
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.outgoing import Outgoing
 from penstock.pipeline.staging import Commit, Stage, stage_of

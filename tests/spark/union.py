@@ -94,7 +94,8 @@ def _archived(lake: Path, queue: str) -> list[int]:
     """Where the archive ends, of partitions that it has something of."""
     if not (lake / "messages/_delta_log").exists():
         return []
-    return list(Lake(lake).table("messages").positions(f"default/default/{queue}").values())
+    table = Lake(lake).table("messages")
+    return [at for subject in table.subjects(f"default/default/{queue}") for at in table.positions(subject).values()]
 
 
 def _has_let_go(server: Server, queue: str, offsets: list[int]) -> bool:

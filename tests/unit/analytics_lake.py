@@ -1,4 +1,4 @@
-"""A lake with a past that was made up."""
+"""A lake with analytics tables of invented counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def minute(number: int, queue: str, group: str | None, batch: int = 1, **values:
 def make_lake(path: Path) -> str:
     """Two queues over ten minutes; one minute was seen by two batches."""
     for name in tables.TABLES:
-        tables.Table(path, name).create()
+        tables.AnalyticsTable(path, name).create()
     orders, mail = "shop/orders/new", "shop/mail/out"
     first = [
         minute(0, orders, None, published=100),
@@ -48,17 +48,17 @@ def make_lake(path: Path) -> str:
         minute(9, orders, "default", batch=2, expired=4, change=-4, live=26, dead=5),
     ]
     for batch, rows in ((1, first), (2, second)):
-        tables.Table(path, "minutes").append(pa.Table.from_pylist(rows, schema=tables.MINUTES), batch)
+        tables.AnalyticsTable(path, "minutes").append(pa.Table.from_pylist(rows, schema=tables.MINUTES), batch)
     who = {"day": DAY, "minute_ms": NOON_MS, "queue": orders, "group": "default", "queue_id": 1, "batch": 1}
     consumers = [
         {**who, "consumer": "ada", "delivered": 60, "acked": 50, "failed": 8, "lost": 2, "processing_ms": 1_160},
         {**who, "consumer": "bob", "delivered": 1, "acked": 0, "failed": 0, "lost": 0, "processing_ms": 0},
     ]
-    tables.Table(path, "consumers").append(pa.Table.from_pylist(consumers, schema=tables.CONSUMERS), 1)
+    tables.AnalyticsTable(path, "consumers").append(pa.Table.from_pylist(consumers, schema=tables.CONSUMERS), 1)
     failures = [
         {**who, "minute_ms": NOON_MS + n * MINUTE_MS, "fingerprint": "abc", "pattern": "order <number> is broken",
          "reason": "rejected", "messages": 2 + n, "error": f"order {n} is broken", "partition": 0, "offset": n}
         for n in range(2)
     ]  # fmt: skip
-    tables.Table(path, "failures").append(pa.Table.from_pylist(failures, schema=tables.FAILURES), 1)
+    tables.AnalyticsTable(path, "failures").append(pa.Table.from_pylist(failures, schema=tables.FAILURES), 1)
     return str(path)

@@ -14,6 +14,7 @@ from penstock.broker.types import DeliveredRun, FoundLetter, LeaseReply, Publish
 from penstock.clock import SystemClock
 from penstock.core.deadletters import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
+from penstock.pending import PendingReply
 from penstock.transports.http import HttpApp
 from penstock.transports.http.answer import answer_head
 from penstock.transports.http.fields import Fields
@@ -21,6 +22,12 @@ from penstock.transports.http.request import Request
 from penstock.wire.delivery import Settled
 
 FIRST_ID = 0x0193A7F1C2D3 << 80
+
+
+def done(reply: Any) -> PendingReply:
+    pending = PendingReply()
+    pending.complete(reply)
+    return pending
 
 
 class FakeBroker:
@@ -36,7 +43,8 @@ class FakeBroker:
         self.arrived = asyncio.Event()
         self.parked = asyncio.Event()
         self.cancelled = False
-        self.hurried = 0
+        self._waiting: set[asyncio.Future] = set()
+        self.inline_commits = 0
 
     def _note(self, name: str, *what: Any) -> None:
         self.calls.append((name, what))
@@ -55,15 +63,15 @@ class FakeBroker:
                 self.cancelled = True
                 raise
 
-    def hurry(self, caller=None) -> None:
-        self.hurried += 1
+    def commit_now(self) -> None:
+        self.inline_commits += 1
 
     def _known(self, queue: str) -> list[Batch]:
         if queue not in self.queues:
             raise QueueNotFound(f"there is no queue {queue}")
         return self.queues[queue]
 
-    async def publish(self, parts, producer=None) -> PublishReply:
+    def publish(self, parts, producer=None) -> PendingReply:
         self._note("publish", parts, producer)
         runs = []
         for number, part in enumerate(parts):
@@ -72,7 +80,7 @@ class FakeBroker:
             stored.append(part.batch)
             runs.append(PublishedRun(number, part.queue, 0, offset, part.batch.count, FIRST_ID + offset, False, None))
         self.arrived.set()
-        return PublishReply(runs, True)
+        return done(PublishReply(runs, True))
 
     def _runs(self, queue: str, most: int, receipt: str | None) -> list[DeliveredRun]:
         runs, offset = [], 0
@@ -90,37 +98,59 @@ class FakeBroker:
             offset += batch.count
         return runs
 
-    async def lease(
+    def lease(
         self, queue, *, group="default", max=1, wait_ms=0, lease_ms=None, consumer="", ack=(), member="", generation=0
-    ) -> LeaseReply:
+    ) -> PendingReply:
         self._note("lease", queue, group, max, wait_ms, lease_ms, consumer, tuple(ack))
-        await self._park(queue, wait_ms)
-        runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
-        self.queues[queue] = []
-        return LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack])
+        self._known(queue)
+        pending = PendingReply()
 
-    async def lease_scope(self, scope, **options) -> LeaseReply:
-        return await self.lease(f"{scope}/default/any", **options)
+        def finish() -> None:
+            runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
+            self.queues[queue] = []
+            pending.complete(LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack]))
 
-    async def ack(self, receipts):
+        async def wait() -> None:
+            await self._park(queue, wait_ms)
+            finish()
+
+        if not wait_ms or self.queues.get(queue):
+            finish()
+            return pending
+
+        def withdraw() -> None:
+            waiting.cancel()
+            finish()
+
+        waiting = asyncio.ensure_future(wait())
+        pending.on_cancel = waiting.cancel
+        pending.on_withdraw = withdraw
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return pending
+
+    def lease_scope(self, scope, **options) -> PendingReply:
+        return self.lease(f"{scope}/default/any", **options)
+
+    def ack(self, receipts):
         self._note("ack", receipts)
-        return [Settled(receipt, "acked") for receipt in receipts]
+        return done([Settled(receipt, "acked") for receipt in receipts])
 
-    async def nack(self, receipts, *, delay_ms=None, error=""):
-        self._note("nack", receipts, delay_ms, error)
-        return [Settled(receipt, "retrying", due_at_ms=1) for receipt in receipts]
+    def nack(self, receipts, *, delay_ms=None, error="", max_retries=None):
+        self._note("nack", receipts, delay_ms, error, max_retries)
+        return done([Settled(receipt, "retrying", due_at_ms=1) for receipt in receipts])
 
-    async def release(self, receipts):
+    def release(self, receipts):
         self._note("release", receipts)
-        return [Settled(receipt, "released") for receipt in receipts]
+        return done([Settled(receipt, "released") for receipt in receipts])
 
-    async def reject(self, receipts, *, error=""):
+    def reject(self, receipts, *, error=""):
         self._note("reject", receipts, error)
-        return [Settled(receipt, "dead_lettered") for receipt in receipts]
+        return done([Settled(receipt, "dead_lettered") for receipt in receipts])
 
-    async def extend(self, receipts, *, lease_ms):
+    def extend(self, receipts, *, lease_ms):
         self._note("extend", receipts, lease_ms)
-        return [Settled(receipt, "extended", deadline_at_ms=2) for receipt in receipts]
+        return done([Settled(receipt, "extended", deadline_at_ms=2) for receipt in receipts])
 
     async def cancel(self, queue, *, ids=None, key=None):
         self._note("cancel", queue, ids, key)
@@ -131,7 +161,17 @@ class FakeBroker:
         return 1, [Touched("x", "rescheduled")]
 
     async def read(
-        self, queue, *, partition=0, offset="earliest", max=100, wait_ms=0, client_id=None, until=None, bytes_max=0
+        self,
+        queue,
+        *,
+        partition=0,
+        offset="earliest",
+        max=100,
+        wait_ms=0,
+        client_id=None,
+        until=None,
+        bytes_max=0,
+        uuid=None,
     ) -> ReadReply:
         self._note("read", queue, partition, offset, max, wait_ms)
         await self._park(queue, wait_ms)
@@ -153,13 +193,13 @@ class FakeBroker:
         self._known(queue)
         return {"queue": queue}
 
-    async def put_queue(self, queue, config):
+    async def put_queue(self, queue, config, *, confirm=None):
         self._note("put_queue", queue, config)
         created = queue not in self.queues
         self.queues.setdefault(queue, [])
         return {"queue": queue, "config": config}, created
 
-    async def patch_queue(self, queue, changes):
+    async def patch_queue(self, queue, changes, *, confirm=None):
         self._note("patch_queue", queue, changes)
         self._known(queue)
         return {"queue": queue, "config": changes}
@@ -253,7 +293,7 @@ class Http:
 
         if then is not None:
             request.gone = gone
-        answer = await self.app.respond(request)
+        answer = await self.app.ask(request)
         if answer is None:
             return None
         line, *lines = answer_head(answer, 0, close=request.must_close).decode().strip().split("\r\n")

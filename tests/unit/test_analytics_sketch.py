@@ -1,4 +1,4 @@
-"""Times in buckets: what is lost, what adds up."""
+"""Durations in buckets: the error is bounded, and sketches add up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ times = st.integers(min_value=0, max_value=10**12)
 
 
 @given(times)
-def test_a_bucket_is_close(ms):
+def test_bucket_is_within_one_percent(ms):
     value = sketch.value_of(sketch.bucket_of(ms))
     assert abs(value - ms) <= 0.008 * ms
     if ms < sketch.EXACT_BELOW:
@@ -27,7 +27,7 @@ def test_buckets_are_in_order(one, other):
 
 
 @given(st.lists(times, min_size=1), st.sampled_from([0.0, 0.5, 0.95, 0.99, 1.0]))
-def test_a_percentile_is_that_of_the_times(values, fraction):
+def test_percentile_of_a_sketch_is_that_of_its_values(values, fraction):
     counted: dict[int, int] = {}
     for value in values:
         counted[sketch.bucket_of(value)] = counted.get(sketch.bucket_of(value), 0) + 1
@@ -37,7 +37,7 @@ def test_a_percentile_is_that_of_the_times(values, fraction):
     assert abs(found - exact) <= 0.008 * exact
 
 
-def test_sketches_add_up_whatever_the_order():
+def test_sketches_add_up_in_any_order():
     dice = random.Random(1)
     parts = [{dice.randrange(900): dice.randrange(1, 9) for _ in range(20)} for _ in range(5)]
     together = sketch.merged(parts)
@@ -45,6 +45,6 @@ def test_sketches_add_up_whatever_the_order():
     assert sketch.summary(together)["count"] == sum(sum(part.values()) for part in parts)
 
 
-def test_nothing_took_no_time():
+def test_empty_sketch_has_no_percentiles():
     assert sketch.percentile({}, 0.5) is None
     assert sketch.summary({}) == {"count": 0, "p50_ms": None, "p95_ms": None, "p99_ms": None, "max_ms": None}

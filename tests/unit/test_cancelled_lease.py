@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from patience import until
 
+from penstock import limits
 from penstock.clock import SystemClock
+from penstock.errors import Unavailable
 from penstock.ids import parse_queue
 from penstock.testing.inprocess import InProcess, in_process
 
@@ -55,6 +58,23 @@ def test_cancelled_at_the_moment_of_the_grant(turns, scope):
             assert box.broker.waiting == 0
             (message,) = await box.lease("orders", max=10)
             assert message.attempt == 1, "as if it had not been delivered"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("scope", [False, True])
+def test_results_of_acks_are_told_even_if_the_lease_is_refused(monkeypatch, scope):
+    monkeypatch.setattr(limits, "WAITERS_MAX", 0)
+
+    async def story():
+        async with in_process(clock=SystemClock()) as box:
+            await box.publish("orders", b"1")
+            (message,) = await box.lease("orders", max=1)
+            take = partial(box.broker.lease_scope, "default") if scope else partial(box.broker.lease, ORDERS)
+            reply = await take(wait_ms=60_000, ack=[message.receipt])
+            assert ([result.status for result in reply.results], reply.runs) == (["acked"], [])
+            with pytest.raises(Unavailable, match="consumers are waiting"):
+                await take(wait_ms=60_000)
 
     asyncio.run(story())
 

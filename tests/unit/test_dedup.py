@@ -56,8 +56,9 @@ def test_forgetting_drops_what_is_older_and_nothing_else():
         dedup.remember_id(b"%d" % at, at, Place(0, at, at))
         dedup.remember_seqs(f"p{at}", 1, at, [SeqRun(0, 1, 0, at, at)])
     dedup.remember_seqs("p0", 1, 10, [SeqRun(1, 2, 0, 10, 10)])  # used again, so young again
-    dedup.forget_before(5)
+    dedup.forget_before(5, lambda place: place.offset == 3, 0)
     assert list(dedup.ids) == [b"5", b"6", b"7", b"8", b"9"]
+    assert list(dedup.handles) == [b"3"]
     assert list(dedup.producers) == ["p5", "p6", "p7", "p8", "p9", "p0"]
 
 

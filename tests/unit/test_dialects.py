@@ -240,7 +240,7 @@ def test_a_bug_in_a_dialect_is_told_like_any_other():
             raise RuntimeError("a bug")
 
         app = HttpApp(box.broker, box.clock, Router(routes, [Route("broken", "GET", "/broken", breaks)]))
-        answer = await app.respond(Request("GET", "/broken", b"", Fields([(b"host", b"localhost")]), b""))
+        answer = await app.ask(Request("GET", "/broken", b"", Fields([(b"host", b"localhost")]), b""))
         assert answer.status == 500 and b"a bug" not in answer.body
 
     story(told)

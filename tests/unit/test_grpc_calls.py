@@ -536,3 +536,29 @@ def test_calls_are_counted_by_operation_and_status():
         assert "penstock_delivery_latency_seconds_count 1.0" in text
 
     run(story)
+
+
+# -- settings of a queue ------------------------------------------------------------------------------------------
+
+
+def test_settings_change_one_by_one_and_a_destructive_change_takes_the_token():
+    async def story(here: Any) -> None:
+        keep = pb.QueueConfig(max_retries=7, retention=pb.Retention(mode="keep", ms=60_000))
+        await here.stub.PutQueue(pb.PutQueueRequest(queue="log", config=keep))
+        await here.publish("log", b"kept")
+        reply = await here.stub.PutQueue(
+            pb.PutQueueRequest(queue="log", config=pb.QueueConfig(lease_ms=5_000), reset=["retention.ms"])
+        )
+        assert (reply.config.max_retries, reply.config.lease_ms, reply.config.retention.mode) == (7, 5_000, "keep")
+        assert not reply.config.retention.HasField("ms")
+        short = pb.QueueConfig(retention=pb.Retention(ms=1_000))
+        for call, request in ((here.stub.PutQueue, pb.PutQueueRequest), (here.stub.PatchQueue, pb.PatchQueueRequest)):
+            refused = await refusal(call(request(queue="log", config=short)))
+            assert refused.code == "conflict"
+            token = refused.details["confirm"]
+        await here.stub.PatchQueue(pb.PatchQueueRequest(queue="log", config=short, confirm=token))
+        for reset in ("lease_ms.x", "nonsense", "retention.x"):
+            asked = pb.PutQueueRequest(queue="log", config=pb.QueueConfig(lease_ms=1_000), reset=[reset])
+            assert (await refusal(here.stub.PutQueue(asked))).code == "invalid_request"
+
+    run(story)

@@ -8,10 +8,10 @@ import base64
 import pytest
 from http_fake import FIRST_ID, Http, ask
 from msgspec.structs import replace
+from patience import until
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
-from penstock.errors import Unavailable
 from penstock.ids import ulid_text
 from penstock.wire.delivery import LeaseMeta, ReadMeta, decode_delivery
 
@@ -133,34 +133,29 @@ def test_a_long_poll_returns_as_soon_as_there_is_something():
         assert [message["payload"] for message in answer.json["messages"]] == [1]
         assert answer.json["results"] == [{"receipt": "r", "status": "acked"}]
         leases = [what for name, what in http.broker.calls if name == "lease"]
-        assert [(what[3], what[6]) for what in leases] == [(0, ("r",)), (60_000, ())]
+        assert [(what[3], what[6]) for what in leases] == [(60_000, ("r",))]
 
     run(story)
 
 
-def test_acks_that_were_settled_are_told_even_if_the_wait_fails():
+def test_a_cancelled_request_ends_its_wait():
     async def story(http):
         http.broker.queues[ORDERS] = []
-        lease = http.broker.lease
-
-        async def too_many_wait(*queue, wait_ms=0, **more):
-            if wait_ms:
-                raise Unavailable("too many wait")
-            return await lease(*queue, **more)
-
-        http.broker.lease = too_many_wait
-        answer = await http.ask("POST", "/v1/lease", {"queue": "orders", "wait_ms": 50, "ack": ["r"]})
-        assert answer.json == {"messages": [], "results": [{"receipt": "r", "status": "acked"}]}
-        assert (await http.ask("POST", "/v1/lease", {"queue": "orders", "wait_ms": 50})).status == 503
+        asking = asyncio.create_task(http.ask("POST", "/v1/lease", {"queue": "orders", "wait_ms": 60_000}))
+        await http.broker.parked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await until(lambda: http.broker.cancelled)
 
     run(story)
 
 
-def test_a_client_that_goes_away_ends_its_wait():
+def test_a_client_that_goes_away_ends_its_read():
     async def story(http):
         http.broker.queues[ORDERS] = []
-        asked = {"queue": "orders", "wait_ms": 60_000}
-        assert await http.ask("POST", "/v1/lease", asked, then=http.broker.parked.wait) is None
+        asked = "/v1/read?queue=orders&wait_ms=60000"
+        assert await http.ask("GET", asked, then=http.broker.parked.wait) is None
         assert http.broker.cancelled
 
     run(story)
@@ -208,10 +203,11 @@ def test_peeking():
         (
             "/v1/nack",
             {"receipts": ["a"], "delay_ms": 5, "error": "x" * 3000},
-            ("nack", (["a"], 5, "x" * 2048)),
+            ("nack", (["a"], 5, "x" * 2048, None)),
             [{"receipt": "a", "status": "retrying", "due_at_ms": 1}],
         ),
-        ("/v1/nack", {"receipts": [], "delay_ms": None, "error": None}, ("nack", ([], None, "")), []),
+        ("/v1/nack", {"receipts": [], "delay_ms": None, "error": None}, ("nack", ([], None, "", None)), []),
+        ("/v1/nack", {"receipts": [], "max_retries": 2}, ("nack", ([], None, "", 2)), []),
         (
             "/v1/reject",
             {"receipts": ["a"], "error": "e"},
@@ -276,6 +272,7 @@ def test_cancelling_and_rescheduling():
         ("/v1/ack", {"receipts": ["x"] * (limits.RECEIPTS_MAX + 1)}, "receipts"),
         ("/v1/nack", {"receipts": [], "delay_ms": -1}, "delay_ms"),
         ("/v1/nack", {"receipts": [], "error": 5}, "error"),
+        ("/v1/nack", {"receipts": [], "max_retries": -1}, "max_retries"),
         ("/v1/reject", {"receipts": [], "delay_ms": 1}, "delay_ms"),
         ("/v1/extend", {"receipts": []}, "lease_ms"),
         ("/v1/extend", {"receipts": [], "lease_ms": 1}, "lease_ms"),

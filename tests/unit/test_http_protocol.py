@@ -25,8 +25,8 @@ def impatient(monkeypatch):
 def talk(story, body=b"ok"):
     """Run a story with a connection to an application that answers every request with `body`."""
 
-    async def respond(request):
-        return Answer(200, body)
+    def respond(request, send):
+        send(Answer(200, body))
 
     async def run():
         async with serve() as served:

@@ -11,12 +11,12 @@ from penstock.batch import Batch, build, layout
 from penstock.core import commands
 from penstock.core.config import DEFAULT
 from penstock.core.state import Shard
-from penstock.eager import Finished, begin
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict, QueueNotFound, Unavailable
 from penstock.journal.codec import decode
 from penstock.journal.frame import FrameWriter
 from penstock.journal.port import Failed, Fenced
+from penstock.pending import PendingReply
 from penstock.runtime.log import MessageLog
 from penstock.runtime.loop import ShardLoop
 from penstock.testing.clock import ManualClock
@@ -29,11 +29,9 @@ class GatedJournal:
         self._journal = journal
         self._gate = asyncio.Event()
         self.begun = 0
-        self.at_work = False
-        """A frame is written and not durable yet."""
+        self.writing = False
+        """True while a frame is written and not durable yet."""
         self.error: Exception | None = None
-        self.late_error: Exception | None = None
-        """Raised behind `durable`, where a journal has nothing left to do: if it fails there all the same."""
 
     def __getattr__(self, name: str):
         return getattr(self._journal, name)
@@ -44,21 +42,27 @@ class GatedJournal:
     def shut(self) -> None:
         self._gate.clear()
 
-    async def append(self, index: int, parts, *, may_block: bool = False, meanwhile=None) -> int:
+    async def append(self, index: int, parts) -> int:
         self.begun += 1
+        self.writing = True
         await self._gate.wait()
-        if may_block and meanwhile is not None:
-            self.at_work = True
-            meanwhile.written()
-            self.at_work = False
+        self.writing = False
         if self.error is not None:
             raise self.error
-        locator = await self._journal.append(index, parts, may_block=may_block)
-        if may_block and meanwhile is not None:
-            meanwhile.durable()
-        if self.late_error is not None:
-            raise self.late_error
-        return locator
+        return await self._journal.append(index, parts)
+
+    def can_write_inline(self) -> bool:
+        return self._gate.is_set()
+
+    def write(self, index: int, parts) -> int:
+        self.begun += 1
+        self.writing = True
+        return self._journal.write(index, parts)
+
+    def sync(self) -> None:
+        self.writing = False
+        if self.error is not None:
+            raise self.error
 
 
 class Bench:
@@ -78,11 +82,11 @@ class Bench:
         self.journal.shut()
         return self
 
-    def publish(self, *payloads: bytes) -> asyncio.Future:
+    def publish(self, *payloads: bytes) -> PendingReply:
         batch = Batch.open(build(payloads or [b"x"], kind=layout.KIND_BYTES))
         return self.loop.submit(commands.Publish([commands.Part(1, batch)], 0))
 
-    def lease(self, wait_ms: int = 0) -> asyncio.Future:
+    def lease(self, wait_ms: int = 0) -> PendingReply:
         return self.loop.lease(commands.Lease(1, "default", 10, 7), wait_ms)
 
     async def frames(self) -> list[list[str]]:
@@ -114,7 +118,7 @@ async def turns(count: int = 20) -> None:
 
 
 @with_bench
-async def test_a_reply_leaves_when_its_facts_are_durable_and_not_before(bench):
+async def test_a_reply_is_sent_when_its_records_are_durable(bench):
     published = bench.publish(b"1")
     await turns()
     assert (bench.journal.begun, published.done()) == (2, False)
@@ -124,7 +128,7 @@ async def test_a_reply_leaves_when_its_facts_are_durable_and_not_before(bench):
 
 
 @with_bench
-async def test_whoever_comes_while_the_disk_works_shares_the_next_frame(bench):
+async def test_commands_that_arrive_during_a_commit_share_the_next_frame(bench):
     first = bench.publish()
     await turns()
     rest = [bench.publish() for _ in range(50)]
@@ -134,7 +138,7 @@ async def test_whoever_comes_while_the_disk_works_shares_the_next_frame(bench):
 
 
 @with_bench
-async def test_an_answer_without_facts_waits_for_the_facts_it_has_seen(bench):
+async def test_a_reply_without_records_waits_for_the_records_it_has_seen(bench):
     published = bench.publish()
     await turns()
     nothing = bench.loop.submit(commands.Ack([commands.Claim(9, 9, 0, 1)]))
@@ -148,10 +152,10 @@ async def test_an_answer_without_facts_waits_for_the_facts_it_has_seen(bench):
 
 
 @with_bench
-async def test_replies_leave_in_the_order_of_the_decisions(bench):
+async def test_replies_are_sent_in_the_order_of_the_decisions(bench):
     left: list[int] = []
     for number in range(20):
-        bench.publish().add_done_callback(lambda _, number=number: left.append(number))
+        bench.publish().deliver(lambda _, number=number: left.append(number))
         if number % 3 == 0:
             await turns(2)
     bench.journal.open()
@@ -172,14 +176,14 @@ async def test_a_message_can_be_leased_before_it_is_durable_and_both_become_so_t
 
 
 @with_bench
-async def test_a_refusal_is_raised_there_and_then(bench):
+async def test_a_refused_command_raises_at_once(bench):
     with pytest.raises(QueueNotFound):
         bench.loop.submit(commands.PurgeQueue(99))
     assert bench.journal.begun == 1
 
 
 @pytest.mark.parametrize("error", [Failed("the disk failed"), Fenced("term 1 ended"), RuntimeError("whatever")])
-def test_after_a_commit_of_unknown_outcome_no_reply_ever_leaves(error):
+def test_no_reply_is_sent_after_a_commit_of_unknown_outcome(error):
     async def run() -> None:
         bench = await Bench().start()
         bench.journal.error = error
@@ -246,7 +250,7 @@ async def test_more_publishes_than_the_disk_takes_are_refused_while_consumers_go
     bench.publish()
 
 
-async def finished(bench: Bench, future: asyncio.Future) -> object:
+async def finished(bench: Bench, future: PendingReply) -> object:
     bench.journal.open()
     result = await future
     bench.journal.shut()
@@ -285,17 +289,17 @@ async def test_a_refused_group_answers_the_caller(bench):
     queue.groups.clear()
 
 
-# -- in a hurry -----------------------------------------------------------------------------------------------------
+# -- inline commits -------------------------------------------------------------------------------------------------
 
 
 @with_bench
-async def test_a_lone_caller_in_a_hurry_is_answered_before_the_loop_turns(bench):
+async def test_an_inline_commit_sends_the_reply_before_the_event_loop_turns(bench):
     bench.journal.open()
     published = bench.publish(b"1")
-    bench.loop.hurry()
-    assert published.done(), "the commit that set up the queue had the loop to itself"
+    bench.loop.commit_now()
+    assert published.done(), "no command arrived during the commit that created the queue"
     acked, leased = bench.loop.submit(commands.Ack([])), bench.lease()
-    bench.loop.hurry()
+    bench.loop.commit_now()
     assert acked.done() and leased.done()
     assert await bench.frames() == [["Published"], ["GroupCreated", "Leased"]]
     await turns()
@@ -303,191 +307,110 @@ async def test_a_lone_caller_in_a_hurry_is_answered_before_the_loop_turns(bench)
 
 
 @with_bench
-async def test_where_others_come_there_is_no_hurry(bench):
+async def test_no_inline_commit_where_other_commands_arrive(bench):
     first = bench.publish()
     await turns()
     second = bench.publish()
-    bench.loop.hurry()
+    bench.loop.commit_now()
     bench.journal.open()
     await asyncio.gather(first, second)
     third = bench.publish()
-    bench.loop.hurry()
-    assert not third.done(), "somebody came while the disk was working: others may share this one"
+    bench.loop.commit_now()
+    assert not third.done(), "a command arrived during the last commit: others may share this one"
     await third
 
 
 @with_bench
-async def test_a_hurried_commit_that_has_to_wait_holds_back_the_next(bench):
-    first = bench.publish(b"1")
-    bench.loop.hurry()
+async def test_no_inline_commit_while_the_journal_has_other_work(bench):
+    published = bench.publish(b"1")
+    bench.loop.commit_now()
+    assert bench.journal.begun == 1
     await turns()
-    second = bench.publish(b"2")
-    bench.loop.hurry()
-    await turns()
-    assert (bench.journal.begun, first.done(), second.done()) == (2, False, False)
+    assert (bench.journal.begun, published.done()) == (2, False)
     bench.journal.open()
-    await asyncio.gather(first, second)
-    assert await bench.frames() == [["Published"], ["Published"]]
+    await published
 
 
-@with_bench
-async def test_the_answer_of_a_lone_caller_is_prepared_while_the_disk_is_at_work(bench):
-    bench.journal.open()
-    seen = []
-
-    async def call():
-        (published,) = await bench.publish(b"1")
-        seen.append(bench.journal.at_work)
-        acked, leased = bench.loop.submit(commands.Ack([])), bench.lease()
-        await acked
-        await leased
-        return published.offset
-
-    caller = begin(call())
-    bench.loop.hurry(caller)
-    assert seen == [True]
-    assert bench.loop.log.finder(1, 0)(0) is not None, "the message is found when it is durable"
-    assert caller.go_on() is caller, "what came of the answer waits for a commit of its own"
-    bench.loop.hurry(caller)
-    assert caller.go_on() == Finished(0)
-
-
-@with_bench
-async def test_whoever_else_shares_the_commit_hears_of_it_when_it_is_durable(bench):
-    bench.journal.open()
-    other = bench.publish(b"1")
-    heard = []
-    other.add_done_callback(lambda _: heard.append(bench.journal.at_work))
-
-    async def call():
-        answer = await bench.publish(b"2")
-        return answer, other.done()
-
-    caller = begin(call())
-    bench.loop.hurry(caller)
-    assert caller.go_on().result[1] is False and other.done()
-    await turns()
-    assert heard == [False]
-
-
-@with_bench
-async def test_who_does_more_than_answer_is_told_when_it_is_true(bench):
-    bench.journal.open()
-
-    async def call():
-        await bench.loop.submit(commands.ConfigureQueue("a/b/d", DEFAULT))
-        return bench.journal.at_work
-
-    caller = begin(call())
-    bench.loop.hurry(caller)
-    assert caller.go_on() == Finished(False)
-
-
-@with_bench
-async def test_what_is_published_and_leased_by_one_commit_is_not_looked_for_before_it_is_durable(bench):
-    bench.journal.open()
-
-    async def call():
-        bench.publish(b"1")
-        (run,) = await bench.lease()
-        assert bench.loop.log.finder(1, 0)(run.first) is not None
-        return bench.journal.at_work
-
-    caller = begin(call())
-    bench.loop.hurry(caller)
-    assert caller.go_on() == Finished(False)
-
-
-@with_bench
-async def test_an_answer_leaves_before_anything_else_is_done_about_its_commit(bench):
-    bench.journal.open()
-    noted = []
-
-    async def call():
-        (published,) = await bench.publish(b"1")
-        return published.offset
-
-    def leave(offset):
-        noted.append((offset, bench.journal.at_work, bench.loop.log.ends.get((1, 0))))
-
-    caller = begin(call())
-    caller.leave = leave
-    bench.loop.hurry(caller)
-    assert noted == [(0, False, None)], "durable, and not noted down yet"
-    assert bench.loop.log.ends[1, 0] == 1
-    assert caller.has_left and caller.go_on() == Finished(0)
-
-
-@with_bench
-async def test_what_waits_for_more_does_not_leave_with_the_first_commit(bench):
-    bench.journal.open()
-
-    async def call():
-        await bench.publish(b"1")
-        await bench.publish(b"2")
-        return 2
-
-    left = []
-    caller = begin(call())
-    caller.leave = left.append
-    bench.loop.hurry(caller)
-    assert (left, caller.has_left) == ([], False) and caller.go_on() is caller
-    bench.loop.hurry(caller)
-    assert left == [2] and caller.go_on() == Finished(2)
-
-
-@with_bench
-async def test_an_answer_that_has_left_stays_true_when_the_journal_fails_behind_it(bench):
-    bench.journal.open()
-    bench.journal.late_error = Failed("the disk failed")
-
-    async def call():
-        await bench.publish(b"1")
-        return "published"
-
-    left = []
-    caller = begin(call())
-    caller.leave = left.append
-    bench.loop.hurry(caller)
-    assert left == ["published"] and caller.go_on() == Finished("published")
-    assert bench.failures == ["the disk failed"]
-
-
-@pytest.mark.parametrize("waits_again", [False, True])
-def test_an_answer_that_was_ready_before_the_disk_failed_never_leaves(waits_again):
+@pytest.mark.parametrize("inline", [True, False])
+def test_replies_are_prepared_while_the_disk_works_and_sent_when_it_is_done(inline):
     async def run() -> None:
         bench = await Bench().start()
+        seen: list[tuple[str, bool]] = []
+        if inline:
+            bench.journal.open()
+        first, second = bench.publish(b"1"), bench.publish(b"2")
+        for name, pending in (("first", first), ("second", second)):
+            pending.then(lambda _, name=name: seen.append((f"prepare {name}", bench.journal.writing)))
+            pending.deliver(lambda _, name=name: seen.append((f"send {name}", bench.journal.writing)))
+        bench.loop.commit_now()
+        await turns()
         bench.journal.open()
-        bench.journal.error = Failed("the disk failed")
-        told = []
-
-        async def call():
-            told.append(await bench.publish())
-            if waits_again:
-                await asyncio.Event().wait()
-            return "published"
-
-        caller = begin(call())
-        bench.loop.hurry(caller)
-        assert told, "it was prepared"
-        with pytest.raises(Unavailable, match="the disk failed"):
-            caller.go_on()
-        assert bench.failures == ["the disk failed"]
+        await asyncio.gather(first, second)
+        assert seen == [
+            ("prepare first", True),
+            ("prepare second", True),
+            ("send first", False),
+            ("send second", False),
+        ]
+        await bench.loop.drain()
 
     asyncio.run(run())
 
 
-def test_a_hurried_commit_of_unknown_outcome_stops_the_shard():
+@with_bench
+async def test_a_lease_of_messages_of_the_same_frame_is_prepared_when_they_are_in_the_log(bench):
+    bench.journal.open()
+    bench.publish(b"1")
+    leased = bench.lease().then(lambda runs: bench.loop.log.finder(1, 0)(runs[0].first) is not None)
+    bench.loop.commit_now()
+    assert leased.done() and leased.result() is True
+
+
+@with_bench
+async def test_a_callback_may_submit_the_next_command(bench):
+    bench.journal.open()
+    replies = []
+
+    def publish_next(_) -> None:
+        replies.append(bench.publish(b"2"))
+
+    bench.publish(b"1").deliver(publish_next)
+    bench.loop.commit_now()
+    (run,) = await replies[0]
+    assert run.offset == 1
+    assert await bench.frames() == [["Published"], ["Published"]]
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_prepared_reply_is_not_sent_if_the_commit_fails(inline):
     async def run() -> None:
         bench = await Bench().start()
-        bench.journal.open()
+        if inline:
+            bench.journal.open()
         bench.journal.error = Failed("the disk failed")
-        published = bench.publish()
-        bench.loop.hurry()
-        with pytest.raises(Unavailable):
+        prepared = []
+        published = bench.publish().then(prepared.append)
+        bench.loop.commit_now()
+        await turns()
+        assert prepared, "the reply was prepared"
+        bench.journal.open()
+        with pytest.raises(Unavailable, match="the disk failed"):
             await published
         assert bench.failures == ["the disk failed"]
         with pytest.raises(Unavailable):
             bench.publish()
 
     asyncio.run(run())
+
+
+@with_bench
+async def test_the_wait_of_a_lease_that_acks_ends_behind_its_acks(bench):
+    """The disk takes longer than the lease waits: the empty lease contains the results of acks, and waits for them."""
+    published = bench.publish(b"1")
+    waited = bench.loop.lease(commands.Lease(1, "other", 10, 7), 0)
+    bench.loop.waiters.park(commands.Lease(1, "default", 10, 7), 1, pending := PendingReply())
+    await asyncio.sleep(0.01)
+    assert not pending.done() and not waited.done()
+    bench.journal.open()
+    await published
+    assert await pending == []

@@ -1,4 +1,4 @@
-"""Connections of the pipeline: kept while they may be needed, closed when they are put aside."""
+"""Connections of the pipeline: kept while they are in the cache, closed when they are dropped from it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from penstock.pipeline import connect
 from penstock.pipeline.connect import Broker
 
 
-def test_a_pool_that_is_put_aside_is_closed():
-    connect._carrier.cache_clear()
-    pool = connect._carrier(Broker("http://127.0.0.1:1", None, 1.0), 0)[0]
+def test_connections_that_are_dropped_from_the_cache_are_closed():
+    connect._calls.cache_clear()
+    pool = connect._calls(Broker("http://127.0.0.1:1", None, 1.0), 0)._pool
     gc.collect()
     assert not pool._closed
-    connect._carrier.cache_clear()
+    connect._calls.cache_clear()
     gc.collect()
     assert pool._closed

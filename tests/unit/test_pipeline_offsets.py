@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.offsets import Range, admit, between, from_json, split, to_json
+from penstock.pipeline.offsets import JournalOffset, QueueOffset, Range, admit, between, split
 
 positions = st.dictionaries(st.integers(0, 7), st.integers(0, 1_000), max_size=8)
 
@@ -45,8 +45,25 @@ def test_partitions_that_came_later_begin_at_their_beginning():
     assert between({0: 3}, {0: 5, 1: 2}) == [Range(0, 3, 5), Range(1, 0, 2)]
 
 
-def test_positions_survive_a_checkpoint():
-    assert from_json(to_json("a/b/c", {2: 5, 0: 1})) == {0: 1, 2: 5}
-    assert list(to_json("a/b/c", {2: 5, 0: 1})["offsets"]) == ["0", "2"]
+def test_queue_offset_survives_a_checkpoint():
+    offset = QueueOffset("a/b/c", {2: 5, 0: 1}, "uuid", "broker")
+    assert QueueOffset.from_json(offset.to_json()) == offset
+    assert list(offset.to_json()["offsets"]) == ["0", "2"]
+    assert QueueOffset.from_json({"v": 1, "queue": "a/b/c", "offsets": {"0": 7}}) == QueueOffset("a/b/c", {0: 7})
     with pytest.raises(ValueError, match="version 9"):
-        from_json({"v": 9})
+        QueueOffset.from_json({"v": 9})
+
+
+def test_journal_offset_survives_a_checkpoint():
+    offset = JournalOffset(17, "broker")
+    assert JournalOffset.from_json(offset.to_json()) == offset
+    assert JournalOffset.from_json({"v": 1, "shards": {"0": 7}}) == JournalOffset(7)
+    with pytest.raises(ValueError, match="version 9"):
+        JournalOffset.from_json({"v": 9})
+
+
+def test_offsets_of_the_other_table_are_refused():
+    with pytest.raises(ValueError, match="not one of the table `messages`"):
+        QueueOffset.from_json(JournalOffset(17, "broker").to_json())
+    with pytest.raises(ValueError, match="not one of the table `events`"):
+        JournalOffset.from_json(QueueOffset("a/b/c", {0: 1}, "uuid", "broker").to_json())

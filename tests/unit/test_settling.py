@@ -88,3 +88,22 @@ def test_what_failed_together_is_one_fact_for_each_time_at_which_it_is_tried_aga
             assert {offset: retry.due for offset, retry in retries.items()} == dues
 
     asyncio.run(run())
+
+
+def test_consumer_limit_of_retries_can_lower_that_of_the_queue_and_not_raise_it():
+    async def run() -> None:
+        async with in_process() as box:
+            await box.broker.put_queue(JOBS, {"max_retries": 1, "backoff": {"kind": "none"}})
+            await box.publish("jobs", b"0", b"1", b"2")
+            first, second, third = await box.lease("jobs", max=3)
+            (lower,) = await box.broker.nack([first.receipt], max_retries=0)
+            (equal,) = await box.broker.nack([second.receipt], max_retries=1)
+            (higher,) = await box.broker.nack([third.receipt], max_retries=5)
+            assert [each.status for each in (lower, equal, higher)] == ["dead_lettered", "retrying", "retrying"]
+            again = await box.lease("jobs", max=3)
+            results = await box.broker.nack([m.receipt for m in again], max_retries=5)
+            assert {each.status for each in results} == {"dead_lettered"}
+            page = await box.broker.dead_letters(JOBS)
+            assert {found.letter.reason for found in page["dead_letters"]} == {"max_retries"}
+
+    asyncio.run(run())

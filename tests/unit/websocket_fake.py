@@ -97,7 +97,7 @@ class Edge:
         self.box = box
         self.broker = box.broker
         self.app = HttpApp(box.broker, box.clock)
-        self.sockets = WebSockets(box.broker, box.clock, self.app.metrics, self.app.respond)
+        self.sockets = WebSockets(box.broker, box.clock, self.app.metrics, self.app.ask)
 
     def connect(self, protocol: str = stream.JSON_PROTOCOL) -> Client:
         return Client(self.sockets, protocol)

@@ -1,6 +1,8 @@
-"""What the pipeline has found out about the past, as tables: written by Spark, read by the server without it.
+"""The tables of the analytics: written by the pipeline with Spark, read by the server without it.
 
-tables      which tables there are, and how they are committed
-sketch      how long things took, in buckets that add up
-reading     what is asked of the tables
+tables      the tables, their columns, and how batches are committed to them
+sketch      durations as counts of buckets that add up
+reader      queries on the tables
+time_span   the time span of a query
+directory   the directory of a lake
 """

@@ -1,4 +1,4 @@
-"""How long things took, as counts of buckets that can be added up. Pure.
+"""Durations as counts of buckets that can be added up. Pure.
 
 A time in whole milliseconds falls into a bucket of its own up to 128 ms, and above into one of 64 equal steps between a
 power of two and the next. Sketches of any two sets of times, added bucket by bucket, are the sketch of both together,
@@ -12,7 +12,7 @@ from typing import Any
 
 EXACT_BELOW = 128
 STEPS = 64
-"""Between a power of two and the next."""
+"""Buckets between a power of two and the next one."""
 _STEP_BITS = 6
 
 
@@ -24,7 +24,7 @@ def bucket_of(ms: int) -> int:
 
 
 def buckets_of(ms: Any) -> Any:
-    """The same for an array of them."""
+    """`bucket_of` for an array of milliseconds."""
     import numpy as np
 
     _, exponent = np.frexp(np.maximum(ms, 1).astype(np.float64))
@@ -50,7 +50,7 @@ def merged(sketches: Iterable[Mapping[int, int]]) -> dict[int, int]:
 
 
 def percentile(sketch: Mapping[int, int], fraction: float) -> float | None:
-    """The time that this part of all did not take longer than; None if there are none."""
+    """The smallest time that is not exceeded by this fraction of all; None if the sketch is empty."""
     count = sum(sketch.values())
     if not count:
         return None

@@ -1,8 +1,8 @@
 """The tables of the analytics, as Delta tables below `analytics/` in a lake.
 
-What is counted is only ever added: a row of `minutes`, `consumers` and `failures` is what one batch has to say about a
-minute, and a minute that two batches saw has two rows, which add up. A batch commits to each table under its number, so
-that doing it again changes nothing. docs/analytics.md has the columns.
+Counts are only ever added: a row of `minutes`, `consumers` or `failures` has the counts of one batch for one minute. A
+minute that two batches cover has two rows, which add up. A batch commits to each table under its number, so a batch
+that is done again changes nothing. docs/analytics.md has the columns.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
+from penstock.analytics.directory import lake_directory
+
 APP = "penstock-analytics"
-"""Whose transactions these are."""
+"""The application id of the transactions that number the batches."""
 SKETCH = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 COUNTS = (
     "published", "delivered", "redelivered", "acked", "retried", "lease_expired", "released", "dead_lettered",
     "redriven", "removed", "expired", "cancelled", "trimmed", "purged", "deleted",
 )  # fmt: skip
-"""Of messages, in a minute."""
+"""Columns of `minutes` that count messages."""
 MEASURES = ("wait", "processing", "end_to_end")
-_WHO = [("day", pa.string()), ("minute_ms", pa.int64()), ("queue", pa.string()), ("group", pa.string())]
+_KEYS = [("day", pa.string()), ("minute_ms", pa.int64()), ("queue", pa.string()), ("group", pa.string())]
 MINUTES = pa.schema(
-    [*_WHO, *((name, pa.int64()) for name in COUNTS), ("change", pa.int64()), ("live", pa.int64()),
+    [*_KEYS, *((name, pa.int64()) for name in COUNTS), ("change", pa.int64()), ("live", pa.int64()),
      ("dead", pa.int64()), *((name, SKETCH) for name in MEASURES), ("queue_id", pa.int64()), ("batch", pa.int64())]
 )  # fmt: skip
 CONSUMERS = pa.schema(
-    [*_WHO, ("consumer", pa.string()), ("delivered", pa.int64()), ("acked", pa.int64()), ("failed", pa.int64()),
+    [*_KEYS, ("consumer", pa.string()), ("delivered", pa.int64()), ("acked", pa.int64()), ("failed", pa.int64()),
      ("lost", pa.int64()), ("processing_ms", pa.int64()), ("queue_id", pa.int64()), ("batch", pa.int64())]
 )  # fmt: skip
 FAILURES = pa.schema(
-    [*_WHO, ("fingerprint", pa.string()), ("pattern", pa.string()), ("reason", pa.string()), ("messages", pa.int64()),
+    [*_KEYS, ("fingerprint", pa.string()), ("pattern", pa.string()), ("reason", pa.string()), ("messages", pa.int64()),
      ("error", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("queue_id", pa.int64()),
      ("batch", pa.int64())]
 )  # fmt: skip
@@ -64,27 +66,27 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "batches": (BATCHES, []),
 }
 COMPACT_EVERY = 32
-"""Batches. Each leaves a small file in every table; so many are then made one."""
+"""After so many batches, the small files that each of them left in every table are merged."""
 
 
-class Table:
-    """One of the tables, where the lake has it."""
+class AnalyticsTable:
+    """One of the tables, in the directory of a lake."""
 
     def __init__(self, lake: str | Path, name: str):
         self.name = name
         self.schema, self._by = TABLES[name]
-        self.path = Path(lake) / "analytics" / name
+        self.path = lake_directory(lake) / "analytics" / name
 
     def open(self, version: int | None = None) -> DeltaTable:
         """Raises TableNotFoundError if nothing was analysed yet."""
         return DeltaTable(self.path, version=version)
 
     def create(self) -> DeltaTable:
-        """The table, made if there is none."""
+        """The table, created if it does not exist."""
         return DeltaTable.create(self.path, self.schema, mode="ignore", partition_by=self._by or None)
 
     def committed(self) -> int:
-        """The last batch that is in it; 0 if none is."""
+        """The last batch that was committed to the table; 0 if none was."""
         try:
             version = self.open().transaction_version(APP)
         except TableNotFoundError:
@@ -100,7 +102,7 @@ class Table:
             write_deltalake(self.open(), rows, mode="overwrite", commit_properties=_in(batch))
 
     def replace(self, slots: Iterable[str], files: Mapping[str, Sequence[tuple[str, int, int]]], batch: int) -> None:
-        """These slots have these files now, and no others; (path below the table, bytes, rows) each."""
+        """Replace the files of these slots; a file is (path below the table, bytes, rows)."""
         if self.committed() >= batch:
             return
         table, now_ms = self.open(), int(time.time() * 1000)
@@ -119,7 +121,7 @@ class Table:
         )
 
     def tidy(self, batch: int) -> None:
-        """Now and then: make one file of many, forget what nobody can ask for any more."""
+        """Every `COMPACT_EVERY` batches: merge small files, and remove files and log entries that no reader needs."""
         if batch % COMPACT_EVERY == 0:
             table = self.open()
             if self.name in ("minutes", "consumers", "failures", "batches"):
@@ -127,7 +129,7 @@ class Table:
             table.create_checkpoint()
             table.cleanup_metadata()
             if self.name in ("open", "ground"):
-                # A batch looks back by one; an hour is for those who still read.
+                # A batch reads the version before it; an hour is left for readers that have begun.
                 table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False)
 
 
@@ -136,7 +138,7 @@ def _in(batch: int) -> CommitProperties:
 
 
 def has_analytics(lake: str | Path) -> bool:
-    return (Path(lake) / "analytics" / "batches" / "_delta_log").is_dir()
+    return (lake_directory(lake) / "analytics" / "batches" / "_delta_log").is_dir()
 
 
 def records_of(table: DeltaTable, **filters: Any) -> list[dict[str, Any]]:

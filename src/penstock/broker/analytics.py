@@ -1,6 +1,6 @@
-"""Analytics for those who ask: the past from the tables of a lake, the present from the broker itself.
+"""Analytics of queues: the past from the tables of a lake, the present from the broker itself.
 
-The tables are read by a thread of its own, one question at a time; nobody else waits for it.
+One thread reads the tables, one query at a time, so the event loop never waits for the disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import limits
-from penstock.analytics.span import Chosen, Span, span_of
+from penstock.analytics.time_span import QueueFilter, TimeSpan, time_span
 from penstock.broker.stats import Stats
 from penstock.broker.types import QueueRow
 from penstock.errors import NotFound, QueueNotFound, Unavailable
@@ -28,7 +28,7 @@ from penstock.wire.analytics import (
 )
 
 if TYPE_CHECKING:
-    from penstock.analytics.reading import Reader
+    from penstock.analytics.reader import AnalyticsReader
 
 T = TypeVar("T")
 
@@ -39,20 +39,20 @@ class Analytics:
     def __init__(self, stats: Stats, now_ms: Callable[[], int]):
         self._stats = stats
         self._now_ms = now_ms
-        self._reader: Reader | None = None
+        self._reader: AnalyticsReader | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._in_line = 0
 
     def use(self, lake: str) -> None:
         """Read from this lake from now on. Raises ModuleNotFoundError if the extra `lake` is not installed."""
-        from penstock.analytics.reading import Reader
+        from penstock.analytics.reader import AnalyticsReader
 
-        self._reader = Reader(lake)
+        self._reader = AnalyticsReader(lake)
 
     async def queues(
         self, prefix: str, from_ms: int | None, to_ms: int | None, page: int, limit: int
     ) -> AnalyticsQueuesReply:
-        span, chosen = self._span(from_ms, to_ms, None), Chosen(prefix=prefix)
+        span, chosen = self._span(from_ms, to_ms, None), QueueFilter(prefix=prefix)
         found, until = await self._ask(lambda reader: (reader.queues(chosen, span), reader.analysed_until_ms()))
         now = {row.queue: _now(row) for row in self._stats.rows(prefix)}
         shown = found[(page - 1) * limit : page * limit]
@@ -63,12 +63,12 @@ class Analytics:
     async def history(
         self, *, queue: str | None = None, prefix: str = "", from_ms: int | None, to_ms: int | None, step_ms: int | None
     ) -> AnalyticsReply:
-        """Of one queue, or of all whose path begins with `prefix`. Raises QueueNotFound if nobody knows the queue."""
-        span, chosen = self._span(from_ms, to_ms, step_ms), Chosen(queue, prefix)
+        """Of one queue, or of all whose path begins with `prefix`. Raises QueueNotFound if neither knows the queue."""
+        span, chosen = self._span(from_ms, to_ms, step_ms), QueueFilter(queue, prefix)
 
-        def read(reader: Reader) -> AnalyticsReply:
+        def read(reader: AnalyticsReader) -> AnalyticsReply:
             until = reader.analysed_until_ms()
-            past = reader.past(chosen, span)
+            past = reader.summary(chosen, span)
             return AnalyticsReply(
                 *span, until, past.counts, *past.timings, points=past.points, groups=past.groups,
                 consumers=reader.consumers(chosen, span), failures=reader.failures(chosen, span),
@@ -117,7 +117,7 @@ class Analytics:
         rows = self._stats.rows(prefix if queue is None else queue)
         return [_now(row) for row in rows if queue is None or row.queue == queue]
 
-    async def _ask(self, question: Callable[[Reader], T]) -> T:
+    async def _ask(self, question: Callable[[AnalyticsReader], T]) -> T:
         reader = self._reader
         if reader is None:
             raise NotFound(NOT_CONFIGURED)
@@ -131,10 +131,10 @@ class Analytics:
         finally:
             self._in_line -= 1
 
-    def _span(self, from_ms: int | None, to_ms: int | None, step_ms: int | None) -> Span:
+    def _span(self, from_ms: int | None, to_ms: int | None, step_ms: int | None) -> TimeSpan:
         if self._reader is None:
             raise NotFound(NOT_CONFIGURED)
-        return span_of(from_ms, to_ms, step_ms, self._now_ms())
+        return time_span(from_ms, to_ms, step_ms, self._now_ms())
 
 
 def _now(row: QueueRow) -> AnalyticsNow:

@@ -10,13 +10,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.batch import layout
+from penstock.broker.identity import Identity
 from penstock.core import records
 from penstock.core.ranges import pairs
 from penstock.core.state import FormerQueue, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
-from penstock.runtime.events import EventLog, Told
+from penstock.runtime.events import EventLog, EventRecord
 from penstock.runtime.loop import ShardLoop
 from penstock.wire.events import (
     RECORD,
@@ -43,7 +44,8 @@ class Bulk(NamedTuple):
 
 
 class Events:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue]):
+    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], identity: Identity):
+        self._identity = identity
         self._find = find
         """A queue by its full path; raises QueueNotFound."""
         self._loop = loop
@@ -55,7 +57,7 @@ class Events:
         found: list[Event] = []
         after, missing, start = await self._begin(query.after)
         at = after
-        async with aclosing(self._log.told(*after, query.until)) as told:
+        async with aclosing(self._log.records(*after, query.until)) as told:
             looked = 0
             async for one in told:
                 looked += 1
@@ -78,7 +80,7 @@ class Events:
         numbers: set[int] = set()
         after, missing, start = await self._begin(query.after)
         at = after
-        async with aclosing(self._log.told(*after, query.until)) as told:
+        async with aclosing(self._log.records(*after, query.until)) as told:
             looked = 0
             async for one in told:
                 looked += 1
@@ -95,7 +97,8 @@ class Events:
             else:
                 at = self._caught_up(at, query.until)
         names = {str(number): self._names(number) for number in sorted(numbers) if number}
-        return Bulk(EventsMeta(0, str(at), start, self._loop.durable_index, missing, names), parts)
+        end, broker = self._loop.durable_index, self._identity.broker
+        return Bulk(EventsMeta(0, str(at), start, end, missing, names, broker), parts)
 
     async def ranges(self, query: EventRangesQuery) -> EventRangesReply:
         """Where to cut what is asked for, so that each part tells of about as much."""
@@ -104,7 +107,7 @@ class Events:
         rows = size = 0
         open_range: EventRange | None = None
         at = after.frame
-        async with aclosing(self._log.weighed(after.frame, query.until)) as weighed:
+        async with aclosing(self._log.sizes(after.frame, query.until)) as weighed:
             async for frame in weighed:
                 full = (query.max is not None and rows + frame.rows > query.max) or (
                     query.max_bytes is not None and size + frame.bytes > query.max_bytes
@@ -118,7 +121,7 @@ class Events:
                 open_range.until = at = frame.frame
                 open_range.rows += frame.rows
                 open_range.bytes += frame.bytes
-        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing)
+        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing, self._identity.broker)
 
     async def _begin(self, text: str) -> tuple[Position, Missing | None, int]:
         """Where to begin, what of that is gone, and where the journal begins."""
@@ -148,18 +151,18 @@ class Events:
     # -- names ------------------------------------------------------------------------------------------------
 
     def _names(self, number: int) -> Names:
-        known = self._known(number)
+        known, uuid = self._known(number), self._identity.uuid_of(number)
         if known is None:
-            return Names(f"#{number}", {})
+            return Names(f"#{number}", {}, uuid)
         groups = known.group_names if isinstance(known, Queue) else known.groups
-        return Names(known.path, {str(group): name for group, name in groups.items()})
+        return Names(known.path, {str(group): name for group, name in groups.items()}, uuid)
 
     def _known(self, number: int) -> Queue | FormerQueue | None:
         return self._loop.shard.queues.get(number) or self._loop.shard.former_queues.get(number)
 
     # -- one by one -------------------------------------------------------------------------------------------
 
-    def _events(self, told: Told) -> Iterator[Event]:
+    def _events(self, told: EventRecord) -> Iterator[Event]:
         record: Any = decode_meta(told.record.meta)
         names = self._names(told.queue) if told.queue else None
         group = getattr(record, "group", None) if hasattr(record, "group") else None

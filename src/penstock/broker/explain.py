@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from penstock.batch import layout
+from penstock.broker.finding import find_message
 from penstock.broker.webhooks import Webhooks
 from penstock.core import explain as core
 from penstock.core.explain import Explainer, Explanation, Reason
 from penstock.core.lifecycle import State
 from penstock.core.records import Published
 from penstock.core.state import Queue
-from penstock.ids import MessageId, ulid_text, ulid_value
+from penstock.ids import ulid_text
 from penstock.runtime.loop import ShardLoop
 
 LATELY_MS = 60_000
@@ -55,7 +56,7 @@ class Explanations:
     async def explain(self, queue: Queue, group: str, message_id: str | None) -> dict[str, Any]:
         """The message with this id; or without one the head of every partition that has anything waiting."""
         if message_id is not None:
-            entries = [self._by_id(queue, group, message_id, ulid_value(message_id))]
+            entries = [self._by_id(queue, group, message_id)]
         else:
             entries = []
             for number in range(len(queue.partitions)):
@@ -74,16 +75,16 @@ class Explanations:
             "messages": entries,
         }
 
-    def _by_id(self, queue: Queue, group: str, text: str, message_id: MessageId) -> dict[str, Any]:
-        for number in range(len(queue.partitions)):
-            offset = self._loop.log.find(queue.number, number, message_id)
-            if offset is not None:
-                return self._at(queue, group, number, offset)
+    def _by_id(self, queue: Queue, group: str, text: str) -> dict[str, Any]:
+        handle = find_message(self._loop.log, queue, text)
+        if handle is not None and handle.partition is not None and handle.offset is not None:
+            return self._at(queue, group, handle.partition, handle.offset)
+        shown = text if handle is None else ulid_text(handle.id)
         return {
-            "id": text.upper(), "partition": None, "offset": None, "published_at_ms": None, "state": "not_found",
+            "id": shown, "partition": None, "offset": None, "published_at_ms": None, "state": "not_found",
             "attempts": None, "deliverable": False, "reasons": [],
-            "text": f"No message {text.upper()} is stored in {queue.path}: it was finished and let go, or was never "
-            "there. Its history may know.",
+            "text": f"No message {shown} is stored in {queue.path}: it was finished and let go, or was never there. "
+            "Its history may know.",
         }  # fmt: skip
 
     def _at(self, queue: Queue, group: str, number: int, offset: int) -> dict[str, Any]:

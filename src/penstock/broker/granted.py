@@ -1,36 +1,14 @@
-"""A lease that is waited for, by somebody who may not be there any more when it comes."""
+"""The messages of a lease, read from the log."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from penstock.broker.types import DeliveredRun
 from penstock.core import commands
 from penstock.core.records import Published
 from penstock.ids import receipt_prefix
 from penstock.runtime.loop import ShardLoop
-
-
-async def granted(
-    loop: ShardLoop, command: commands.Lease | commands.LeaseScope, wait_ms: int, acked: asyncio.Future[Any] | None
-) -> list[commands.LeasedRun]:
-    """What is granted, when it and what was acked before it are durable.
-
-    A caller that is cancelled in here leaves nothing behind: what it was granted, and never saw, is given back.
-    """
-    lease = loop.lease(command, wait_ms)
-    try:
-        runs: list[commands.LeasedRun] = await lease
-        if acked is not None:
-            await acked
-    except asyncio.CancelledError:
-        # Before the lease is durable the loop sees by itself that nobody waits for it.
-        if lease.done() and not lease.cancelled() and lease.exception() is None:
-            loop.give_back(lease.result())
-        raise
-    return runs
 
 
 def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
@@ -43,12 +21,14 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
     lease_id = -1
     prefix: str | None = None
     deadline: int | None = None
+    lease_ms: int | None = None
     for lease in leased:
         first, stop = lease.first, lease.first + lease.count
         if lease.lease != lease_id:
-            lease_id, deadline, prefix = lease.lease, None, None
+            lease_id, deadline, lease_ms, prefix = lease.lease, None, None, None
             if not lease.settled:
-                deadline, prefix = lease.deadline, receipt_prefix(0, lease.lease, lease.nonce)
+                deadline, lease_ms = lease.deadline, lease.lease_ms
+                prefix = receipt_prefix(0, lease.lease, lease.nonce)
         while first < stop:
             # What an order leaves out makes many short runs of one record.
             if partition != lease.partition or queue != lease.queue:
@@ -66,6 +46,7 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
                 DeliveredRun(
                     path or lease.path, partition, first, until - first, record.id + row, record.at,
                     record.batch.run(row, row + until - first), lease.attempt, prefix, deadline,
+                    lease_ms,
                 )
             )  # fmt: skip
             first = until

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.broker.identity import Identity
 from penstock.core import commands
 from penstock.core.state import Hold, Queue
 from penstock.errors import InvalidRequest, NotFound
@@ -13,13 +14,18 @@ from penstock.wire.holds import HoldRemovedReply, HoldReply, HoldRequest, HoldsR
 
 
 class Holds:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue]):
+    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], identity: Identity):
         self._loop = loop
+        self._identity = identity
         self._find = find
         """A queue by its full path; raises QueueNotFound."""
 
     async def set(self, name: str, asked: HoldRequest, paths: dict[str, str]) -> HoldReply:
-        """`paths` are the full paths of the queues that were named."""
+        """`paths` are the full paths of the queues that were named. Raises Conflict for another incarnation of one."""
+        for given, uuid in asked.uuids.items():
+            if given not in paths:
+                raise InvalidRequest(f"uuids: {given} is not among the queues", details={"field": "uuids"})
+            self._identity.check(self._find(paths[given]), uuid)
         if asked.events is not None and asked.events > self._loop.durable_index:
             raise InvalidRequest(
                 f"events: the journal ends with frame {self._loop.durable_index}, before {asked.events}",
@@ -46,12 +52,14 @@ class Holds:
         return HoldRemovedReply(name, await self._loop.submit(commands.EndHold(name, "removed")))
 
     def _shown(self, hold: Hold) -> HoldReply:
+        known = {number: queue for number in hold.offsets if (queue := self._loop.shard.queues.get(number)) is not None}
         queues = {
-            self._loop.shard.queues[number].path: {str(partition): offset for partition, offset in offsets.items()}
+            known[number].path: {str(partition): offset for partition, offset in offsets.items()}
             for number, offsets in hold.offsets.items()
-            if number in self._loop.shard.queues
+            if number in known
         }
         return HoldReply(
             hold.name, hold.index - 1 if hold.index else None, queues, hold.max_bytes,
             0 if hold.lost_at else spanned_bytes(self._loop, hold), hold.set_at, hold.lost_at or None,
+            {queue.path: self._identity.uuid_of(number) for number, queue in known.items()},
         )  # fmt: skip

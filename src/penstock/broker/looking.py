@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from itertools import islice
 
 from penstock import limits
 from penstock.broker.readers import Readers
+from penstock.broker.refusals import not_found
 from penstock.broker.types import DeliveredRun, ReadReply
+from penstock.core.preview import Newcomer, next_runs
 from penstock.core.ranges import RangeSet
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest
 from penstock.runtime.loop import ShardLoop
 from penstock.wire.holds import ExtentReply, PartitionExtent
 
+PREVIEW_STEP = 2048
+"""Messages that are put in order between two turns of the event loop: a few milliseconds."""
+
 
 class Looking:
     def __init__(self, loop: ShardLoop, readers: Readers):
         self._loop = loop
         self._readers = readers
+        self._one_at_a_time = asyncio.Lock()
+        """Of the looks that cost as much as a queue holds."""
 
     async def read(
         self, found: Queue, partition: int, offset: str, max: int | None, wait_ms: int, client_id: str | None,
@@ -71,30 +79,34 @@ class Looking:
             extents.append(PartitionExtent(number, part.start, end, offset, stored))
         return ExtentReply(found.path, extents)
 
-    def peek(self, found: Queue, max: int, group: str) -> list[DeliveredRun]:
-        group_number = found.groups.get(group)
+    async def peek(self, found: Queue, max: int, group: str) -> list[DeliveredRun]:
+        """See `Broker.peek`."""
+        now_ms = self._loop.brought_to_now()
+        upcoming: Iterable[tuple[int, int, int]]
+        if found.config.indexed and group not in found.groups:
+            upcoming = await self._upcoming_for_newcomers(found, max)
+        else:
+            upcoming = next_runs(found, found.groups.get(group), now_ms)
         runs: list[DeliveredRun] = []
-        if group_number in found.dispatchers:
-            for number, offset in islice(found.dispatchers[group_number].upcoming(self._loop.now_ms()), max):
-                runs += self._runs(found, number, offset, offset + 1, RangeSet())
-            return runs
-        for number, partition in enumerate(found.partitions):
-            progress = partition.progress.get(group_number) if group_number is not None else None
-            first, taken = partition.start, [*partition.gone, *partition.overdue]
-            if progress is not None:
-                first = progress.floor
-                taken += [*progress.done, *progress.leased]
-                taken += [(offset, offset + 1) for offset in progress.waiting_for_retry(self._loop.now_ms())]
-            elif found.config.retention.mode == "until_acked":
-                taken += partition.finished(first, partition.end)
-            for free, busy in RangeSet(taken).gaps(first, self._readers.stored_end(found, number)):
-                for start, stop in partition.scheduled.gaps(free, busy):
-                    if max <= 0:
-                        return runs
-                    ready = self._runs(found, number, start, min(stop, start + max), RangeSet())
-                    runs += ready
-                    max -= sum(run.count for run in ready)
+        for number, first, stop in upcoming:
+            stop = min(stop, first + max, self._readers.stored_end(found, number))
+            if first < stop:
+                runs += self._runs(found, number, first, stop, RangeSet())
+                max -= stop - first
+            if max <= 0:
+                break
         return runs
+
+    async def _upcoming_for_newcomers(self, found: Queue, max: int) -> list[tuple[int, int, int]]:
+        """What the first lease of a group would give. Looks at every message, between the turns of everybody else."""
+        async with self._one_at_a_time:
+            newcomer = Newcomer(found, PREVIEW_STEP)
+            for _ in newcomer.load():
+                await asyncio.sleep(0)
+            if self._loop.shard.queues.get(found.number) is not found:
+                raise not_found(found.path)
+            places = islice(newcomer.upcoming(self._loop.brought_to_now()), max)
+            return [(number, offset, offset + 1) for number, offset in places]
 
     def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
         runs = []

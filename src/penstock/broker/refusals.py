@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.errors import QueueNotFound, StaleReceipt
+from penstock.errors import Conflict, QueueNotFound, StaleReceipt
 from penstock.wire.delivery import Settled
 
 STALE_SHOWN = 100
@@ -13,6 +13,14 @@ STALE_SHOWN = 100
 
 def not_found(path: str) -> QueueNotFound:
     return QueueNotFound(f"there is no queue {path}", details={"queue": path})
+
+
+def other_incarnation(path: str, asked: str, present: str) -> Conflict:
+    """The caller means a queue that was deleted; a new one has its path."""
+    return Conflict(
+        f"queue {path} was deleted and created again: its uuid is {present}, not {asked}",
+        details={"field": "uuid", "uuid": present},
+    )
 
 
 def stale(results: Sequence[Settled]) -> StaleReceipt:

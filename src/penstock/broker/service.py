@@ -7,6 +7,7 @@ changed nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,12 +22,15 @@ from penstock.broker.deadletters import DeadLetterDesk, parse_which
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
-from penstock.broker.granted import delivered, granted
+from penstock.broker.finding import find_message
+from penstock.broker.granted import delivered
 from penstock.broker.holds import Holds
+from penstock.broker.identity import Identity
 from penstock.broker.in_flight import InFlight
 from penstock.broker.intake import Intake
 from penstock.broker.looking import Looking
 from penstock.broker.members import Members, membership_of
+from penstock.broker.queues import Queues
 from penstock.broker.readers import Readers
 from penstock.broker.receipts import Claims
 from penstock.broker.redrives import Redrives, described, find
@@ -50,13 +54,12 @@ from penstock.broker.vault import Vault
 from penstock.broker.waiting import WaitingMessages
 from penstock.broker.webhooks import Webhooks
 from penstock.core import commands
-from penstock.core.config import QueueConfig, parse_config
 from penstock.core.settling import all_held
 from penstock.core.state import Queue
 from penstock.core.transacting import key_of
-from penstock.eager import Rest
 from penstock.errors import InvalidRequest, NotFound, PenstockError
-from penstock.ids import QueuePath, ulid_text, ulid_value
+from penstock.ids import QueuePath, ulid_text
+from penstock.pending import PendingReply
 from penstock.runtime.history import History
 from penstock.runtime.host import ShardHost
 from penstock.wire.delivery import Settled
@@ -76,12 +79,14 @@ class Broker:
         """Without a vault to seal their secrets in there are no webhooks."""
         self._host = host
         self._loop = host.loop
+        self._identity = Identity(host.node, host.number)
         self._entropy = entropy
         """Number of bits -> that many random bits."""
         self.auto_create = auto_create
         self._intake = Intake(host.loop, auto_create=auto_create)
         """Whether queues are made by being published to."""
         self._confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        self._queues = Queues(host.loop, self._queue, self._confirmations, self._identity)
         self._alarms = Alarms(host.loop)
         self._stats = Stats(host.loop, self._alarms)
         self._dead_letters = DeadLetterDesk(host.loop, self._confirmations)
@@ -98,48 +103,51 @@ class Broker:
         self._explanations = Explanations(host.loop, self.webhooks)
         self._history = History(host.loop)
         self._autoscale = Autoscale(host.loop, self._stats)
-        self.events = Events(host.loop, self._queue)
+        self.events = Events(host.loop, self._queue, self._identity)
         """What became true, record by record, as far back as the journal goes."""
-        self.holds = Holds(host.loop, self._queue)
+        self.holds = Holds(host.loop, self._queue, self._identity)
         """What archives have not copied yet, and retention waits for."""
         self.analytics = Analytics(self._stats, host.loop.now_ms)
         """What was counted of the past, if there is a lake."""
 
-    def hurry(self, caller: Rest[Any] | None = None) -> None:
-        """For an edge that serves a lone caller: make what was asked so far durable now, if nobody else would share it.
+    @property
+    def id(self) -> str:
+        """The ULID of this broker's storage."""
+        return self._identity.broker
 
-        Without it the same happens a few turns of the event loop later. A caller that is given prepares its answer
-        meanwhile, and has to keep it back until its `leave` is called or this returns (`ShardLoop.hurry`).
+    def commit_now(self) -> None:
+        """Make what was asked so far durable before returning, if no other command is expected to share the commit.
+
+        A transport that serves a single client calls it behind each request. Without the call the same commit starts in
+        the next turn of the event loop.
         """
-        self._loop.hurry(caller)
+        self._loop.commit_now()
 
     # -- publish ------------------------------------------------------------------------------------------------------
 
-    async def publish(
+    def publish(
         self,
         parts: Sequence[PublishPart],
         producer: ProducerSeq | None = None,
         *,
         create_as: dict[str, Any] | None = None,
-    ) -> PublishReply:
+    ) -> PendingReply[PublishReply]:
         """Store all parts or none. Queues that do not exist are created, by default or with the settings `create_as`,
         unless the server was told not to."""
-        # All of it is checked before the first queue is made: what is refused leaves nothing behind.
+        # Everything is checked before the first queue is created: a refused publish leaves no queue behind.
         self._intake.check(parts, create_as)
         self._intake.rehearse(parts, producer, create_as)
         numbered = [commands.Part(self._intake.number(part.queue, create_as), part.batch) for part in parts]
         command = commands.Publish(numbered, self._entropy(80), *(producer or ("", 0, 0)))
-        runs: list[commands.PublishedRun] = await self._loop.submit(command)
-        return PublishReply([self._published(run, parts) for run in runs], self._host.journal.durable)
 
-    def _published(self, run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
-        return PublishedRun(
-            run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
-        )
+        def reply(runs: list[commands.PublishedRun]) -> PublishReply:
+            return PublishReply([_published(run, parts) for run in runs], self._host.journal.durable)
+
+        return self._loop.submit(command).then(reply)
 
     # -- lease and settle ---------------------------------------------------------------------------------------------
 
-    async def lease(
+    def lease(
         self,
         queue: QueuePath,
         *,
@@ -152,36 +160,20 @@ class Broker:
         generation: int = 0,
         ack: Sequence[str] = (),
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
-    ) -> LeaseReply:
+    ) -> PendingReply[LeaseReply]:
         """Up to `max` messages, waiting up to `wait_ms` for the first. `ack` is settled first, durably, in any case.
 
         A `member` of a group is given messages of its partitions only, and of those that it had in this generation.
         """
         number = self._queue(queue).number
-        claims = Claims(ack)
-        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.Lease(
             number, group, max, self._entropy(64), lease_ms, consumer or member, member, generation,
             bytes_max,
         )  # fmt: skip
-        leased: list[commands.LeasedRun] = []
-        try:
-            leased = await granted(self._loop, command, wait_ms, acked)
-        except PenstockError:
-            # What was settled must be told: who repeats the acks would only hear that they are stale. The refusal of
-            # the lease is told to the next one, that settles nothing.
-            if acked is None:
-                raise
-        results = claims.results(await acked) if acked is not None else []
-        runs = delivered(self._loop, leased, queue)
-        return LeaseReply(runs, results, self._generation(number, group) if member else None)
+        generation_of = partial(self._generation, number, group) if member else _no_generation
+        return self._lease(command, wait_ms, ack, queue, generation_of)
 
-    def _generation(self, number: int, group: str) -> int:
-        queue = self._loop.shard.queues.get(number)
-        membership = membership_of(queue, group) if queue is not None else None
-        return membership.generation if membership is not None else 0
-
-    async def lease_scope(
+    def lease_scope(
         self,
         scope: str,
         *,
@@ -192,39 +184,72 @@ class Broker:
         consumer: str = "",
         ack: Sequence[str] = (),
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
-    ) -> LeaseReply:
+    ) -> PendingReply[LeaseReply]:
         """As `lease`, from all queues of a namespace, or of a task of it: higher `queue_priority` first, then older."""
-        claims = Claims(ack)
-        acked = self._loop.submit(commands.Ack(claims.claims)) if ack else None
         command = commands.LeaseScope(scope, group, max, self._entropy(64), lease_ms, consumer, bytes_max)
-        leased = await granted(self._loop, command, wait_ms, acked)
-        results = claims.results(await acked) if acked is not None else ()
-        return LeaseReply(delivered(self._loop, leased), results)
+        return self._lease(command, wait_ms, ack, "", _no_generation)
 
-    async def ack(self, receipts: Sequence[str]) -> Sequence[Settled]:
+    def _lease(
+        self,
+        command: commands.Lease | commands.LeaseScope,
+        wait_ms: int,
+        ack: Sequence[str],
+        path: str,
+        generation: Callable[[], int | None],
+    ) -> PendingReply[LeaseReply]:
+        if not ack:
+            return self._loop.lease(command, wait_ms).then(
+                lambda runs: LeaseReply(delivered(self._loop, runs, path), (), generation())
+            )
+        claims = Claims(ack)
+        acked = self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
+
+        def only_acked(results: Sequence[Settled]) -> LeaseReply:
+            return LeaseReply([], results, generation())
+
+        # The results of the acks must be told even if the lease is refused: a client that repeated the acks would only
+        # hear that they are stale. The refusal is told to the next lease, which acks nothing.
+        try:
+            leased = self._loop.lease(command, wait_ms)
+        except PenstockError:
+            return acked.then(only_acked)
+        return leased.then(
+            lambda runs: LeaseReply(delivered(self._loop, runs, path), acked.prepared, generation()),
+            lambda _refusal: only_acked(acked.prepared),
+        )
+
+    def _generation(self, number: int, group: str) -> int:
+        queue = self._loop.shard.queues.get(number)
+        membership = membership_of(queue, group) if queue is not None else None
+        return membership.generation if membership is not None else 0
+
+    def ack(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Ack(claims.claims)))
+        return self._loop.submit(commands.Ack(claims.claims)).then(claims.results)
 
-    async def nack(self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "") -> Sequence[Settled]:
+    def nack(
+        self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "", max_retries: int | None = None
+    ) -> PendingReply[Sequence[Settled]]:
+        """`max_retries`: give up a message that had so many, even if its queue allows more."""
         claims = Claims(receipts)
-        text = error[: limits.ERROR_CHARS_MAX]
-        return claims.results(await self._loop.submit(commands.Nack(claims.claims, delay_ms, text)))
+        command = commands.Nack(claims.claims, delay_ms, _clipped(error), max_retries)
+        return self._loop.submit(command).then(claims.results)
 
-    async def reject(self, receipts: Sequence[str], *, error: str = "") -> Sequence[Settled]:
+    def reject(self, receipts: Sequence[str], *, error: str = "") -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])))
+        return self._loop.submit(commands.Reject(claims.claims, _clipped(error))).then(claims.results)
 
-    async def release(self, receipts: Sequence[str]) -> Sequence[Settled]:
-        """Give back what was not handled: ready again at once, as if it had not been delivered."""
+    def release(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
+        """Return messages that were not handled: they are ready again at once, as if they had not been delivered."""
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Release(claims.claims)))
+        return self._loop.submit(commands.Release(claims.claims)).then(claims.results)
 
-    async def extend(self, receipts: Sequence[str], *, lease_ms: int) -> Sequence[Settled]:
+    def extend(self, receipts: Sequence[str], *, lease_ms: int) -> PendingReply[Sequence[Settled]]:
         claims = Claims(receipts)
-        return claims.results(await self._loop.submit(commands.Extend(claims.claims, lease_ms)))
+        return self._loop.submit(commands.Extend(claims.claims, lease_ms)).then(claims.results)
 
-    async def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> TransactReply:
-        """Ack all of these and publish all of those, or nothing. Raises StaleReceipt with the receipts that are.
+    def transact(self, ack: Sequence[str], parts: Sequence[PublishPart]) -> PendingReply[TransactReply]:
+        """Ack all of these and publish all of those, or nothing. Fails with StaleReceipt, which names stale receipts.
 
         The same request again, within the hour, is answered as the first time and does nothing.
         """
@@ -236,15 +261,16 @@ class Broker:
             if all_held(shard, claims.claims) or all(part.queue in shard.paths for part in parts):
                 self._intake.rehearse(parts)
                 numbered = [commands.Part(self._intake.number(part.queue), part.batch) for part in parts]
-        # Otherwise it was done before, or will be refused: whatever it publishes, it must not leave a new queue behind.
-        done: commands.Transacted = await self._loop.submit(
-            commands.Transact(claims.claims, numbered, self._entropy(80), key)
-        )
-        results = claims.results(done.outcomes)
-        if done.runs is None:
-            raise stale(results)
-        published = [self._published(run, parts) for run in done.runs]
-        return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
+        # Otherwise it was done before, or will be refused: then it must not create a queue.
+
+        def reply(done: commands.Transacted) -> TransactReply:
+            results = claims.results(done.outcomes)
+            if done.runs is None:
+                raise stale(results)
+            published = [_published(run, parts) for run in done.runs]
+            return TransactReply([result.receipt for result in results], published, self._host.journal.durable)
+
+        return self._loop.submit(commands.Transact(claims.claims, numbered, self._entropy(80), key)).then(reply)
 
     # -- members of groups --------------------------------------------------------------------------------------------
 
@@ -284,8 +310,9 @@ class Broker:
     async def cancel(
         self, queue: QueuePath, *, ids: Sequence[str] | None = None, key: str | None = None
     ) -> tuple[int, list[Touched]]:
-        """What answers `cancelled` will not be delivered to anyone who does not have it already."""
-        return await self._waiting.touch(self._queue(queue), ids, key, "cancelled", commands.Cancel)
+        """A message that answers `cancelled` will not be delivered. `ids` are message ids, or ids of the client's own,
+        which a cancelled message frees."""
+        return await self._waiting.cancel(self._queue(queue), ids, key)
 
     async def reschedule(
         self,
@@ -304,9 +331,7 @@ class Broker:
                 f"deliver_at_ms: {long_past(deliver_at_ms, now_ms)}", details={"field": "deliver_at_ms"}
             )
         due = deliver_at_ms if deliver_at_ms is not None else now_ms + (delay_ms or 0)
-        return await self._waiting.touch(
-            self._queue(queue), ids, key, "rescheduled", lambda number, found: commands.Reschedule(number, found, due)
-        )
+        return await self._waiting.reschedule(self._queue(queue), ids, key, due)
 
     # -- looking without leasing --------------------------------------------------------------------------------------
 
@@ -321,13 +346,15 @@ class Broker:
         client_id: str | None = None,
         until: int | None = None,
         bytes_max: int = limits.LEASE_REPLY_BYTES_MAX,
+        uuid: str | None = None,
     ) -> ReadReply:
         """Stored messages by position, whatever became of them in any group; at the end, wait for more.
 
-        Reading under a `client_id` counts as a use of what is kept under it. With `until` nothing from that offset on
-        is told, and nobody waits for it.
+        Reading under a `client_id` counts as a use of what is kept under it. With `until` the reply ends before that
+        offset, and the call does not wait for it. With `uuid` another incarnation of the queue is refused (Conflict).
         """
         found = self._queue(queue)
+        self._identity.check(found, uuid)
         return await self._looking.read(found, partition, offset, max, wait_ms, client_id, until, bytes_max)
 
     def watch(self, queue: QueuePath, changed: Callable[[int | None], None]) -> Callable[[], None]:
@@ -343,7 +370,10 @@ class Broker:
 
     def extent(self, queue: QueuePath, at: str = "earliest") -> ExtentReply:
         """From where to where the log of each partition goes, and where in it `at` is."""
-        return self._looking.extent(self._queue(queue), at)
+        found = self._queue(queue)
+        reply = self._looking.extent(found, at)
+        reply.uuid, reply.broker = self._identity.uuid_of(found.number), self.id
+        return reply
 
     async def keep_offsets(self, queue: QueuePath, client_id: str, offsets: dict[int, int]) -> OffsetsReply:
         """Remember where this reader is in these partitions."""
@@ -356,63 +386,47 @@ class Broker:
         return await self._readers.forget(self._queue(queue), client_id)
 
     async def peek(self, queue: QueuePath, *, max: int = 10, group: str = "default") -> list[DeliveredRun]:
-        """What the group would be given next, without giving it."""
-        return self._looking.peek(self._queue(queue), max, group)
+        """What a lease of `max` messages would give the group next, in that order, without giving it; also to a group
+        that does not exist yet."""
+        return await self._looking.peek(self._queue(queue), max, group)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def list_queues(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
-        paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
-        chosen = paths[(page - 1) * limit : page * limit]
-        return {
-            "queues": [self.get_queue(QueuePath(path)) for path in chosen],
-            "total": len(paths),
-            "page": page,
-            "limit": limit,
-        }
+        return self._queues.list(prefix, page, limit)
 
     def get_queue(self, queue: QueuePath) -> dict[str, Any]:
-        found = self._queue(queue)
-        return {"queue": found.path, "config": msgspec.to_builtins(found.config), "depth": found.depth()}
+        return self._queues.get(queue)
 
-    async def put_queue(self, queue: QueuePath, config: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Create the queue, or give it exactly this configuration (what is not named gets its default)."""
-        created = queue not in self._loop.shard.paths
-        await self._configure(queue, parse_config(config))
-        return self.get_queue(queue), created
+    async def put_queue(
+        self, queue: QueuePath, config: dict[str, Any], *, confirm: str | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Create the queue with these settings, or change exactly these; also whether the queue is new.
 
-    async def patch_queue(self, queue: QueuePath, changes: dict[str, Any]) -> dict[str, Any]:
-        await self._configure(queue, parse_config(changes, self._queue(queue).config))
-        return self.get_queue(queue)
+        A change that would let go of stored messages raises Conflict with a token, and needs it as `confirm`.
+        """
+        return await self._queues.put(queue, config, confirm)
 
-    async def _configure(self, queue: QueuePath, config: QueueConfig) -> None:
-        await self._loop.submit(commands.ConfigureQueue(queue, config))
+    async def patch_queue(
+        self, queue: QueuePath, changes: dict[str, Any], *, confirm: str | None = None
+    ) -> dict[str, Any]:
+        """Like `put_queue`, but never creates the queue."""
+        return await self._queues.patch(queue, changes, confirm)
 
     async def delete_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("delete", queue, confirm, commands.DeleteQueue)
+        return await self._queues.delete(queue, confirm)
 
     async def purge_queue(self, queue: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
-        return await self._destroy("purge", queue, confirm, commands.PurgeQueue)
-
-    async def _destroy(
-        self, action: str, path: QueuePath, confirm: str | None, make: Callable[[int], commands.Command]
-    ) -> dict[str, Any]:
-        queue = self._queue(path)
-        lost = {
-            "messages": queue.depth(),
-            "dead_letters": sum(len(partition.dead) for partition in queue.partitions),
-        }
-        self._confirmations.demand(action, path, confirm, self._loop.now_ms(), lost)
-        await self._loop.submit(make(queue.number))
-        return {"queue": path, action + "d": True, "lost": lost}
+        return await self._queues.purge(queue, confirm)
 
     # -- state now ----------------------------------------------------------------------------------------------------
 
     def stats(self, queue: QueuePath) -> dict[str, Any]:
-        return self._stats.queue(self._queue(queue))
+        found = self._queue(queue)
+        return {**self._stats.queue(found), "uuid": self._identity.uuid_of(found.number)}
 
     def summary(self) -> dict[str, Any]:
-        return self._stats.summary()
+        return {**self._stats.summary(), "broker": self.id}
 
     def overview(self, prefix: str = "") -> list[QueueRow]:
         """The queues whose path begins with `prefix`, by path, with their most important numbers: one pass, no disk."""
@@ -426,11 +440,15 @@ class Broker:
         return await self._explanations.explain(self._queue(queue), group, id)
 
     async def history(self, queue: QueuePath, *, id: str) -> dict[str, Any]:
-        """What became of a message, as far back as the journal goes."""
-        found = await self._history.of(self._queue(queue), ulid_value(id))
+        """What became of a message, by its id or its client's, as far back as the journal goes."""
+        named = self._queue(queue)
+        handle = find_message(self._loop.log, named, id)
+        if handle is None:
+            return {"queue": queue, "id": id, "partition": None, "offset": None, "complete": False, "events": []}
+        found = await self._history.of(named, handle.id)
         return {
             "queue": queue,
-            "id": id.upper(),
+            "id": ulid_text(handle.id),
             "partition": found.partition,
             "offset": found.offset,
             "complete": found.complete,
@@ -547,7 +565,7 @@ class Broker:
 
     def watch_commits(self, took: Callable[[float], None]) -> None:
         """From now on `took` is told, after every commit, how many seconds it took to make it durable."""
-        self._loop.on_commit_took = took
+        self._loop.commits.on_duration = took
 
     def stop_waiting(self) -> None:
         """The beginning of the end: whoever waits is answered, publishes are refused, what is under way is finished."""
@@ -565,3 +583,17 @@ class Broker:
         if number is None:
             raise not_found(path)
         return self._loop.shard.queues[number]
+
+
+def _published(run: commands.PublishedRun, parts: Sequence[PublishPart]) -> PublishedRun:
+    return PublishedRun(
+        run.part, parts[run.part].queue, run.partition, run.offset, run.count, run.id, run.duplicate, run.rows
+    )
+
+
+def _clipped(error: str) -> str:
+    return error[: limits.ERROR_CHARS_MAX]
+
+
+def _no_generation() -> None:
+    return None

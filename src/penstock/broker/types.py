@@ -64,6 +64,8 @@ class DeliveredRun(msgspec.Struct, frozen=True):
     receipt: str | None = None
     """Prefix: the receipt of message *i* is `f"{receipt}{offset + i}"`. None where there is nothing to settle."""
     deadline_at_ms: int | None = None
+    lease_ms: int | None = None
+    """The length of the lease that ends at `deadline_at_ms`, for consumers whose clock differs from the broker's."""
 
 
 class LeaseReply(NamedTuple):

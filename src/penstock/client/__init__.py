@@ -1,39 +1,34 @@
-"""The SDK: asyncio first (`Client`), with a blocking twin (`penstock.sync`). Guide: docs/sdk.md.
+"""The SDK: coroutines for asyncio (`Client`), and the same without asyncio (`penstock.sync`). Guide: docs/sdk.md.
 
-Without I/O:
-    _calls      every call of the API: what to send, how to read the answer
-    _frames     outgoing: values and options to batch frames     _published  where they went
-    _delivery   incoming: messages as views of frames            _leased     … under a lease
-    _leases     what a consumer holds: spans, pending acks, renewal
-    _outbox     what a transaction publishes
-    _terms      what a consumer asks for                         _numbers    sequence numbers
-    _members    what a member of a group knows of its partitions
-    _retry      when to try again                                _http1      requests and responses
-Ways to a server, one per URL scheme:
-    _transport  the protocol and the choice                      _pool, _sync_pool  http and https
-    _direct     a broker in this process                         _background        an event loop in a thread
-    _websocket  ws and wss                                       _grpc, _grpc_calls, _grpc_shapes  grpc, grpcs
-Functions instead of loops:
-    _handler    what a function wants to be called with          _worker, _workers  who calls it, and until when
-    _thread_desk  settling from a thread
-With asyncio:
-    _carrier, _producer, _consumer, _acks, _renewal, _attendance, _message, _scope, _schedules, _webhooks, _client
-Blocking:
-    _sync_carrier, _sync_consumer, _sync_attendance, _sync_message, _sync_scope, _sync_schedules, _sync_webhooks, _sync
+    client, queue  the classes that a program begins with
+    calls          the calls of the API without I/O: the request, and the reading of the answer
+    messages       messages as views of the frames in which they came, and spans of their receipts
+    publish        values to frames, frames to the server in order, transactions
+    consume        sessions: lease ahead, ack along the way, renew, be a member of a group
+    workers        functions instead of loops
+    admin          settings, numbers, dead letters, schedules, webhooks
+    transport      one per URL scheme; the carrier repeats what failed
+    runtime        waiting, timers and background work: by asyncio, or (`blocking`) in the calling thread
+    blocking       the client without asyncio
+    lowlevel       the parts that other packages of this project use
+
+Other packages import `penstock`, `penstock.sync`, `penstock.client` and `penstock.client.lowlevel`, and nothing else of
+this package.
 """
 
-from penstock.client._calls import ProducerSeq
-from penstock.client._client import Client, Queue
-from penstock.client._consumer import BatchConsumer, Consumer
-from penstock.client._delivery import LogBatch, StoredMessage
-from penstock.client._handler import Reject, Retry
-from penstock.client._members import Assigned
-from penstock.client._message import Message, MessageBatch, Transaction
-from penstock.client._outbox import Transacted
-from penstock.client._published import Published, PublishedMessage
-from penstock.client._schedules import Schedules
-from penstock.client._scope import Scope
-from penstock.client._webhooks import Webhooks
+from penstock.client.admin.schedules import Schedules
+from penstock.client.admin.webhooks import Webhooks
+from penstock.client.calls.publish import ProducerSeq
+from penstock.client.client import Client
+from penstock.client.consume.consumers import BatchConsumer, Consumer
+from penstock.client.consume.membership import Assigned
+from penstock.client.consume.messages import Message, MessageBatch, Transaction
+from penstock.client.consume.scope import Scope
+from penstock.client.messages.stored import LogBatch, StoredMessage
+from penstock.client.publish.published import Published, PublishedMessage
+from penstock.client.publish.transactions import Transacted
+from penstock.client.queue import Queue
+from penstock.client.workers.handler import Reject, Retry
 
 __all__ = [
     "Assigned",

@@ -216,8 +216,12 @@ def _published(shard: Shard, record: records.Published) -> None:
             runs.append(SeqRun(seq, seq_stop, record.partition, first + row, record.id + row))
             row += seq_stop - seq
         queue.dedup.remember_seqs(record.producer, record.epoch, record.at, runs)
-    if queue.dedup.ids or queue.dedup.producers:
-        queue.dedup.forget_before(record.at - limits.DEDUP_WINDOW_MS)
+    if queue.dedup.ids or queue.dedup.producers or queue.dedup.handles:
+        queue.dedup.forget_before(
+            record.at - limits.DEDUP_WINDOW_MS,
+            lambda place: queue.partitions[place.partition].is_unfinished(place.offset),
+            2 * batch.count,
+        )
 
 
 def _transacted(shard: Shard, record: records.Transacted) -> None:
@@ -428,6 +432,12 @@ def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int])
 # -- messages that wait or end by themselves --------------------------------------------------------------------
 
 
+def _cancelled(shard: Shard, record: records.Cancelled) -> None:
+    _ended(shard, record)
+    for client_id in record.freed:
+        shard.queues[record.queue].dedup.free_id(client_id)
+
+
 def _ended(shard: Shard, record: records.Expired | records.Cancelled) -> None:
     """These messages are over, for every group that has not finished them."""
     queue = shard.queues[record.queue]
@@ -511,7 +521,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.Released: _released,
     records.DeadLettered: _dead_lettered,
     records.Expired: _ended,
-    records.Cancelled: _ended,
+    records.Cancelled: _cancelled,
     records.Rescheduled: _rescheduled,
     records.OffsetsKept: readers.apply_kept,
     records.HoldSet: _hold_changed,

@@ -109,6 +109,7 @@ class LeasedRun(msgspec.Struct, frozen=True):
     nonce: int
     deadline: int
     settled: bool
+    lease_ms: int
     path: str = ""
     """Of the queue, where the caller did not name it."""
 
@@ -139,6 +140,8 @@ class Nack(NamedTuple):
     claims: list[Claim]
     delay_ms: int | None = None
     error: str = ""
+    max_retries: int | None = None
+    """The consumer's own limit; it counts where it is lower than that of the queue or the message."""
 
 
 class Reject(NamedTuple):
@@ -221,6 +224,8 @@ class Cancel(NamedTuple):
     queue: int
     messages: list[tuple[int, int]]
     """(partition, offset) each."""
+    client_ids: list[bytes] = []
+    """Of each message; empty where it has none, and altogether if none has one."""
 
 
 class Reschedule(NamedTuple):

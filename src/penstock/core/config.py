@@ -102,13 +102,11 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
 
 def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueConfig:
     """`base` with these values changed; refuses what is unknown, out of bounds or not supported, by its name."""
-    merged = {**msgspec.to_builtins(base), **values}
-    for name in ("backoff", "fair_share", "retention"):
-        if isinstance(values.get(name), dict):
-            merged[name] = {**msgspec.to_builtins(getattr(base, name)), **values[name]}
-    backoff_asked = values.get("backoff")
-    if isinstance(backoff_asked, dict) and backoff_asked.get("kind", "steps") != "steps":
-        merged["backoff"]["steps_ms"] = backoff_asked.get("steps_ms", ())  # those there were go with their kind
+    before = msgspec.to_builtins(base)
+    merged = {**before, **values}
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(before.get(name), dict):
+            merged[name] = {**before[name], **_cleared(name, value), **value}
     try:
         config = msgspec.convert(merged, QueueConfig)
     except msgspec.ValidationError as error:
@@ -137,6 +135,15 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         if value is not None and (retention.mode != "keep" or value < 1):
             raise _refused("retention", f"{name} is a positive bound of mode 'keep'")
     return config
+
+
+def _cleared(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Fields of an object that belong to the kind or mode it had before, and go with it."""
+    if name == "backoff" and value.get("kind", "steps") != "steps":
+        return {"steps_ms": ()}
+    if name == "retention" and value.get("mode") == "until_acked":
+        return {"ms": None, "bytes": None}
+    return {}
 
 
 def _check_order(config: QueueConfig) -> None:
@@ -185,6 +192,27 @@ def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool, dead_letter
             "of its dead letters could still be redriven; redrive and consume, delete or purge them first",
             details={"field": changed[0], "dead_letters": dead_letters},
         )
+
+
+def keeps_messages_shorter(old: QueueConfig, new: QueueConfig) -> bool:
+    """True if stored messages may be let go sooner under the new settings than under the old ones.
+
+    A queue that keeps messages until they are acked has no bounds; one that keeps them within bounds lets them go also
+    unacked. `ttl_ms` and `max_messages` are no part of this: they apply to what is published later.
+    """
+    if (old.retention.mode, new.retention.mode) == ("keep", "until_acked"):
+        return True
+    return _is_tighter(old.retention.ms, new.retention.ms) or _is_tighter(old.retention.bytes, new.retention.bytes)
+
+
+def keeps_dead_letters_shorter(old: QueueConfig, new: QueueConfig) -> bool:
+    return _is_tighter(old.dead_letter_max, new.dead_letter_max) or _is_tighter(
+        old.dead_letter_ttl_ms, new.dead_letter_ttl_ms
+    )
+
+
+def _is_tighter(old: int | None, new: int | None) -> bool:
+    return new is not None and (old is None or new < old)
 
 
 def _field_of(text: str) -> str:

@@ -3,10 +3,15 @@
 Exact means: no filter that can be wrong, and no assumption on order. A producer's accepted numbers are kept as ranges,
 so two batches that overtake each other on the network are both stored, and each is still recognised when it is sent
 again. The state moves in the same record as the message: there is no moment in which one is known and not the other.
+
+What is repeated within a window of 24 hours is a duplicate; afterwards it is another message. A client id is also a
+handle of its message, and stays one for as long as the message is not finished. A cancelled message frees its id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -72,32 +77,70 @@ class Producer(msgspec.Struct):
 class Dedup:
     """Hard state of one queue, all of it."""
 
-    __slots__ = ("ids", "producers")
+    __slots__ = ("handles", "ids", "producers")
 
     def __init__(self) -> None:
         self.ids: dict[bytes, tuple[int, Place]] = {}
         """Client id -> (time, place), oldest first."""
+        self.handles: dict[bytes, Place] = {}
+        """Client ids whose window is over and whose message, when it was last looked at, was not finished."""
         self.producers: dict[str, Producer] = {}
         """Least recently used first."""
 
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def first_with(self, client_id: bytes, now_ms: int) -> Place | None:
+        """The message that another one with this client id would be a duplicate of; None after the window."""
+        known = self.ids.get(client_id)
+        return known[1] if known is not None and known[0] >= now_ms - limits.DEDUP_WINDOW_MS else None
+
+    def place_of(self, client_id: bytes) -> Place | None:
+        """The latest message with this client id: for as long as it is not finished, and at least for the window."""
+        known = self.ids.get(client_id)
+        return known[1] if known is not None else self.handles.get(client_id)
+
+    def producer(self, name: str, now_ms: int) -> Producer | None:
+        """None also for a producer that was not heard of within the window."""
+        known = self.producers.get(name)
+        return known if known is not None and known.used_at >= now_ms - limits.DEDUP_WINDOW_MS else None
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
     def remember_id(self, client_id: bytes, at_ms: int, place: Place) -> None:
+        # At the end, also if an earlier message with this id, from before the window, is still in here.
+        self.ids.pop(client_id, None)
+        self.handles.pop(client_id, None)
         self.ids[client_id] = (at_ms, place)
 
+    def free_id(self, client_id: bytes) -> None:
+        """Its message was cancelled: the next one with this id is stored."""
+        self.ids.pop(client_id, None)
+        self.handles.pop(client_id, None)
+
     def remember_seqs(self, producer: str, epoch: int, at_ms: int, runs: list[SeqRun]) -> None:
-        entry = self.producers.pop(producer, None)
+        entry = self.producer(producer, at_ms)
+        self.producers.pop(producer, None)
         if entry is None or entry.epoch < epoch:
             entry = Producer(epoch, at_ms, RangeSet())
         entry.used_at = at_ms
         entry.remember(runs)
         self.producers[producer] = entry
 
-    def forget_before(self, at_ms: int) -> None:
-        """Drop what is older than the window. Costs what it drops."""
+    def forget_before(self, at_ms: int, is_unfinished: Callable[[Place], bool], most: int) -> None:
+        """Drop what is older than the window, but for the ids of unfinished messages. Costs what it drops, and a look
+        at up to `most` of those ids: as many as come in are looked at, so that few are of messages that have ended."""
+        for client_id in list(islice(self.handles, most)):
+            place = self.handles.pop(client_id)
+            if is_unfinished(place):
+                self.handles[client_id] = place
         while self.ids:
             client_id = next(iter(self.ids))
-            if self.ids[client_id][0] >= at_ms:
+            at, place = self.ids[client_id]
+            if at >= at_ms:
                 break
             del self.ids[client_id]
+            if is_unfinished(place):
+                self.handles[client_id] = place
         while self.producers:
             producer = next(iter(self.producers))
             if self.producers[producer].used_at >= at_ms:

@@ -232,8 +232,16 @@ class Dispatcher:
         return taken
 
     def upcoming(self, now_ms: int) -> Iterator[tuple[int, int]]:
-        """(partition, offset) of what would be taken, without taking it; where lanes or tenants take turns, about in
-        this order. To be looked through before anything is applied."""
+        """(partition, offset) of what `take` would take, in that order, without taking it. To be looked through before
+        anything is applied."""
+        seen: set[int] = set()
+        still = self._valid(now_ms, seen)
+        for place in self._source.turns(still, now_ms):
+            seen.add(place)
+            yield partition_and_offset(place)
+
+    def offered(self, now_ms: int) -> Iterator[tuple[int, int]]:
+        """(partition, offset) of what could be taken, as if no tenant were at its cap; in no particular order."""
         valid = self._valid(now_ms)
         return (partition_and_offset(place) for place in self._source if valid(place))
 

@@ -70,7 +70,7 @@ def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
     to an index when that is due, so it is left out."""
     dispatcher = queue.dispatchers[group]
     free: dict[int, list[int]] = {}
-    for number, offset in dispatcher.upcoming(now_ms):
+    for number, offset in dispatcher.offered(now_ms):
         partition = queue.partitions[number]
         tenant = partition.traits.tenant[offset] if partition.traits.tenant is not None else 0
         full = dispatcher.shares is not None and dispatcher.shares.is_full(tenant)
@@ -88,7 +88,7 @@ def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int
     What was tried before is told to an index when that is due. So it is left out here, and its key with it.
     """
     messages, keys = set(), set()
-    for number, offset in queue.dispatchers[group].upcoming(now_ms):
+    for number, offset in queue.dispatchers[group].offered(now_ms):
         partition = queue.partitions[number]
         if offset not in partition.progress[group].retries:
             key = partition.traits.key[offset] if partition.traits.key is not None else 0

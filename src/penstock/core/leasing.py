@@ -68,9 +68,10 @@ def decide_lease(shard: Shard, command: commands.Lease, now_ms: int, fit: Fit | 
             wanted -= count
             granted.append(
                 commands.LeasedRun(
-                    queue.number, number, first, count, attempt, lease_id, command.nonce, now_ms + lease_ms, settled
+                    queue.number, number, first, count, attempt, lease_id, command.nonce, now_ms + lease_ms, settled,
+                    lease_ms,
                 )
-            )
+            )  # fmt: skip
         lease_id += 1
         if member is None:
             queue.turn = number + 1
@@ -143,7 +144,7 @@ def _lease_in_order(
         lease.runs.extend((first, count, attempt))
         granted.append(
             commands.LeasedRun(
-                queue.number, number, first, count, attempt, lease.lease, command.nonce, deadline, settled
+                queue.number, number, first, count, attempt, lease.lease, command.nonce, deadline, settled, lease_ms
             )
         )
     return Decision(list(leases.values()), granted)

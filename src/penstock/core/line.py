@@ -90,14 +90,14 @@ class Line:
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they would be popped. The first few cost little, however many have come back."""
-        return merge(_ascending(self._back), islice(self._row, self._head, None))
+        return merge(ascending(self._back), islice(self._row, self._head, None))
 
     def turns(self, valid: Valid, _now_ms: int) -> Iterator[int]:
         """What one decision would pop, in order, without popping it."""
         return (place for place in self if valid(place))
 
 
-def _ascending(heap: list[int]) -> Iterator[int]:
+def ascending(heap: list[int]) -> Iterator[int]:
     """The entries of a heap in order, without changing it: O(k log k) for the first k."""
     front = [(heap[0], 0)] if heap else []
     while front:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop
 
 from penstock.core.ranges import RangeSet
@@ -12,7 +13,7 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
     """The lowest offset that could be delivered to this group now; None if there is none."""
     progress = partition.progress.get(group) if group is not None else None
     if progress is None:
-        return _oldest_for_newcomers(queue, partition)
+        return next((first for first, _ in free_for_newcomers(queue, partition)), None)
     if progress.desk is not None:
         return progress.desk.oldest()
     cursor = progress.on_path(partition, progress.cursor)
@@ -31,13 +32,25 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
     return offset
 
 
-def _oldest_for_newcomers(queue: Queue, partition: Partition) -> int | None:
+def free_for_newcomers(queue: Queue, partition: Partition) -> Iterator[tuple[int, int]]:
+    """Ranges of offsets that a group which begins now could be given at once, ascending. Costs what is taken of it.
+
+    Not to be kept over a change of the partition.
+    """
     over = RangeSet(list(partition.gone))
     if queue.config.retention.mode == "until_acked":
         for first, stop in partition.finished(partition.start, partition.end):
             over.add(first, stop)
     for first, stop in over.gaps(partition.start, partition.end):
         for free, busy in partition.scheduled.gaps(first, stop):
-            for young, _ in partition.overdue.gaps(free, busy):
-                return young
-    return None
+            yield from partition.overdue.gaps(free, busy)
+
+
+def is_free_for_newcomers(queue: Queue, number: int, offset: int) -> bool:
+    """The same question about one message."""
+    partition = queue.partitions[number]
+    if not partition.start <= offset < partition.end:
+        return False
+    if offset in partition.gone or offset in partition.scheduled or offset in partition.overdue:
+        return False
+    return queue.config.retention.mode == "keep" or not partition.finished(offset, offset + 1)

@@ -32,7 +32,7 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
         queue = shard.queues.get(part.queue)
         if queue is None:
             raise QueueNotFound("the queue was deleted meanwhile")
-        fresh, duplicates, echoes = _split(queue, part, command, seq, made)
+        fresh, duplicates, echoes = _split(queue, part, command, seq, made, now_ms)
         _check_room(queue, part.batch.count if fresh is None else len(fresh), ends)
         runs += _repeated(number, queue, duplicates)
         for partition, rows in _routed(queue, part.batch, fresh):
@@ -80,7 +80,7 @@ def _seqs(command: Publish, seq: int, rows: list[int] | None, first: int, stop: 
 
 
 def _split(
-    queue: Queue, part: Part, command: Publish, seq: int, made: list[Record]
+    queue: Queue, part: Part, command: Publish, seq: int, made: list[Record], now_ms: int
 ) -> tuple[list[int] | None, list[tuple[int, Place]], list[tuple[int, bytes]]]:
     """Rows that are new (None: all of them), duplicates with the place of their first, and echoes.
 
@@ -90,7 +90,7 @@ def _split(
     fresh: list[int] | None = None
     duplicates: list[tuple[int, Place]] = []
     if command.producer:
-        known = queue.dedup.producers.get(command.producer)
+        known = queue.dedup.producer(command.producer, now_ms)
         if known is not None and known.epoch > command.epoch:
             raise FencedProducer(
                 f"producer {command.producer!r} has moved on to epoch {known.epoch}; this is epoch {command.epoch}",
@@ -118,9 +118,9 @@ def _split(
         still_fresh: list[int] = []
         for row in range(batch.count) if fresh is None else fresh:
             client_id = ids[row]
-            earlier = queue.dedup.ids.get(client_id) if client_id else None
+            earlier = queue.dedup.first_with(client_id, now_ms) if client_id else None
             if earlier is not None:
-                duplicates.append((row, earlier[1]))
+                duplicates.append((row, earlier))
             elif client_id and client_id in taken:
                 echoes.append((row, client_id))
             else:

@@ -244,6 +244,8 @@ class Cancelled(Fact, frozen=True, tag="cancelled"):
     queue: int
     partition: int
     ranges: list[int]
+    freed: list[bytes] = []
+    """Client ids of these messages: the next message with one of them is no duplicate."""
 
 
 class Rescheduled(Fact, frozen=True, tag="rescheduled"):

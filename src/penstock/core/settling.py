@@ -120,10 +120,15 @@ def nack(shard: Shard, command: commands.Nack, now_ms: int) -> Decision:
     for claim in command.claims:
         lease, parts = settling.held(claim)
         replies.append(
-            _outcomes(claim, fail(shard, lease, parts, "nack", command.error, command.delay_ms, now_ms, made))
+            _outcomes(
+                claim,
+                fail(
+                    shard, lease, parts, "nack", command.error, command.delay_ms, now_ms, made, command.max_retries
+                ),
+            )
             if lease is not None
             else _outcomes(claim, [])
-        )
+        )  # fmt: skip
     return Decision(made, replies)
 
 
@@ -175,16 +180,19 @@ def extend(shard: Shard, command: commands.Extend, now_ms: int) -> Decision:
 
 def fail(
     shard: Shard, lease: Lease, parts: list[Held], reason: Reason, error: str, delay_ms: int | None, now_ms: int,
-    made: list[Record],
+    made: list[Record], max_retries: int | None = None,
 ) -> list[Outcome]:  # fmt: skip
-    """Another attempt for those that have one left, the dead letters for the others; by runs, not by message."""
+    """Another attempt for those that have one left, the dead letters for the others; by runs, not by message.
+
+    `max_retries` is the consumer's own limit: it can lower the budget of a message, not raise it.
+    """
     queue = shard.queues[lease.queue]
     partition = queue.partitions[lease.partition]
     general = retries_of(shard, queue, lease.group)
     outcomes: list[Outcome] = []
     for part in parts:
         for first, stop, budget in _by_budget(partition, general, lease.group, part):
-            if exhausted(part.attempt, budget):
+            if exhausted(part.attempt, budget if max_retries is None else min(budget, max_retries)):
                 text = error or _WORDS[reason]
                 _add(made, _give_up(shard, lease, first, stop, "max_retries", text, now_ms))
                 outcomes.append(Outcome(first, stop, "dead_lettered"))

@@ -135,7 +135,7 @@ def _dump_hold(hold: Hold) -> tuple[Any, ...]:
 
 
 def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, Any]:
-    ids = queue.dedup.ids.copy()
+    ids, handles = queue.dedup.ids.copy(), queue.dedup.handles.copy()
     return {
         "number": queue.number,
         "path": queue.path,
@@ -151,6 +151,12 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
             for partition in queue.partitions
         ],
         "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
+        # Absent where there are none, so that a state from before there were any is still written as it was.
+        **(
+            {"handles": Rows(len(handles), ((client_id, *_dump_place(place)) for client_id, place in handles.items()))}
+            if handles
+            else {}
+        ),
     }
 
 
@@ -165,6 +171,8 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     queue.dedup = Dedup()
     for client_id, at, *place in entry["ids"]:
         queue.dedup.ids[client_id] = (at, _load_place(place))
+    for client_id, *place in entry.get("handles", ()):
+        queue.dedup.handles[client_id] = _load_place(place)
     for name, epoch, used_at, accepted, runs in entry["producers"]:
         producer = queue.dedup.producers[name] = Producer(epoch, used_at, RangeSet.from_flat(accepted))
         producer.remember(

@@ -255,6 +255,10 @@ class Partition:
             left.remove(inside, after)
         return left
 
+    def is_unfinished(self, offset: int) -> bool:
+        """True if the message is stored, has not ended, and some group, present or future, has yet to finish it."""
+        return self.start <= offset < self.end and offset not in self.gone and not self.finished(offset, offset + 1)
+
     def finished(self, first: int, stop: int) -> list[tuple[int, int]]:
         """What of `[first, stop)` every group is done with; nothing as long as there is no group."""
         done = [(first, stop)] if self.progress else []

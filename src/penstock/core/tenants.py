@@ -106,6 +106,28 @@ class FairShare:
             return place
         return None
 
+    def turns(self, valid: Valid, now_ms: int) -> Iterator[int]:
+        """What one decision would pop, in order, without popping it: `pop`, again and again, on copies."""
+        ready, turn = deque(self._ready), self._turn
+        rows: dict[int, Iterator[int]] = {}
+        taken: dict[int, int] = {}
+        while ready:
+            tenant = ready[0]
+            turn = turn if turn > 0 else self._weights.get(tenant, 1)
+            room = self.cap is None or self.in_flight.get(tenant, 0) + taken.get(tenant, 0) < self.cap
+            if room and tenant not in rows:
+                rows[tenant] = self._orders[tenant].turns(valid, now_ms)
+            place = next(rows[tenant], None) if room else None
+            if place is None:
+                ready.popleft()
+                turn = 0
+                continue
+            taken[tenant] = taken.get(tenant, 0) + 1
+            turn -= 1
+            if turn <= 0:
+                ready.rotate(-1)
+            yield place
+
     def is_full(self, tenant: int) -> bool:
         """True if this tenant has as many in flight as it may."""
         return self.cap is not None and self.in_flight.get(tenant, 0) >= self.cap

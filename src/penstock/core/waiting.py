@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from penstock.core import commands, records, schedules
 from penstock.core.decision import Decision, queue_of
 from penstock.core.ranges import RangeSet
@@ -29,20 +27,38 @@ def _untouchable(partition: Partition, offset: int) -> str | None:
 
 
 def cancel(shard: Shard, command: commands.Cancel, now_ms: int) -> Decision:
-    return _touch(shard, command, "cancelled", lambda number, ranges: records.Cancelled(
-        now_ms, command.queue, number, ranges
-    ))  # fmt: skip
+    chosen, statuses = _touched(shard, command, "cancelled")
+    dedup = queue_of(shard, command.queue).dedup
+    freed: dict[int, list[bytes]] = {}
+    for (number, offset), status, client_id in zip(command.messages, statuses, command.client_ids, strict=False):
+        place = dedup.place_of(client_id) if client_id and status == "cancelled" else None
+        # An id that another message has taken since is not this one's any more.
+        if place is not None and (place.partition, place.offset) == (number, offset):
+            freed.setdefault(number, []).append(client_id)
+    return Decision(
+        [
+            records.Cancelled(now_ms, command.queue, number, ranges.flat(), freed.get(number, []))
+            for number, ranges in chosen.items()
+        ],
+        statuses,
+    )
 
 
 def reschedule(shard: Shard, command: commands.Reschedule, now_ms: int) -> Decision:
-    return _touch(shard, command, "rescheduled", lambda number, ranges: records.Rescheduled(
-        now_ms, command.queue, number, ranges, command.due
-    ))  # fmt: skip
+    chosen, statuses = _touched(shard, command, "rescheduled")
+    return Decision(
+        [
+            records.Rescheduled(now_ms, command.queue, number, ranges.flat(), command.due)
+            for number, ranges in chosen.items()
+        ],
+        statuses,
+    )
 
 
-def _touch(
-    shard: Shard, command: commands.Cancel | commands.Reschedule, status: str, make: Callable[[int, list[int]], Record]
-) -> Decision:
+def _touched(
+    shard: Shard, command: commands.Cancel | commands.Reschedule, status: str
+) -> tuple[dict[int, RangeSet], list[str]]:
+    """By partition, what of the named messages nobody has and nobody is done with; and what becomes of each."""
     queue = queue_of(shard, command.queue)
     chosen: dict[int, RangeSet] = {}
     statuses = []
@@ -51,7 +67,7 @@ def _touch(
         statuses.append(refused or status)
         if refused is None:
             chosen.setdefault(number, RangeSet()).add(offset, offset + 1)
-    return Decision([make(number, ranges.flat()) for number, ranges in chosen.items()], statuses)
+    return chosen, statuses
 
 
 def tick(shard: Shard, command: commands.Tick, now_ms: int) -> Decision:

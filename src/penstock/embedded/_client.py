@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from penstock.client import Client
-from penstock.client._direct import Direct
+from penstock.client.lowlevel import InProcessTransport
 from penstock.embedded._node import EmbeddedNode
 
 
@@ -15,7 +15,7 @@ class EmbeddedClient(Client):
 
     def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
         self._node = EmbeddedNode(data_dir, options)
-        self._assemble(Direct(self._node.ask), retry_for)
+        self._assemble(InProcessTransport(self._node.ask), retry_for)
 
     async def __aenter__(self) -> Self:
         await self._node.open()

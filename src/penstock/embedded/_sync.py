@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from penstock.client._background import Background
-from penstock.client._direct import Across, Direct, SyncAcross
+from penstock.client.lowlevel import LoopThread
 from penstock.embedded._node import EmbeddedNode
 from penstock.sync import Client
-
-T = TypeVar("T")
 
 
 class EmbeddedClient(Client):
@@ -20,11 +15,8 @@ class EmbeddedClient(Client):
 
     def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
         self._node = EmbeddedNode(data_dir, options)
-        self._home = Background(f"penstock {os.fspath(data_dir)}")
-        self._assemble(self._transport(SyncAcross), partial(self._transport, Across), retry_for)
-
-    def _transport(self, kind: Callable[[Direct, Background], T]) -> T:
-        return kind(Direct(self._node.ask), self._home)
+        self._home = LoopThread(f"penstock {os.fspath(data_dir)}")
+        self._assemble_in_process(self._node.ask, self._home, retry_for)
 
     def __enter__(self) -> Self:
         try:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
-from penstock.journal.port import Failed, Fenced, Meanwhile, Tail
+from penstock.journal.port import Failed, Fenced, Tail
 
 
 class _Store:
@@ -33,19 +33,21 @@ class MemoryJournal:
         chain = store.frames[-1][HEADER.size - 16 : HEADER.size] if store.frames else CHAIN_START
         self.tail = Tail(store.first + len(store.frames) - 1, chain)
 
-    async def append(
-        self,
-        index: int,
-        parts: Sequence[Buffer],
-        *,
-        may_block: bool = False,  # noqa: ARG002  there is nothing to wait for
-        meanwhile: Meanwhile | None = None,  # noqa: ARG002  the same
-    ) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
+        return self.write(index, parts)
+
+    def can_write_inline(self) -> bool:
+        return True
+
+    def write(self, index: int, parts: Sequence[Buffer]) -> int:
         self._check()
         assert index == self.tail.index + 1, "frames are appended in order"
         self._store.frames.append(b"".join(parts))
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         return index
+
+    def sync(self) -> None:
+        return
 
     async def replay(self, after: int) -> AsyncGenerator[tuple[int, Frame], None]:
         chain, first = CHAIN_START, self._store.first

@@ -13,7 +13,7 @@ Outcomes of a write are told apart, because they ask for different things:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -48,39 +48,16 @@ class Tail(msgspec.Struct, frozen=True):
     chain: bytes
 
 
-class Meanwhile(Protocol):
-    """Whoever has a use for the time of a commit. Neither is called by a journal that does not block."""
-
-    def written(self) -> None:
-        """The frame is written and not yet durable: time that nothing else needs."""
-
-    def durable(self) -> None:
-        """It is durable, and the journal has done all it has to do about it: the last thing before the append returns.
-
-        Follows `written`, unless the append fails.
-        """
-
-
 class ShardJournal(Protocol):
     """One shard's journal, opened by its owner."""
 
     term: int
     tail: Tail
 
-    async def append(
-        self,
-        index: int,
-        parts: Sequence[Buffer],
-        *,
-        may_block: bool = False,
-        meanwhile: Meanwhile | None = None,
-    ) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         """Store the frame made of these parts as frame `index`; returns its locator for `read`.
 
-        Durable when it returns, if the engine's policy is so; `durable` says. One call at a time. `may_block` says that
-        the caller's thread has nothing better to do meanwhile: an engine may then save itself the way to another one.
-        While it blocks it may tell `meanwhile` how far it is, on the caller's thread. It need not; and if it did,
-        `OutOfSpace` is no longer among the outcomes.
+        Durable when it returns, if the engine's policy is so; `durable` says. One call at a time.
         """
 
     @property
@@ -138,6 +115,24 @@ class ShardJournal(Protocol):
 
     async def close(self) -> None:
         """Make everything durable and let go."""
+
+
+@runtime_checkable
+class InlineJournal(Protocol):
+    """An optional second way to append: on the caller's thread, in two steps with time for other work between them.
+
+    A journal offers it if its store is so fast that handing a frame to another thread would take as long as writing it.
+    `write` followed by `sync` is one `append`, with the same outcomes; `OutOfSpace` is raised by `write` only.
+    """
+
+    def can_write_inline(self) -> bool:
+        """True if `write` would neither wait for other work of the journal nor overtake it."""
+
+    def write(self, index: int, parts: Sequence[Buffer]) -> int:
+        """Hand the frame to the store, which may begin to make it durable; returns its locator."""
+
+    def sync(self) -> None:
+        """Make the frame durable, if the engine's policy is so."""
 
 
 class Engine(Protocol):

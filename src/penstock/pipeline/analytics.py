@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.analytics import tables
-from penstock.analytics.tables import Table
-from penstock.client import _bulk as bulk
+from penstock.analytics.tables import AnalyticsTable
+from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict
 from penstock.pipeline import measures
 from penstock.pipeline.archived import Archived, LiveEvents
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import Broker, broker_id
 from penstock.pipeline.folding import fold, learned, message_rows, slot_of
 from penstock.pipeline.ground import End, Ground, Queue, place_of
 from penstock.pipeline.history import DDL, History
@@ -89,10 +89,14 @@ class Analysis:
         self._archived = Archived(self._lake)
         self._most = events_per_batch
         self._skip_missing = skip_missing
-        self._tables = {name: Table(self._lake.directory, name) for name in tables.TABLES}
+        self._tables = {name: AnalyticsTable(self._lake.directory, name) for name in tables.TABLES}
 
     def run(self, *, until_caught_up: bool = True, pause_s: float = 10.0) -> Iterator[Step]:
         """Batch after batch: to the end of the journal, or for ever."""
+        with self._lake.locked("analyze"):
+            yield from self._run(until_caught_up=until_caught_up, pause_s=pause_s)
+
+    def _run(self, *, until_caught_up: bool, pause_s: float) -> Iterator[Step]:
         while True:
             step = self.step()
             if step is not None:
@@ -105,6 +109,7 @@ class Analysis:
     def step(self) -> Step | None:
         """One batch; None if there is nothing new."""
         began = time.monotonic()
+        self._bind()
         for table in self._tables.values():
             table.create()
         plan, end = self._plan()
@@ -120,6 +125,16 @@ class Analysis:
         for table in self._tables.values():
             table.tidy(plan.batch)
         return Step(plan.batch, plan.until_frame, max(end, plan.until_frame), count, time.monotonic() - began)
+
+    def _bind(self) -> None:
+        """Raises PipelineError if the lake is filled from another broker: frames of two journals cannot be told apart.
+
+        A lake of format 1 that has messages is bound by the archive, which also asks for the uuids of its queues.
+        """
+        if self._lake.format == 1 and self._lake.table("messages").subjects():
+            self._lake.check_broker(broker_id(self._broker))
+        else:
+            self._lake.bind(broker_id(self._broker), {})
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +181,7 @@ class Analysis:
         found = batches.open().to_pyarrow_table(filters=[("batch", "=", number)]).to_pylist()
         return Plan(**found[0])
 
-    def _results(self) -> list[Table]:
+    def _results(self) -> list[AnalyticsTable]:
         return [table for name, table in self._tables.items() if name != "batches"]
 
     def _hold(self, done: int) -> None:

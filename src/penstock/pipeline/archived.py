@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.lake.spans import frame_of, parse_name
-from penstock.pipeline.lake.tables import EVENTS, Lake, Listed
+from penstock.pipeline.lake.subject import EVENTS
+from penstock.pipeline.lake.tables import Lake, Listed
 from penstock.pipeline.schema import EVENTS as COLUMNS
 
 if TYPE_CHECKING:

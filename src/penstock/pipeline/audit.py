@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client import _bulk as bulk
-from penstock.client import _calls as calls
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import bulk
 from penstock.ids import QueuePath
 from penstock.pipeline import accounts, fates
 from penstock.pipeline.accounts import Account, Done, Extent, Moved, Who
 from penstock.pipeline.archived import Archived, LiveEvents
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import Broker, broker_id, listed_queues
 from penstock.pipeline.fates import Balance
 from penstock.pipeline.folding import fold, learned, message_rows
 from penstock.pipeline.ground import Ground, place_of
@@ -93,14 +93,7 @@ def take_state(broker: Broker, hold: str) -> State:
     """What the broker has now. A hold is set before and moved after, so that both frames are durable, and kept."""
     broker.ask(bulk.set_hold(hold, events=0, queues={}))
     ends = broker.ask(bulk.event_ranges("latest", until=0, each=1))
-    paths = []
-    page = 1
-    while True:
-        listed = broker.ask(calls.list_queues(prefix="", page=page, limit=500))
-        paths += [entry["queue"] for entry in listed["queues"]]
-        if page * 500 >= listed["total"]:
-            break
-        page += 1
+    paths = [entry["queue"] for entry in listed_queues(broker)]
     queues = {path: broker.ask(calls.stats(QueuePath(path))) for path in paths}
     broker.ask(bulk.set_hold(hold, events=0, queues={}))
     later = broker.ask(bulk.event_ranges("latest", until=0, each=1))
@@ -119,7 +112,9 @@ def audit(spark: SparkSession, url: str, token: str | None = None, *, lake: Path
         live = LiveEvents(spark, url, token)
         if lake is None:
             return examine(live.between(None, state.after), state)
-        return examine(Archived(Lake(lake)).events(live, 0, state.after), state._replace(start=0))
+        opened = Lake(lake)
+        opened.check_broker(broker_id(broker))
+        return examine(Archived(opened).events(live, 0, state.after), state._replace(start=0))
     finally:
         broker.ask(bulk.remove_hold(hold))
 

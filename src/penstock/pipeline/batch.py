@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.client import _bulk as bulk
+from penstock.client.lowlevel import bulk
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.happenings import rows_of
-from penstock.pipeline.offsets import Range, between, split
-from penstock.pipeline.options import Options, PipelineError
-from penstock.pipeline.ranges import JournalRange, LogRange, Recall, gone_frames, gone_offsets, read_log, resolve
+from penstock.pipeline.offset_options import EARLIEST
+from penstock.pipeline.offsets import JournalOffset, Range, between, split
+from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
+from penstock.pipeline.ranges import (
+    JournalRange,
+    LogRange,
+    Recall,
+    gone_frames,
+    gone_offsets,
+    other_journal,
+    read_log,
+    resolve,
+)
 from penstock.pipeline.rows import dead_letters, queues
 from penstock.pipeline.schema import VALUE
 from penstock.wire.holds import ExtentReply
@@ -48,14 +47,10 @@ class MessagesReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._queue = options.queue
-        self._wanted: set[int] | None = None
-        """Partitions that the filters leave; None: all."""
-        self._low, self._high = 0, 2**62
-        """Offsets that the filters leave."""
-        self._since_ms, self._before_ms = 0, 2**62
 
     def partitions(self) -> list[InputPartition]:
         extent = self._broker.ask(bulk.extent(self._queue))
+        check_incarnation(self._options, extent)
         start = resolve(self._broker, self._queue, extent, self._options.starting_offset)
         end = resolve(self._broker, self._queue, extent, self._options.ending_offset)
         ends = {each.partition: min(end.get(each.partition, 0), each.end_offset) for each in extent.partitions}
@@ -66,26 +61,12 @@ class MessagesReader(DataSourceReader):
                 raise PipelineError(lost)
             starts = {each.partition: each.start_offset for each in extent.partitions}
             ranges = [Range(p, max(first, starts[p]), stop) for p, first, stop in ranges]
-        ranges = self._filtered(ranges, extent)
         cut = split(
             [each for each in ranges if len(each)],
             at_most=self._options.max_records_per_partition,
             at_least=self._options.min_partitions,
         )
-        return [LogRange(*each) for each in cut]
-
-    def _filtered(self, ranges: list[Range], extent: ExtentReply) -> list[Range]:
-        since: dict[int, int] = {}
-        before: dict[int, int] = {}
-        if self._since_ms:
-            since = resolve(self._broker, self._queue, extent, f"at:{self._since_ms}")
-        if self._before_ms < 2**62:
-            before = resolve(self._broker, self._queue, extent, f"at:{self._before_ms}")
-        return [
-            Range(p, max(first, self._low, since.get(p, 0)), min(stop, self._high, before.get(p, stop)))
-            for p, first, stop in ranges
-            if self._wanted is None or p in self._wanted
-        ]
+        return [LogRange(*each, uuid=extent.uuid) for each in cut]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogRange):
@@ -99,48 +80,8 @@ class MessagesReader(DataSourceReader):
             return None
         from penstock.pipeline.lake.recall import recalled
 
-        return lambda first, stop: recalled(lake, self._queue, partition, first, stop, schema)
-
-
-class FilteringMessagesReader(MessagesReader):
-    """The same, where the user has asked for filters to be pushed down.
-
-    A reader that has `pushFilters` fails in sessions that do not allow it, so it is a class of its own.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """What concerns partitions and offsets is done here, exactly. Times only make the ranges smaller."""
-        for each in filters:
-            if not self._takes(each):
-                yield each
-
-    def _takes(self, each: Filter) -> bool:
-        name, value = getattr(each, "attribute", ()), getattr(each, "value", None)
-        if name == ("partition",) and isinstance(each, EqualTo | In):
-            named: set[Any] = {value} if isinstance(each, EqualTo) else set(value or ())
-            self._wanted = named if self._wanted is None else self._wanted & named
-            return True
-        if name == ("offset",) and isinstance(value, int):
-            return self._takes_offset(each, value)
-        if name == ("published_at",) and isinstance(value, datetime):
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            ms = int(moment.timestamp() * 1000)
-            if isinstance(each, GreaterThan | GreaterThanOrEqual):
-                self._since_ms = max(self._since_ms, ms)
-            elif isinstance(each, LessThan | LessThanOrEqual):
-                self._before_ms = min(self._before_ms, ms + 1)
-        return False
-
-    def _takes_offset(self, each: Filter, value: int) -> bool:
-        if isinstance(each, EqualTo):
-            self._low, self._high = max(self._low, value), min(self._high, value + 1)
-        elif isinstance(each, GreaterThan | GreaterThanOrEqual):
-            self._low = max(self._low, value + isinstance(each, GreaterThan))
-        elif isinstance(each, LessThan | LessThanOrEqual):
-            self._high = min(self._high, value + isinstance(each, LessThanOrEqual))
-        else:
-            return False
-        return True
+        uuid = self._options.queue_uuid
+        return lambda first, stop: recalled(lake, self._queue, uuid, partition, first, stop, schema)
 
 
 class EventsReader(DataSourceReader):
@@ -152,8 +93,8 @@ class EventsReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        after = journal_position(self._broker, self._options.starting_offset)
-        until = journal_position(self._broker, self._options.ending_offset)
+        after = journal_position(self._broker, self._options.starting_offset).frame
+        until = journal_position(self._broker, self._options.ending_offset).frame
         return list(journal_ranges(self._broker, self._options, after, until))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,12 +102,23 @@ class EventsReader(DataSourceReader):
             yield from read_journal(self._broker, partition, arrow_schema(self._schema), self._options)
 
 
-def journal_position(broker: Broker, given: str | dict[int, int]) -> int:
+def check_incarnation(options: Options, extent: ExtentReply) -> None:
+    """Raises OtherIncarnation if the archive or `union` means another queue of this path."""
+    wanted = options.queue_uuid
+    if wanted is not None and extent.uuid != wanted:
+        raise OtherIncarnation(f"queue {extent.queue} was deleted and created again: its uuid was {wanted}")
+
+
+def journal_position(broker: Broker, given: str | dict[int, int]) -> JournalOffset:
     """The last frame before this position."""
+    frame: int | None = None
     if isinstance(given, dict):
-        return given.get(0, 0)
+        frame = given.get(0, EARLIEST)
+        given = "earliest" if frame == EARLIEST else "latest"
     reply = broker.ask(bulk.event_ranges(given, until=0, each=1))
-    return reply.next if given != "latest" else reply.end
+    if frame is None or frame < 0:
+        frame = reply.end if given == "latest" else reply.next
+    return JournalOffset(frame, reply.broker)
 
 
 def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> Iterator[JournalRange]:
@@ -184,13 +136,17 @@ def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> 
     if lost is not None and options.fail_on_data_loss:
         raise PipelineError(lost)
     for one in reply.ranges:
-        yield JournalRange(one.after, one.until)
+        yield JournalRange(one.after, one.until, reply.broker)
 
 
 def read_journal(broker: Broker, part: JournalRange, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
     after = str(part.after)
     while True:
         meta, records = broker.ask_patiently(bulk.events(after, until=part.until, max_bytes=bulk_bytes()))
+        if meta.broker != part.broker:
+            if options.fail_on_data_loss:
+                raise PipelineError(other_journal(part.broker, meta.broker))
+            return
         lost = gone_frames(meta.missing)
         if lost is not None and options.fail_on_data_loss:
             raise PipelineError(lost)

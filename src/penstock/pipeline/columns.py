@@ -23,9 +23,9 @@ _decode_json = msgspec.json.Decoder().decode
 PAYLOAD = 0
 
 
-def messages(runs: Sequence[Run], batches: Sequence[Batch], schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of these runs; of the columns, those that the schema asks for."""
-    found = _Runs(runs, batches)
+def messages(runs: Sequence[Run], batches: Sequence[Batch], schema: pa.Schema, uuid: str = "") -> pa.RecordBatch:
+    """The messages of these runs; of the columns, those that the schema asks for. `uuid` is the queue's."""
+    found = _Runs(runs, batches, uuid)
     return pa.RecordBatch.from_arrays([_COLUMNS[field.name](found, field.type) for field in schema], schema=schema)
 
 
@@ -37,7 +37,8 @@ def hole(partition: int, first: int, stop: int, schema: pa.Schema) -> pa.RecordB
 
 
 class _Runs:
-    def __init__(self, runs: Sequence[Run], batches: Sequence[Batch]):
+    def __init__(self, runs: Sequence[Run], batches: Sequence[Batch], uuid: str):
+        self.uuid = uuid
         self.runs = runs
         self.batches = batches
         self.counts = np.array([batch.count for batch in batches], dtype=np.int64)
@@ -75,10 +76,18 @@ class _Runs:
 
 
 def _queue(found: _Runs, kind: pa.DataType) -> pa.Array:
+    return _repeated(found.runs[0].queue, found.total, kind)
+
+
+def _queue_uuid(found: _Runs, kind: pa.DataType) -> pa.Array:
+    return _repeated(found.uuid, found.total, kind) if found.uuid else pa.nulls(found.total, kind)
+
+
+def _repeated(value: str, total: int, kind: pa.DataType) -> pa.Array:
     # Not `pa.repeat`: its first call in a process takes 0.4 s.
-    text = found.runs[0].queue.encode()
-    offsets = np.arange(0, len(text) * found.total + 1, len(text), dtype=np.int32)
-    return pa.Array.from_buffers(kind, found.total, [None, pa.py_buffer(offsets), pa.py_buffer(text * found.total)])
+    text = value.encode()
+    offsets = np.arange(0, len(text) * total + 1, len(text), dtype=np.int32)
+    return pa.Array.from_buffers(kind, total, [None, pa.py_buffer(offsets), pa.py_buffer(text * total)])
 
 
 def _partition(found: _Runs, kind: pa.DataType) -> pa.Array:
@@ -167,6 +176,7 @@ _COLUMNS: dict[str, Callable[[_Runs, pa.DataType], pa.Array]] = {
     "published_at": _published_at,
     "tenant": _tenant,
     "is_json": _is_json,
+    "queue_uuid": _queue_uuid,
     VALUE: _value,
 }
 

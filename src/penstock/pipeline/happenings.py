@@ -125,6 +125,10 @@ class _Rows:
         known = self.names.get(str(entry.fact.queue))
         return None if known is None else known.queue
 
+    def uuid(self, entry: Entry) -> str | None:
+        known = self.names.get(str(entry.fact.queue))
+        return None if known is None else known.uuid or None
+
     def group(self, entry: Entry) -> str | None:
         if entry.fact.type == "group":
             return entry.fact.name
@@ -230,4 +234,5 @@ _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
     "redrive": lambda rows, kind: rows.each(kind, lambda entry: entry.fact.redrive or None),
     "kept": lambda rows, kind: rows.each(kind, _kept),
     "config": lambda rows, kind: rows.each(kind, _config),
+    "queue_uuid": lambda rows, kind: rows.each(kind, rows.uuid),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-VERSION = 1
+VERSION = 2
+"""Of offsets in checkpoints. Version 1 had neither uuid nor broker, and is still read."""
 
 
 class Range(NamedTuple):
@@ -64,12 +65,54 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], most: int | None) ->
     return admitted
 
 
-def to_json(queue: str, offsets: Mapping[int, int]) -> dict[str, Any]:
-    """As Spark's checkpoint keeps it: small, and in one order."""
-    return {"v": VERSION, "queue": queue, "offsets": {str(p): offset for p, offset in sorted(offsets.items())}}
+class QueueOffset(NamedTuple):
+    """A stream's place in a queue, as Spark's checkpoint keeps it."""
+
+    queue: str
+    offsets: dict[int, int]
+    """Partition -> the first offset that is not read yet."""
+    uuid: str = ""
+    """The incarnation of the queue that the offsets are about. Empty in version 1, and with brokers that have none."""
+    broker: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Small, and always in the same order: Spark compares the text."""
+        offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
+        if not self.uuid:
+            return {"v": 1, "queue": self.queue, "offsets": offsets}
+        return {"v": VERSION, "queue": self.queue, "uuid": self.uuid, "broker": self.broker, "offsets": offsets}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> QueueOffset:
+        """Raises ValueError for a version that is not known here, and for offsets of another table."""
+        _check_version(value)
+        if "offsets" not in value:
+            raise ValueError("the checkpoint is not one of the table `messages`: use another checkpointLocation")
+        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
+        return cls(value["queue"], offsets, value.get("uuid", ""), value.get("broker", ""))
 
 
-def from_json(value: Mapping[str, Any]) -> dict[int, int]:
-    if value.get("v") != VERSION:
+class JournalOffset(NamedTuple):
+    """A stream's place in the journal of a broker."""
+
+    frame: int
+    """The last frame that is read."""
+    broker: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        if not self.broker:
+            return {"v": 1, "shards": {"0": self.frame}}
+        return {"v": VERSION, "broker": self.broker, "shards": {"0": self.frame}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> JournalOffset:
+        """Raises ValueError like `QueueOffset.from_json`."""
+        _check_version(value)
+        if "shards" not in value:
+            raise ValueError("the checkpoint is not one of the table `events`: use another checkpointLocation")
+        return cls(int(value["shards"]["0"]), value.get("broker", ""))
+
+
+def _check_version(value: Mapping[str, Any]) -> None:
+    if value.get("v") not in (1, VERSION):
         raise ValueError(f"the checkpoint has offsets of version {value.get('v')}, which is not known here")
-    return {int(partition): int(offset) for partition, offset in value["offsets"].items()}

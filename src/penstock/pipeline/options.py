@@ -1,47 +1,71 @@
-"""What a user may set on a read or a write, and one clear sentence for everything that cannot be meant."""
+"""The options of a read or a write, and one clear sentence for every value that cannot be meant."""
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.ids import QueuePath, parse_queue
+from penstock.pipeline.offset_options import EARLIEST, BadOffset, parse_position, parse_time
 from penstock.pipeline.schema import TABLES
 
 URL_DEFAULT = "http://127.0.0.1:7400"
 RECORDS_PER_PARTITION_DEFAULT = 250_000
 KNOWN = (
     "url", "token", "table", "queue", "startingOffset", "endingOffset", "failOnDataLoss", "minPartitions",
-    "maxRecordsPerPartition", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pushdown", "payloadSchema", "jobId",
-    "retryFor",
+    "maxRecordsPerPartition", "maxRecordsPerTrigger", "maxBytesPerTrigger", "includeHeaders",
+    "payloadSchema", "jobId", "retryFor",
 )  # fmt: skip
+ALIASES = {
+    "startingOffset": ("startingOffsets", "startingTimestamp"),
+    "endingOffset": ("endingOffsets", "endingTimestamp"),
+    "maxRecordsPerTrigger": ("maxOffsetsPerTrigger",),
+}
+"""Names of the Kafka source."""
+INTERNAL = ("lake", "holes", "queueUuid", "lakeDirectory")
+"""Set by the archive and by `union`."""
+OF_SPARK = ("checkpointLocation", "queryName", "outputMode", "mergeSchema", "serialization.format")
+"""Spark hands these to every data source."""
+MEANT = {
+    "subscribe": "queue", "topic": "queue", "path": "queue", "kafka.bootstrap.servers": "url", "host": "url",
+    "key": "token", "batch": "jobId",
+}  # fmt: skip
+"""Names of other sources that are near to none of ours."""
+
+REMOVED = {
+    "pushdown": "Spark applies filters that were pushed down for one query to the next query on the same DataFrame; "
+    "choose offsets or times with startingOffset and endingOffset instead"
+}
+"""Options that there were, and why there are none now."""
 
 
 class PipelineError(Exception):
-    """Something that the user of the pipeline can put right; the message says how."""
+    """An error that the user of the pipeline can put right; the message says how."""
+
+
+class OtherIncarnation(PipelineError):
+    """The queue was deleted and created again: the one that was meant is gone."""
 
 
 class Options:
-    """Options as Spark hands them over: text, in any case."""
+    """Options as Spark hands them over: text, under names in any case."""
 
     def __init__(self, given: Mapping[str, str]):
-        self._given = given
-        known = {name.lower(): name for name in KNOWN}
-        for name in given:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.85)
-            if near and near[0] != name.lower():
-                raise PipelineError(f"unknown option {name!r}; did you mean {known[near[0]]!r}?")
-        # All of them now, on the driver: a task would be a bad place to learn of a typing error.
+        self._given = {name.lower(): value for name, value in given.items()}
+        _check_names(self._given)
+        for name, aliases in ALIASES.items():
+            used = [each for each in (name, *aliases) if each.lower() in self._given]
+            if len(used) > 1:
+                raise PipelineError(f"{used[0]} and {used[1]} are the same option: give one of them")
+        # Every option is parsed now, on the driver: a task would be a bad place to report a typing error.
         for name, option in vars(Options).items():
             if isinstance(option, property) and name != "queue":
                 getattr(self, name)
 
     @property
     def url(self) -> str:
-        return self._given.get("url", URL_DEFAULT)
+        return self._get("url", URL_DEFAULT)
 
     @property
     def token(self) -> str | None:
@@ -49,19 +73,19 @@ class Options:
 
     @property
     def retry_for_s(self) -> float:
-        """How long a task keeps trying when the broker is gone, for instance because it is restarting."""
+        """How long a call is repeated while the broker cannot be reached, for instance because it is restarting."""
         return float(self._positive("retryFor") or 60)
 
     @property
     def table(self) -> str:
-        table = self._given.get("table", "messages")
+        table = self._get("table", "messages")
         if table not in TABLES:
             raise PipelineError(f"there is no table {table!r}; choose one of {', '.join(TABLES)} (option `table`)")
         return table
 
     @property
     def queue(self) -> QueuePath:
-        """Raises if there is none: for what is about one queue."""
+        """Raises PipelineError if there is none: for tables of one queue."""
         found = self.queue_or_none
         if found is None:
             raise PipelineError(f'table {self.table!r} is about one queue: say which, .option("queue", "orders")')
@@ -77,19 +101,24 @@ class Options:
 
     @property
     def starting_offset(self) -> str | dict[int, int]:
+        """`earliest`, `latest`, `at:<ms>`, or an offset per partition, -1 for latest and -2 for earliest."""
         return self._position("startingOffset", "earliest")
 
     @property
     def ending_offset(self) -> str | dict[int, int]:
-        return self._position("endingOffset", "latest")
+        """The same; -2 is refused."""
+        ending = self._position("endingOffset", "latest")
+        if isinstance(ending, dict) and EARLIEST in ending.values():
+            raise PipelineError("endingOffset: -2 (earliest) would end a read before its start")
+        return ending
 
     @property
     def fail_on_data_loss(self) -> bool:
         return self._flag("failOnDataLoss", True)
 
     @property
-    def pushdown(self) -> bool:
-        return self._flag("pushdown", False)
+    def include_headers(self) -> bool:
+        return self._flag("includeHeaders", True)
 
     @property
     def min_partitions(self) -> int | None:
@@ -109,21 +138,26 @@ class Options:
 
     @property
     def lake(self) -> str | None:
-        """Where to look for what the broker no longer has. For `seam.py` alone."""
+        """The lake that has the messages which the broker has let go of. For `seam.py` alone."""
         return self._given.get("lake")
 
     @property
     def holes(self) -> bool:
-        """Whether to tell of what was expired or cancelled at the edges of a range. For `archive.py` alone."""
+        """Whether rows say where messages at the edges of a range are expired or cancelled. For `archive.py` alone."""
         return self._flag("holes", False)
 
     @property
+    def queue_uuid(self) -> str | None:
+        """The incarnation of the queue that must be read, and no other. For `archive.py` and `seam.py` alone."""
+        return self._given.get("queueuuid")
+
+    @property
     def payload_schema(self) -> str | None:
-        return self._given.get("payloadSchema")
+        return self._given.get("payloadschema")
 
     @property
     def job_id(self) -> str | None:
-        name = self._given.get("jobId")
+        name = self._given.get("jobid")
         if name is not None:
             try:
                 parse_queue(name)
@@ -135,34 +169,51 @@ class Options:
                 ) from None
         return name
 
+    def _get(self, name: str, default: str) -> str:
+        return self._given.get(name.lower(), default)
+
+    def _used(self, name: str) -> str:
+        """The name, or the alias of it, under which the option was given."""
+        return next((each for each in (name, *ALIASES.get(name, ())) if each.lower() in self._given), name)
+
     def _flag(self, name: str, default: bool) -> bool:
-        text = self._given.get(name, str(default)).lower()
+        text = self._get(name, str(default)).lower()
         if text not in ("true", "false"):
             raise PipelineError(f"{name}: {text!r} is neither true nor false")
         return text == "true"
 
     def _positive(self, name: str) -> int | None:
-        text = self._given.get(name)
+        used = self._used(name)
+        text = self._given.get(used.lower())
         if text is None:
             return None
         if not (text.isascii() and text.isdigit()) or not int(text):
-            raise PipelineError(f"{name}: {text!r} is not a number above 0")
+            raise PipelineError(f"{used}: {text!r} is not a number above 0")
         return int(text)
 
     def _position(self, name: str, default: str) -> str | dict[int, int]:
-        text = self._given.get(name, default).strip()
-        if text in ("earliest", "latest") or (text.startswith("at:") and text[3:].isdigit()):
-            return text
+        used = self._used(name)
+        text = self._get(used, default)
         try:
-            decoded: Any = json.loads(text)
-            if isinstance(decoded, int) and decoded >= 0:
-                return {0: decoded}
-            named = {int(partition): offset for partition, offset in decoded.items()}
-            if all(isinstance(offset, int) and offset >= 0 for offset in named.values()):
-                return named
-        except (ValueError, AttributeError):
-            pass
-        raise PipelineError(
-            f"{name}: {text!r} is neither 'earliest', 'latest', 'at:<epoch milliseconds>' nor JSON like "
-            '{"0": 123, "1": 456} with an offset per partition'
-        )
+            return f"at:{parse_time(text)}" if used.endswith("Timestamp") else parse_position(text, self.queue_or_none)
+        except BadOffset as error:
+            raise PipelineError(
+                f"{used}: {text!r} is no position: {error}. It may be 'earliest', 'latest', 'at:<epoch milliseconds>', "
+                'an ISO time, or JSON like {"0": 123, "1": 456} with an offset per partition'
+            ) from None
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    """Raises PipelineError for a name that is no option, with the name that is likely meant."""
+    aliases = [alias for several in ALIASES.values() for alias in several]
+    public = {name.lower(): name for name in (*KNOWN, *aliases)}
+    known = {*public, *(name.lower() for name in (*INTERNAL, *OF_SPARK))}
+    for name in given:
+        if name in known:
+            continue
+        if name in REMOVED:
+            raise PipelineError(f"there is no option {name!r} any more: {REMOVED[name]}")
+        near = MEANT.get(name) or next(iter(difflib.get_close_matches(name, public, n=1, cutoff=0.6)), None)
+        if near is None:
+            raise PipelineError(f"unknown option {name!r}; the options are {', '.join(KNOWN)}")
+        raise PipelineError(f"unknown option {name!r}; did you mean {public.get(near, near)!r}?")

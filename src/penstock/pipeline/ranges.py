@@ -10,40 +10,44 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock import limits
 from penstock.batch import Batch
-from penstock.client import _bulk as bulk
+from penstock.client.lowlevel import bulk
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import hole, messages
 from penstock.pipeline.connect import Broker
-from penstock.pipeline.offsets import Range
-from penstock.pipeline.options import PipelineError
+from penstock.pipeline.offset_options import EARLIEST, LATEST
+from penstock.pipeline.offsets import QueueOffset, Range
+from penstock.pipeline.options import OtherIncarnation, PipelineError
 from penstock.wire.delivery import ReadMeta
 from penstock.wire.events import Missing
-from penstock.wire.holds import ExtentReply
+from penstock.wire.holds import ExtentReply, PartitionExtent
 
 READ_BYTES = 4 * limits.MIB
 """One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
 Recall = Callable[[int, int], Iterator[pa.RecordBatch]]
 """Offsets `first` to `stop` (exclusive), from elsewhere."""
 _IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
+_IGNORE_LATER = "Start again, or set failOnDataLoss to false to go on with the present queue"
 
 
 class LogRange(InputPartition):
-    """Offsets of a partition."""
+    """Offsets of a partition, in one incarnation of its queue."""
 
-    def __init__(self, partition: int, first: int, stop: int):
+    def __init__(self, partition: int, first: int, stop: int, uuid: str = ""):
         super().__init__((partition, first, stop))
         self.partition = partition
         self.first = first
         self.stop = stop
+        self.uuid = uuid
 
 
 class JournalRange(InputPartition):
-    """Frames of the journal: those behind `after`, up to `until`."""
+    """Frames behind `after`, up to `until`, in the journal of one broker."""
 
-    def __init__(self, after: int, until: int):
+    def __init__(self, after: int, until: int, broker: str = ""):
         super().__init__((after, until))
         self.after = after
         self.until = until
+        self.broker = broker
 
 
 def resolve(broker: Broker, queue: QueuePath, extent: ExtentReply, given: str | dict[int, int]) -> dict[int, int]:
@@ -54,12 +58,16 @@ def resolve(broker: Broker, queue: QueuePath, extent: ExtentReply, given: str | 
             raise PipelineError(
                 f"queue {queue} has partitions 0 to {len(extent.partitions) - 1}, not {', '.join(map(str, unknown))}"
             )
-        return {each.partition: given.get(each.partition, each.start_offset) for each in extent.partitions}
+        return {each.partition: _offset_in(each, given.get(each.partition, EARLIEST)) for each in extent.partitions}
     if given == "earliest":
         return {each.partition: each.start_offset for each in extent.partitions}
     if given == "latest":
         return {each.partition: each.end_offset for each in extent.partitions}
     return {each.partition: each.offset for each in broker.ask(bulk.extent(queue, given)).partitions}
+
+
+def _offset_in(partition: PartitionExtent, offset: int) -> int:
+    return {LATEST: partition.end_offset, EARLIEST: partition.start_offset}.get(offset, offset)
 
 
 def gone_offsets(queue: QueuePath, extent: ExtentReply, ranges: Sequence[Range]) -> str | None:
@@ -85,6 +93,26 @@ def gone_frames(missing: Missing | None) -> str | None:
     )
 
 
+def other_queue(queue: QueuePath, extent: ExtentReply, known: QueueOffset) -> str:
+    """Why offsets of another incarnation do not apply, as a sentence."""
+    reason = f"queue {queue} was deleted and created again"
+    if known.broker and extent.broker and known.broker != extent.broker:
+        reason = f"queue {queue} was deleted and created again, in another broker ({known.broker}, now {extent.broker})"
+    return (
+        f"{reason}: the checkpoint is about the queue with uuid {known.uuid}, and the present one has {extent.uuid}. "
+        "Messages of the former one that were not read are lost. Set failOnDataLoss to false to go on with the first "
+        "message of the present queue, or use another checkpointLocation"
+    )
+
+
+def other_journal(known: str, present: str) -> str:
+    """The same for the journal of another broker."""
+    return (
+        f"this is the journal of another broker: the checkpoint is about broker {known}, and this is broker {present}. "
+        "Set failOnDataLoss to false to go on with the first event of this one, or use another checkpointLocation"
+    )
+
+
 def read_log(
     broker: Broker,
     queue: QueuePath,
@@ -97,8 +125,9 @@ def read_log(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
 
-    `recall` knows where to find what the broker has let go of. With `holes` the edges of the range are told of if there
-    is nothing at them.
+    `recall` reads from the lake the offsets that the broker no longer has. With `holes` a row says so where there is no
+    message at the first or the last offset of the range. If the queue was deleted and created again since the range was
+    planned, `recall` reads the rest, or PipelineError is raised; without `fail_on_data_loss` there is no rest.
     """
     first = covered = part.first
     if first >= part.stop:
@@ -106,12 +135,21 @@ def read_log(
     with ThreadPoolExecutor(1) as ahead:
 
         def ask(offset: int) -> Future[tuple[ReadMeta, list[Batch]]]:
-            call = bulk.read_range(queue, part.partition, offset, part.stop, max_bytes=READ_BYTES)
+            call = bulk.read_range(
+                queue, part.partition, offset, part.stop, max_bytes=READ_BYTES, uuid=part.uuid or None
+            )
             return ahead.submit(broker.ask_patiently, call)
 
         coming = ask(first)
         while True:
-            meta, batches = coming.result()
+            try:
+                meta, batches = coming.result()
+            except OtherIncarnation as error:
+                if recall is not None:
+                    yield from recall(first, part.stop)
+                elif fail_on_data_loss:
+                    raise PipelineError(f"{error}: it has not all that was asked for. {_IGNORE_LATER}") from None
+                return
             if meta.skipped and recall is not None:
                 yield from recall(first, min(part.stop, first + meta.skipped))
             elif meta.skipped and fail_on_data_loss:
@@ -127,7 +165,7 @@ def read_log(
             if batches:
                 if holes and covered == part.first < meta.runs[0].offset:
                     yield hole(part.partition, covered, meta.runs[0].offset, schema)
-                yield messages(meta.runs, batches, schema)
+                yield messages(meta.runs, batches, schema, part.uuid)
                 covered = meta.runs[-1].offset + meta.runs[-1].count
             if ended:
                 reached = min(meta.next_offset, part.stop)

@@ -9,34 +9,29 @@ from typing import Any
 
 import msgspec
 
-from penstock.client import _calls as calls
-from penstock.client._http1 import Response
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import Response
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import parsed
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import Broker, listed_queues
 from penstock.pipeline.schema import VALUE
 
 PAGE = 500
 
 
 def queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
-    page = 1
-    while True:
-        listed = broker.ask_patiently(calls.list_queues(prefix=prefix, page=page, limit=PAGE))
-        for entry in listed["queues"]:
-            stats = broker.ask_patiently(calls.stats(QueuePath(entry["queue"])))
-            yield {
-                "queue": entry["queue"],
-                "partitions": entry["config"]["partitions"],
-                **{name: stats[name] for name in _STATS},
-                "published": stats["totals"]["published"],
-                "acked": stats["totals"]["acked"],
-                "groups": [group["group"] for group in stats["groups"]],
-                "config": msgspec.json.encode(entry["config"]).decode(),
-            }
-        if page * PAGE >= listed["total"]:
-            return
-        page += 1
+    for entry in listed_queues(broker, prefix):
+        stats = broker.ask_patiently(calls.stats(QueuePath(entry["queue"])))
+        yield {
+            "queue": entry["queue"],
+            "uuid": entry.get("uuid"),
+            "partitions": entry["config"]["partitions"],
+            **{name: stats[name] for name in _STATS},
+            "published": stats["totals"]["published"],
+            "acked": stats["totals"]["acked"],
+            "groups": [group["group"] for group in stats["groups"]],
+            "config": msgspec.json.encode(entry["config"]).decode(),
+        }
 
 
 _STATS = ("depth", "ready", "scheduled", "leased", "waiting_for_retry", "dead", "oldest_age_ms")

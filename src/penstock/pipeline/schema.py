@@ -16,6 +16,7 @@ MESSAGES = {
     "published_at": "timestamp",
     "tenant": "string",
     "is_json": "boolean",
+    "queue_uuid": "string",
 }
 EVENTS = {
     "shard": "int",
@@ -41,9 +42,11 @@ EVENTS = {
     "redrive": "string",
     "kept": "boolean",
     "config": "string",
+    "queue_uuid": "string",
 }
 QUEUES = {
     "queue": "string",
+    "uuid": "string",
     "partitions": "int",
     "depth": "bigint",
     "ready": "bigint",
@@ -58,7 +61,7 @@ QUEUES = {
     "config": "string",
 }
 DEAD_LETTERS = {
-    **MESSAGES,
+    **{name: kind for name, kind in MESSAGES.items() if name != "queue_uuid"},
     "group": "string",
     "attempt": "int",
     "reason": "string",
@@ -74,9 +77,9 @@ VALUE = "value"
 """The column of the parsed payload, where a schema for it was given."""
 
 
-def ddl(table: str, payload_schema: str | None) -> str:
+def ddl(table: str, payload_schema: str | None, *, headers: bool = True) -> str:
     """The columns in Spark's language."""
-    columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items()]
+    columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items() if headers or name != "headers"]
     if payload_schema is not None:
         columns.append(f"`{VALUE}` struct<{payload_schema}>")
     return ", ".join(columns)

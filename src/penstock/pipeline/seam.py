@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.client import _bulk as bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker
@@ -25,6 +25,7 @@ from penstock.pipeline.schema import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.pipeline.lake.subject import Subject
     from penstock.pipeline.lake.tables import Table
     from penstock.wire.holds import ExtentReply
 
@@ -45,22 +46,23 @@ def union(
         path = parse_queue(queue)
     except PenstockError as error:
         raise PipelineError(error.message) from None
-    shore = Lake(lake)
+    opened = Lake(lake)
     broker = Broker(url, token, RETRY_FOR_S)
     extent = broker.ask(bulk.extent(path))
-    table = shore.table("messages")
-    done = table.positions(path)
-    _check(broker, path, extent, done, shore.directory)
+    opened.check_broker(extent.broker)
+    table, subject = opened.table("messages"), opened.subject(path, extent.uuid)
+    done = table.positions(subject)
+    _check(broker, path, extent, done, opened.directory)
     start = {each.partition: done.get(each.partition, each.start_offset) for each in extent.partitions}
     end = {each.partition: each.end_offset for each in extent.partitions}
     options = {
-        "url": url, "queue": path, "startingOffset": _json(start), "endingOffset": _json(end),
-        "lake": str(shore.directory),
+        "url": url, "queue": path, "queueUuid": extent.uuid, "startingOffset": _json(start), "endingOffset": _json(end),
+        "lake": str(opened.directory),
     }  # fmt: skip
     if token is not None:
         options["token"] = token
     live = spark.read.format("penstock").options(**options).load()
-    archived = archived_messages(spark, table, path)
+    archived = archived_messages(spark, table, subject)
     return live if archived is None else archived.unionAll(live)
 
 
@@ -74,8 +76,8 @@ def _check(broker: Broker, queue: QueuePath, extent: ExtentReply, done: dict[int
     # An archive that runs may have come further than the queue was a moment ago.
     if beyond(extent) and beyond(broker.ask(bulk.extent(queue))):
         raise PipelineError(
-            f"the lake in {lake} has more of queue {queue} than the broker at {broker.url} ever had: it is another "
-            "broker, or the queue was deleted and made again"
+            f"the lake in {lake} has more of queue {queue} than the broker at {broker.url} has: it is another "
+            "broker, or the broker was restored from an older copy"
         )
 
 
@@ -83,14 +85,15 @@ def _json(offsets: dict[int, int]) -> str:
     return json.dumps({str(partition): offset for partition, offset in offsets.items()})
 
 
-def archived_messages(spark: SparkSession, table: Table, queue: str) -> DataFrame | None:
+def archived_messages(spark: SparkSession, table: Table, subject: Subject) -> DataFrame | None:
     """The messages of a queue in this version of the table `messages` of a lake; None if there are none."""
     from pyspark.sql import functions as F
 
-    files = [str(table.directory / each.path) for each in table.files(queue)]
+    files = [str(table.directory / each.path) for each in table.files(subject)]
     if not files:
         return None
-    # `queue` is a directory of the table and not in the files.
-    columns = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGES.items() if name != "queue")
+    # `queue` is a directory of the table and not in the files; files of format 1 have no `queue_uuid`.
+    own = {"queue": F.lit(subject.queue), "queue_uuid": F.lit(subject.uuid).cast("string")}
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGES.items() if name not in own)
     reader = spark.read.schema(columns).option("recursiveFileLookup", "true")
-    return reader.parquet(*files).withColumn("queue", F.lit(queue)).select(*MESSAGES)
+    return reader.parquet(*files).withColumns(own).select(*MESSAGES)

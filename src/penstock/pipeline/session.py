@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,23 @@ from penstock.pipeline.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOCAL = re.compile(r"local(\[[^\]]*\])?")
 
-def prepare() -> None:
-    """What must be in the environment before Spark starts. Settings that are there already stay. Raises NoJava."""
+
+def prepare(master: str | None = None) -> None:
+    """Set the environment variables that Spark needs before it starts; those that are set stay. Raises NoJava.
+
+    Without a `master` the session is on this machine.
+    """
     asked_niceness()
     ensure_java()
     if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         ensure_home()  # another Python may have no PySpark but that of Spark's own home
-    # Otherwise workers run whatever `python3` is on the PATH, and fail without saying why.
+    # Otherwise workers run the `python3` that is on the PATH, and fail without saying why.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master is None or _LOCAL.fullmatch(master):
+        # Executors of a cluster must reach the driver, so there Spark chooses the address itself.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def spark_session(
@@ -45,7 +53,7 @@ def spark_session(
     if remote is not None:
         builder = builder.remote(remote)
     else:
-        prepare()
+        prepare(master)
         builder = builder.master(master or "local[*]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
     for key, value in conf.items():

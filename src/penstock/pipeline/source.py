@@ -14,6 +14,12 @@ from pyspark.sql.types import StructType
 from penstock.pipeline.options import Options, PipelineError
 from penstock.pipeline.schema import ddl, mismatch
 
+_NO_TABLES = (
+    "the data source has no options here: Spark does not hand the OPTIONS of CREATE TABLE to a Python data source. In "
+    "SQL use CREATE TEMPORARY VIEW orders USING penstock OPTIONS (url '…', queue 'orders'), or name the options in the "
+    "query: SELECT … FROM orders WITH (url = '…', queue = 'orders')"
+)
+
 
 class PenstockDataSource(DataSource):
     """Found by Spark without being registered, because of the module `pyspark_penstock`."""
@@ -23,18 +29,19 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        options = Options(self.options)
-        return ddl(options.table, self._payload_schema(options))
+        if "provider" in self.options:  # a property of a catalog table
+            raise PipelineError(_NO_TABLES)
+        options = self._parsed()
+        return ddl(options.table, self._payload_schema(options), headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.pipeline.batch import EventsReader, FilteringMessagesReader, MessagesReader, RowsReader
+        from penstock.pipeline.batch import EventsReader, MessagesReader, RowsReader
 
         options = self._checked(schema)
         if options.table == "events":
             return EventsReader(options, schema)
         if options.table == "messages":
-            kind = FilteringMessagesReader if options.pushdown else MessagesReader
-            return kind(options, schema)
+            return MessagesReader(options, schema)
         return RowsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -56,7 +63,7 @@ class PenstockDataSource(DataSource):
             raise PipelineError(
                 'messages are only ever added: use .mode("append"). To begin with an empty queue, purge it first'
             )
-        return BatchSink(Options(self.options), schema)
+        return BatchSink(self._parsed(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from penstock.pipeline.sink import StreamSink
@@ -66,11 +73,17 @@ class PenstockDataSource(DataSource):
         if "lakeDirectory" in self.options:
             from penstock.pipeline.lake.sink import LakeWriter
 
-            return LakeWriter(self.options["lakeDirectory"], self.options["table"], self.options.get("queue"))
-        return StreamSink(Options(self.options), schema)
+            given = self.options
+            return LakeWriter(given["lakeDirectory"], given["table"], given.get("queue"), given.get("queueUuid"))
+        return StreamSink(self._parsed(), schema)
+
+    def _parsed(self) -> Options:
+        if not self.options:
+            raise PipelineError(_NO_TABLES)
+        return Options(self.options)
 
     def _checked(self, schema: StructType) -> Options:
-        options = Options(self.options)
+        options = self._parsed()
         wrong = mismatch(options.table, schema, has_value=self._payload_schema(options) is not None)
         if wrong is not None:
             raise PipelineError(wrong)

@@ -25,9 +25,8 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import build, layout
-from penstock.client import _bulk as bulk
-from penstock.client import _calls as calls
-from penstock.client._numbers import EPOCH, new_producer
+from penstock.client import lowlevel as calls
+from penstock.client.lowlevel import EPOCH, bulk, new_producer
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker

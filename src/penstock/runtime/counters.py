@@ -1,4 +1,4 @@
-"""What happened since the process started, counted per queue from the records themselves; and how fast, of late."""
+"""Counters per queue since the process started, and rates of the last minute, both fed by the records."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class QueueCounters:
     acked: int
     retried: int
     lease_expired: int
-    """Of the retried: those whose lease ran out."""
+    """Retried because their lease expired."""
     session_expired: int
-    """Of the retried: those whose holder's session ran out."""
+    """Retried because the session of their group member expired."""
     redriven: int
     dead_lettered: int
     expired: int
@@ -72,7 +72,7 @@ class Counters:
         return found
 
     def adopt(self, now_ms: int, leases: Mapping[int, Lease]) -> None:
-        """These leases, and no others, are held: after a start, or when the journal was read again."""
+        """Take exactly these leases as held: after a start, or when the journal was read again."""
         for groups in self._work.values():
             for work in groups.values():
                 work.forget_held(now_ms)
@@ -83,7 +83,7 @@ class Counters:
     def asked(self, queue: int, group: str, now_ms: int) -> None:
         """A consumer asked for messages of this queue."""
         asked = self.of(queue).asked
-        # Names are the callers'; those beyond the limit are refused their group.
+        # Group names come from callers. A group beyond the limit is refused, so its name need not be kept.
         if group in asked or len(asked) < limits.GROUPS_PER_QUEUE_MAX:
             asked[group] = now_ms
 
@@ -93,7 +93,7 @@ class Counters:
             self._scopes_asked[scope, group] = now_ms
 
     def last_asked(self, queue: int, scopes: Iterable[str], group: str) -> int | None:
-        """When somebody last asked for this queue, or for one of these scopes that it is in."""
+        """The time of the last lease request for this queue, or for one of these scopes that contain it."""
         times = [self.of(queue).asked.get(group), *(self._scopes_asked.get((scope, group)) for scope in scopes)]
         return max((time for time in times if time is not None), default=None)
 
@@ -103,10 +103,10 @@ class Counters:
         recent = self.of(queue).recent
         return {f"{name}_per_s": recent.total(now_ms, column) / seconds for column, name in enumerate(_RECENT)}
 
-    # -- what the records say -----------------------------------------------------------------------------------------
+    # -- counting records -----------------------------------------------------------------------------------------
 
     def note(self, record: Record, leases: Mapping[int, Lease]) -> None:
-        """Count a fact that is about to be applied; `leases` are those before it."""
+        """Count a record that is about to be applied; `leases` is the state before it."""
         kind = type(record)
         if kind is records.Published:
             count = record.batch.count  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
-"""The records of a shard's journal, handed on without their messages: what happened, in order, from a position on.
+"""The records of a shard's journal without their payloads, in order, from a position on.
 
-Files are read by the disk's thread for bulk work, a piece at a time. What is taken apart here is taken apart between
-the turns of everything else, record by record and never message by message: the ranges in a record are the reader's to
-take apart. One reader at a time touches the journal; the others wait in line, and not too many of them.
+The engine's bulk thread reads the files, one piece at a time. Records are decoded on the event loop in small slices,
+and never message by message: the ranges inside a record are left to the reader. One reader at a time uses the journal;
+a bounded number of others waits.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from penstock.journal.port import EngineError
 from penstock.runtime.loop import ShardLoop
 
 PIECE_BYTES = 256 * limits.KIB
-"""Of the journal, read and checked in one go by another thread: it must not have the interpreter for long."""
+"""Read and checked in one go by the bulk thread, which must not hold the interpreter lock for long."""
 SLICE_RECORDS = 300
-NOT_TOLD = frozenset(
+NOT_EVENTS = frozenset(
     (b"opened", b"transacted", b"offsets", b"hold", b"hold_ended", b"schedule", b"schedule_paused",
      b"schedule_removed", b"schedule_fired", b"schedule_refused", b"redrive_started", b"redrive_ended",
      b"member_joined", b"members_left", b"handed_over")
 )  # fmt: skip
-"""Kinds that are about no message; some of them hold what a payload holds."""
+"""Kinds of records that concern no message; some of them contain payloads."""
 _TAG_AT = 7
 """A record is a map whose first key is `type`: a byte for the map, five for the key, one for the length of the tag."""
 
 
 class _Sized(msgspec.Struct, gc=False):
-    """How much a record tells of, whatever its kind."""
+    """The fields of any record that give its number of messages."""
 
     queue: int = 0
     ranges: list[int] = []
@@ -45,19 +45,19 @@ class _Sized(msgspec.Struct, gc=False):
 _size = msgspec.msgpack.Decoder(_Sized).decode
 
 
-class Told(NamedTuple):
-    """A record that tells of messages."""
+class EventRecord(NamedTuple):
+    """A record that concerns messages or a queue."""
 
     frame: int
     number: int
     queue: int
     rows: int
-    """Messages it tells of; 1 if it is about a queue."""
+    """Messages that it concerns; 1 if it concerns a queue."""
     record: Stripped
 
 
-class Weighed(NamedTuple):
-    """A frame, and how much of it is to be told."""
+class FrameSize(NamedTuple):
+    """A frame with the number of its events, as rows, and its size."""
 
     frame: int
     rows: int
@@ -90,10 +90,10 @@ class EventLog:
             after = frame.index
         return after
 
-    async def told(self, after: int, number: int, until: int | None) -> AsyncGenerator[Told, None]:
-        """What follows record `number` of frame `after`, in order, up to the end of frame `until`.
+    async def records(self, after: int, number: int, until: int | None) -> AsyncGenerator[EventRecord, None]:
+        """The events behind record `number` of frame `after`, in order, up to the end of frame `until`.
 
-        Whoever has enough stops asking, and closes it.
+        A caller that has enough closes the generator.
         """
         async for frame in self._frames(after - 1, until):
             looked = 0
@@ -101,21 +101,21 @@ class EventLog:
                 looked += 1
                 if looked % SLICE_RECORDS == 0:
                     await asyncio.sleep(0)
-                if (frame.index == after and position <= number) or kind_of(record) in NOT_TOLD:
+                if (frame.index == after and position <= number) or kind_of(record) in NOT_EVENTS:
                     continue
                 sized = _size(record.meta)
-                yield Told(frame.index, position, sized.queue, _rows(sized, record), record)
+                yield EventRecord(frame.index, position, sized.queue, _rows(sized, record), record)
 
-    async def weighed(self, after: int, until: int | None) -> AsyncGenerator[Weighed, None]:
-        """Frames behind `after`, and how much there is in them to be told."""
+    async def sizes(self, after: int, until: int | None) -> AsyncGenerator[FrameSize, None]:
+        """The frames behind `after`, with the number of their events."""
         async for frame in self._frames(after, until):
             rows = 0
             for position, record in enumerate(strip(frame.body)):
-                if kind_of(record) not in NOT_TOLD:
+                if kind_of(record) not in NOT_EVENTS:
                     rows += _rows(_size(record.meta), record)
                 if position % SLICE_RECORDS == SLICE_RECORDS - 1:
                     await asyncio.sleep(0)
-            yield Weighed(frame.index, rows, frame.size)
+            yield FrameSize(frame.index, rows, frame.size)
 
     async def _frames(self, after: int, until: int | None) -> AsyncGenerator[Frame, None]:
         last = self._loop.durable_index if until is None else min(until, self._loop.durable_index)
@@ -145,7 +145,7 @@ class EventLog:
 
 
 def kind_of(record: Stripped) -> bytes:
-    """The tag of its kind, without decoding it."""
+    """The tag of the record's kind, without decoding the record."""
     length = record.meta[_TAG_AT - 1] & 0x1F
     return bytes(record.meta[_TAG_AT : _TAG_AT + length])
 

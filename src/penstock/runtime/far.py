@@ -1,8 +1,8 @@
-"""Agenda entries whose time is far away: written to blobs, read again when it is near, merged when little is left.
+"""Agenda entries due far in the future: written to blobs, read back before they are due, merged when few are left.
 
 A blob holds chunks of many agendas, each chunk entries of one stretch of one of them, with a checksum of its own that
-stands in the chunk's description (`core.agenda.Chunk`), in memory and in the snapshot. A blob that neither the newest
-snapshot nor the state names is left over.
+stands in the chunk's description (`core.agenda.Chunk`), in memory and in the snapshot. A blob that is named neither by
+the newest snapshot nor by the state can be deleted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.journal.port import Damaged, ShardJournal
 from penstock.runtime.pace import Pace
 
 BLOB_BYTES_MAX = 4 * limits.MIB
-"""Put together in memory, also when blobs are merged."""
+"""A blob is assembled in memory, also when blobs are merged."""
 PIECE_ENTRIES_MIN = 64
-"""Fewer entries of a stretch than this take less memory than the chunk that would stand for them."""
+"""Fewer entries than this take less memory than the chunk that would replace them."""
 MERGE_BELOW = 0.5
-"""A blob of which a smaller share is still needed is merged with others like it."""
+"""A blob of which a smaller share is in use is merged with others."""
 SMALL_BLOBS_MAX = 8
 VOID_ENTRIES_MIN = 4096
-"""Entries that mean nothing any more are looked for if there are more of them than of the others, and than this."""
+"""Void entries are removed if they are the majority and more than this."""
 
 
 def agenda_name(number: int) -> str:
@@ -46,7 +46,7 @@ def read_chunk(journal: ShardJournal, chunk: Chunk) -> bytes:
 
 
 class Owned:
-    """One agenda, whose it is, and what in it still means something."""
+    """One agenda with its owner, and a predicate for the entries that are still valid."""
 
     __slots__ = ("agenda", "keep", "kind", "number", "queue", "void")
 
@@ -59,7 +59,7 @@ class Owned:
         self.agenda = agenda
         self.keep = keep
         self.void = void
-        """How many of its messages are not waiting for anything, at least."""
+        """A lower bound of the messages in it that no longer wait."""
 
     @property
     def mostly_void(self) -> bool:
@@ -102,11 +102,11 @@ class FarEntries:
         self._next_number = next_number
         self._pace = pace
         self._entries_min = entries_min
-        """Fewer than this stay in memory."""
+        """Fewer entries than this stay in memory."""
         self._read: Read = partial(read_chunk, journal)
 
     async def tidy(self, shard: Shard) -> None:
-        """Forget what means nothing, gather what is scattered over too many blobs, write away what is far."""
+        """Remove void entries, merge sparse blobs, write far entries to blobs."""
         await self._sweep(shard)
         await self._gather(shard)
         if sum(owned.agenda.far_in_memory() for owned in agendas(shard)) >= self._entries_min:
@@ -119,7 +119,7 @@ class FarEntries:
                     await self._pace.breathe()
 
     async def _gather(self, shard: Shard) -> None:
-        """Take back what is needed of blobs that are mostly not, as much as one blob can hold."""
+        """Read the used entries of sparse blobs back into memory, as many as fit into one blob."""
         needed: dict[int, int] = {}
         suspect: set[int] = set()
         for owned in agendas(shard):

@@ -1,12 +1,11 @@
-"""Who gets a lease: whoever asks, and whoever waits for one when something becomes ready.
+"""Granting leases: to a command when it arrives, and to waiting commands when messages become ready.
 
-A lease of a queue is one decision. A lease of a scope is as many as it takes, from the most important queue down, and
-its answer leaves behind the last of them.
+A lease of a queue is one decision. A lease of a scope is one decision per queue, from the highest `queue_priority`
+down; its reply is completed behind the last of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,37 +18,38 @@ from penstock.core.rebalancing import has_changed
 from penstock.core.records import MemberJoined, MembersLeft, QueueDeleted, Record
 from penstock.core.scopes import scopes_over
 from penstock.errors import PenstockError
+from penstock.pending import PendingReply
 
 if TYPE_CHECKING:
     from penstock.runtime.loop import ShardLoop
 
 
 class Granting:
-    """One shard's. It decides and parks like every command of the loop does."""
+    """The leases of one shard. It decides and enqueues like every other command of the loop."""
 
     def __init__(self, loop: ShardLoop):
         self._loop = loop
 
-    def grant(self, command: commands.Lease | commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
-        """Try to lease for this caller; False if there is nothing for them now."""
+    def grant(self, command: commands.Lease | commands.LeaseScope, pending: PendingReply[Any]) -> bool:
+        """Lease for this command if messages are ready; False if none are."""
         if isinstance(command, commands.LeaseScope):
-            return self._grant_scope(command, future)
+            return self._grant_scope(command, pending)
         try:
             decision = self._decide_lease(command, self._loop.now_ms(), self._fit_for(command))
         except PenstockError as error:
-            future.set_exception(error)
+            self._loop.enqueue_refusal(error, pending)
             return True
         if not decision.reply:
             return False
-        self._loop.park(decision.records, decision.reply, future, ahead=True)
+        self._loop.enqueue(decision.records, decision.reply, pending)
         self._loop.arm_timer()
         return True
 
     def _fit_for(self, command: commands.Lease) -> Fit | None:
-        """Small messages, as most are, need not be weighed one by one."""
+        """None if the messages of the queue are so small that any `max` of them fit into one reply."""
         queue, log = self._loop.shard.queues.get(command.queue), self._loop.log
         partitions = len(queue.partitions) if queue is not None else 0
-        # To ask more partitions than there will be messages would be more work than to weigh those.
+        # With more partitions than messages it is cheaper to add up the messages.
         if partitions <= command.max and log.surely_fit(command.queue, partitions, command.max, command.bytes_max):
             return None
         return log.fit
@@ -57,13 +57,13 @@ class Granting:
     def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit | None) -> Decision:
         decision = decide(self._loop.shard, command, now_ms, fit)
         if decision.reply is None:
-            # The group began with this call; ask again, now that it exists.
-            self._loop.park(decision.records, None, None)
+            # The group was created by this call: decide again, now that it exists.
+            self._loop.enqueue(decision.records)
             decision = decide(self._loop.shard, command, now_ms, fit)
         return decision
 
-    def _grant_scope(self, command: commands.LeaseScope, future: asyncio.Future[Any]) -> bool:
-        """As many leases as it takes, each a decision of its own; the answer leaves behind the last of them."""
+    def _grant_scope(self, command: commands.LeaseScope, pending: PendingReply[Any]) -> bool:
+        """Lease from the queues of the scope, one decision each; the reply is completed behind the last of them."""
         now_ms = self._loop.now_ms()
         granted: list[commands.LeasedRun] = []
         wanted, room = command.max, command.bytes_max
@@ -86,18 +86,18 @@ class Granting:
             except PenstockError as error:
                 if granted:
                     break
-                future.set_exception(error)
+                self._loop.enqueue_refusal(error, pending)
                 return True
             if not decision.reply:
                 self._loop.scopes.exhausted(command.scope, command.group, queue)
                 continue
             path = self._loop.shard.queues[queue].path
             runs = [msgspec.structs.replace(run, path=path) for run in decision.reply]
-            self._loop.park(decision.records, runs, None)
+            self._loop.enqueue(decision.records, runs)
             granted += runs
             wanted -= sum(run.count for run in runs)
         if granted:
-            self._loop.park_answer(granted, future)
+            self._loop.enqueue_lease(granted, pending)
             self._loop.arm_timer()
         return bool(granted)
 
@@ -112,9 +112,9 @@ class Granting:
                     self.offer(queue, self._owners(record))
 
     def offer(self, queue: int, members: set[tuple[str, str]] | None = None) -> None:
-        """Something may be ready in this queue: whoever waits for it, or for a scope that it is in, is asked.
+        """Messages of this queue may be ready: serve the leases that wait for it, or for a scope that contains it.
 
-        Of those who wait as members of a group only these, if they are named.
+        With `members`, leases of group members are served only if their member is named.
         """
         if self._loop.waiters.has(queue):
             self._loop.waiters.serve(queue, self.grant, members)
@@ -124,14 +124,14 @@ class Granting:
                     self._loop.waiters.serve(scope, self.grant)
 
     def _owners(self, record: Record) -> set[tuple[str, str]] | None:
-        """The members, by group, whom a record in one partition may have brought something; None: anybody."""
+        """The (group, member) pairs that own the partition of this record; None: every waiting lease may profit."""
         queue = self._loop.shard.queues[getattr(record, "queue")]  # noqa: B009  not every record has one
         number: int | None = getattr(record, "partition", None)
         if number is None or not queue.memberships or queue.config.exclusive:
-            return None  # in an exclusive queue everybody waits for what happens in any partition
+            return None  # in an exclusive queue a record in any partition can make messages ready
         return {(queue.group_names[group], each.slots[number].owner) for group, each in queue.memberships.items()}
 
     def recall(self, record: Record) -> None:
-        """Members whose partitions changed hear of it at once: their parked leases are answered."""
+        """Complete the waiting leases of members whose partitions changed, so that they send a heartbeat at once."""
         if isinstance(record, MemberJoined | MembersLeft):
             self._loop.waiters.recall(record.queue, lambda command: has_changed(self._loop.shard, command))

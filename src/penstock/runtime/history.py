@@ -1,8 +1,8 @@
-"""What became of one message, out of the journal: every record that names it, as far back as the journal goes.
+"""The history of one message: every record of the journal that names it, as far back as the journal goes.
 
-A journal is looked through from the moment in the message's id on, between the turns of everything else: a few hundred
-records, then whoever else is there. One search at a time; the others wait in line, and not too many of them. It sees
-the journal as it was when it began, whatever is appended and trimmed meanwhile. Payloads are never opened.
+A search reads the journal from the time in the message's id on, a few hundred records per turn of the event loop. One
+search runs at a time; a bounded number of others waits. A search sees the journal as it was at its start, whatever is
+appended and trimmed meanwhile. It never decodes payloads.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from penstock.journal.codec import PublishedHead, skim
 from penstock.runtime.loop import ShardLoop
 
 SLICE_RECORDS = 500
-"""Records between two turns of the event loop: about a millisecond. Whatever else takes time is counted in records."""
+"""Records between two turns of the event loop, about a millisecond. Other costs are counted in records."""
 FRAME_COST = 10
 BYTES_COST = 4096
-"""To read and check them costs as much as a record."""
+"""Reading and checking this many bytes costs as much as a record."""
 CLOCK_SLACK_MS = 60_000
-"""Frames may be younger than their neighbours behind a restart say, by as long as a commit may take."""
+"""The time of a frame may exceed that of the frame behind it across a restart, by the duration of a commit."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One transition. What does not apply to its kind is left out."""
+    """One transition. Fields that do not apply to its kind are omitted."""
 
     kind: str
     at_ms: int
@@ -51,7 +51,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Found(msgspec.Struct, frozen=True):
     partition: int | None
-    """None, and no events, if nobody knows such a message."""
+    """None, with no events, if the message is unknown."""
     offset: int | None
     complete: bool
     """True if nothing can be missing: the journal goes back to the message's own publishing, or to before it would have
@@ -60,7 +60,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct):
-    """A lease that has the message."""
+    """A lease that holds the message."""
 
     group: int
     consumer: str
@@ -78,23 +78,23 @@ class Trail:
         self.place: tuple[int, int] | None = None
         self.seen_publishing = False
         self.dropped = False
-        """True if there were more events than are kept; the oldest went."""
+        """True if there were more events than are kept; the oldest were dropped."""
         self.events: deque[Event] = deque(maxlen=limits.HISTORY_EVENTS_MAX)
         self._held: dict[int, _Held] = {}
 
     def begin_at(self, partition: int, offset: int, record: Published) -> None:
-        """The message is known to lie here; the journal may not have its publishing any more."""
+        """The log has the message at this place; the journal may no longer contain its publish."""
         self.place = (partition, offset)
         self._published(record.at, record.batch, offset - record.offset)
 
     def assume_lease(self, lease: int, held: _Held) -> None:
-        """Somebody has the message now, and perhaps the journal no longer says since when."""
+        """This lease holds the message now; the journal may no longer contain its start."""
         self._held[lease] = held
 
     def follow(self, record: Record | PublishedHead) -> None:
         if type(record) is PublishedHead:
             if record.queue == self._queue.number and record.id <= self._id < record.id + record.messages:
-                # Nothing was before this: what was assumed so far is told by the records that follow.
+                # Nothing precedes the publish: the records that follow replace the assumptions made so far.
                 self.seen_publishing = True
                 self.events.clear()
                 self._held.clear()
@@ -158,7 +158,7 @@ class Trail:
             self._of_lease("extended", record.at, record.lease, held)
 
     def _opened(self, record: records.Opened) -> None:
-        """A node took the shard: running leases start over."""
+        """A node acquired the shard: running leases start over."""
         for lease, held in self._held.items():
             held.deadline = max(held.deadline, record.at + held.lease_ms)
             self._of_lease("lease_restarted", record.at, lease, held)
@@ -170,7 +170,7 @@ class Trail:
         )  # fmt: skip
 
     def _touched(self, record: Any) -> None:
-        """Whatever names messages by ranges is told in the same way, also kinds that are yet to come."""
+        """Any record that names messages by ranges becomes an event in the same way, including future kinds."""
         lease = getattr(record, "lease", None)
         held = self._held.pop(lease, None) if lease is not None else None
         group = getattr(record, "group", None)
@@ -242,7 +242,7 @@ class History:
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
 
     def _look_into_log(self, queue: Queue, message_id: MessageId, trail: Trail) -> None:
-        """Where the message lies, if its bytes are still wanted; then also what is too old for the journal is known."""
+        """Find the message in the log, if it is still stored: its publish may be too old for the journal."""
         for number in range(len(queue.partitions)):
             offset = self._loop.log.find(queue.number, number, message_id)
             if offset is not None:

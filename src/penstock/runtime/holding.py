@@ -1,4 +1,4 @@
-"""How much a hold keeps from being let go, in bytes."""
+"""The bytes that an archive hold keeps from being deleted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.runtime.loop import ShardLoop
 
 
 def spanned_bytes(loop: ShardLoop, hold: Hold) -> int:
-    """From where the hold is to the end of everything it holds: what its owner still has to copy, and the disk to keep.
+    """The bytes from the hold's positions to the end of all that it holds: its owner has not copied them yet.
 
     Journal files are counted as a whole. A message may count twice, in the journal and in its queue's own segments.
     """

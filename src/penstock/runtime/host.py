@@ -1,4 +1,4 @@
-"""One shard, open: its journal, its loop and its housekeeper, started and stopped in the right order."""
+"""One open shard: its journal, its loop and its upkeep, started and stopped in the right order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from penstock.runtime.upkeep import Upkeep
 class ShardHost:
     """Use `open_shard`."""
 
-    def __init__(self, journal: ShardJournal, loop: ShardLoop, upkeep: Upkeep, recovered: Recovered):
+    def __init__(
+        self, journal: ShardJournal, loop: ShardLoop, upkeep: Upkeep, recovered: Recovered, node: bytes, number: int
+    ):
+        self.node = node
+        """The id of the storage, 16 bytes."""
+        self.number = number
         self.journal = journal
         self.loop = loop
         self.upkeep = upkeep
@@ -49,12 +54,12 @@ async def open_shard(
 ) -> ShardHost:
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
-    `on_failure` is told once, when the journal can no longer be trusted and the process should end; `on_trouble` is
-    told of what the broker survives but somebody should know; `on_round` is told after every round of upkeep.
+    `on_failure` is called once, when the journal can no longer be trusted and the process should end; `on_trouble` is
+    called with problems that the broker survives and an operator should know; `on_round` after every round of upkeep.
     """
     journal = await engine.acquire(number, node)
     recovered = await recover(journal, node, hot_bytes=hot_bytes)
-    # A snapshot forgets delays that were over by its time: journal time must not begin before that again.
+    # A snapshot omits delays that were over by its time: journal time must not start before that time.
     clock.advance_to_ms(max(recovered.shard.now_ms, recovered.shard.advanced_ms))
 
     async def reload() -> tuple[Any, Any, Any]:
@@ -77,4 +82,4 @@ async def open_shard(
         on_trouble=on_trouble,
         on_round=on_round,
     )
-    return ShardHost(journal, loop, upkeep, recovered)
+    return ShardHost(journal, loop, upkeep, recovered, node, number)

@@ -1,21 +1,18 @@
-"""The shard's loop: decide, apply, append, release.
+"""The shard's loop: decide, apply, commit, reply.
 
-A command is decided and applied the moment it arrives, on the event loop's thread, and its records are put on the pile
-for the next commit; its reply is parked. While one commit is being made durable the next pile grows: that is the whole
-group commit. Replies leave in order, when the frame that holds their facts is durable. A command without records is
-a read, and leaves behind the facts that it has seen.
+A command is decided and applied on arrival, on the event loop's thread. Its records are added to the next commit
+(`commit.py`) and its reply is sent when that commit is durable. A command without records is a read: its reply is sent
+behind the records that it has seen.
 
-The only rollback is a reload. If a commit surely was not written (no space), everything parked fails and the shard is
-read again from its journal. If nobody knows (the disk failed, another owner fenced us), the shard stops for good.
-
-Where one caller at a time is being served there is no group to wait for, and `hurry` writes the commit at once.
+The only rollback is a reload. If a commit surely was not written (no space), all pending replies fail and the shard is
+read again from its journal. If the outcome is unknown (the disk failed, another owner fenced this one), the shard stops
+for good.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -31,44 +28,32 @@ from penstock.core.rebalancing import has_changed, renew_sessions
 from penstock.core.records import (
     Expired,
     Published,
-    QueueDeleted,
-    QueuePurged,
     Record,
     ScheduleRefused,
 )
 from penstock.core.scopes import Scopes, scopes_over
 from penstock.core.state import Queue, Shard
-from penstock.eager import Rest, begin
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
-from penstock.runtime.ahead import Ahead
+from penstock.pending import PendingReply
 from penstock.runtime.alarm import Alarm
+from penstock.runtime.commit import CommitEntry, Cut, GroupCommit
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
-from penstock.runtime.parking import Waiters
-from penstock.runtime.share import Cut, Parked
-from penstock.runtime.solitude import Solitude
+from penstock.runtime.waiters import Waiters
 from penstock.runtime.watchers import Watchers
 
 PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Transact})
-"""What makes the log grow, and waits while there is no room for that."""
-ANSWERED_AHEAD = frozenset(
-    {
-        commands.Publish, commands.Transact, commands.Ack, commands.Nack, commands.Reject, commands.Release,
-        commands.Extend,
-    }
-)  # fmt: skip
-"""What a lone caller, besides leases, may answer to before it is durable, if the answer stays here until then."""
+"""Commands that make the log grow. They are refused while the disk is short of space."""
 LATE_MS = 50
-"""Whoever comes later than this to what was due has been held up, and is not just busy."""
+"""A timer that fires later than this was held up: the process or its disk was stalled."""
 FULL_PAUSE_S = 1.0
-"""After a commit that found no room at all. The next one would fail too, and cost another reading of the journal."""
-
+"""The pause after a commit that found no space at all. The next one would fail too, and read the journal once more."""
 
 _ANY_PUBLISH = commands.Publish([], 0)
 
@@ -93,70 +78,58 @@ class ShardLoop:
         self.failed: str | None = None
         """Why the shard has stopped for good."""
         self.closing = False
-        """Nothing new is taken in, and nobody waits; what is under way can still be finished."""
+        """No publish is accepted and no lease waits; running work can still be finished."""
         self._shut = False
-        """Nothing is taken at all."""
-        self._emptying: list[QueueDeleted | QueuePurged] = []
-        """Durable, but their queues' messages are still to be let go of: answers that are leaving may need them."""
-        self._leaving: dict[Parked, None] = {}
+        """No command is accepted."""
+        self._replying: dict[CommitEntry, None] = {}
+        """Entries with leased messages whose replies are not prepared yet: upkeep must keep the payloads."""
         self._without_room = False
-        self._writer = writer
         self._clock = clock
         self._on_failure = on_failure
         self._reload = reload
         self._read_far = partial(read_chunk, journal)
-        self.waiters = Waiters()
+        self.waiters = Waiters(self._complete_empty)
         self._granting = Granting(self)
         self.scopes = Scopes(shard, log.published_at)
-        self._solitude = Solitude()
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self.watchers = Watchers()
-        self._pile: deque[Parked] = deque()
-        self._pile_bytes = 0
-        self._committing = False
-        self._awake = False
-        """True if somebody will look at the pile in the next turn of the event loop."""
-        self._finishing: asyncio.Future[None] | None = None
+        self.commits = GroupCommit(
+            journal, writer, clock, on_durable=self._release, on_refused=self._start_over, on_failed=self._fail
+        )
         self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._work = asyncio.Event()
         self._alarm = Alarm(clock, self._on_alarm)
         self._committed_bytes = 0
         self._last_locator = 0
-        self.on_commit_took: Callable[[float], None] = lambda _: None
-        """Told after every commit how many seconds it took to make it durable, without what was done meanwhile."""
         self.on_commit: Callable[[int], None] = lambda _: None
-        """Told after every commit how many bytes were written since the last call of `take_committed_bytes`."""
+        """Called after every commit with the bytes written since the last call of `take_committed_bytes`."""
         self.on_reread: Callable[[], None] = lambda: None
-        """Told after the shard was read again out of the journal: what was decided last has not happened."""
+        """Called after the shard was read again from the journal: the last decisions have not happened."""
         self.on_facts: Callable[[list[bytes]], None] | None = None
-        """Told the records of every commit, as the bytes that they are, when they are durable."""
-        self._committer = asyncio.ensure_future(self._commit_forever())
+        """Called with the encoded records of every commit, when they are durable."""
         self.arm_timer()
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Decide now; the future has the reply when it is durable. Raises what the machine refuses."""
+    def submit(self, command: Command) -> PendingReply[Any]:
+        """Decide now; the reply is sent when it is durable. Raises the machine's refusal."""
         self._admit(command)
         now_ms = self._clock.now_ms()
         if type(command) is not commands.Open:
-            # Leases whose time ran out while nobody was here start over with the opening; time does its work after it.
+            # Leases that ended while no process was running start over with the opening; time advances after it.
             self._advance(now_ms)
         decision = decide(self.shard, command, now_ms, self.log.fit)
-        future = self._events.create_future()
-        self.park(decision.records, decision.reply, future, ahead=type(command) in ANSWERED_AHEAD)
+        pending: PendingReply[Any] = PendingReply()
+        self.enqueue(decision.records, decision.reply, pending)
         if decision.records:
             if self.shard.needs_tick():
-                self._advance(now_ms)  # what was let go past its time to live is for nobody
+                self._advance(now_ms)  # what was released past its time to live expires before it can be granted
             self._granting.serve(decision.records)
             self.arm_timer()
-        return future
+        return pending
 
-    def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> asyncio.Future[Any]:
-        """Like `submit`, but with nothing to give the caller is parked for up to `wait_ms` until there is something."""
+    def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> PendingReply[Any]:
+        """Like `submit`, but if nothing is ready the lease waits up to `wait_ms` for the first message."""
         self._admit(command)
         now_ms = self._clock.now_ms()
         if isinstance(command, commands.Lease):
@@ -164,17 +137,18 @@ class ShardLoop:
         else:
             self.counters.asked_scope(command.scope, command.group, now_ms)
         self._advance(now_ms)
-        future = self._events.create_future()
-        if self._granting.grant(command, future):
-            return future
+        pending: PendingReply[Any] = PendingReply()
+        if self._granting.grant(command, pending):
+            return pending
         recalled = isinstance(command, commands.Lease) and command.member and has_changed(self.shard, command)
         if wait_ms and not self.closing and not recalled:
-            return self.waiters.park(command, wait_ms)
-        self.park([], [], future)
-        return future
+            self.waiters.park(command, wait_ms, pending)
+        else:
+            self.enqueue([], [], pending)
+        return pending
 
     async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
-        """Wait until something is stored in this partition, or the time is over. Readers share: all are woken."""
+        """Wait until something is stored in this partition, or the time is over. All readers are woken."""
         if self.closing or self.failed is not None:
             return
         reader: asyncio.Future[None] = self._events.create_future()
@@ -188,7 +162,7 @@ class ShardLoop:
                 if not waiting:
                     del self._readers[queue, partition]
 
-    def cut(self, cut: Cut) -> asyncio.Future[Any]:
+    def cut(self, cut: Cut) -> PendingReply[None]:
         """End a frame behind everything decided so far, and call `cut` the moment it is durable, before anything else.
 
         The state as it is now is then the state after that frame.
@@ -197,25 +171,15 @@ class ShardLoop:
             raise Failed(self.failed)
         if self._without_room:
             raise OutOfSpace("the disk is full")
-        future = self._events.create_future()
-        parked = Parked(None, future)
-        parked.cut = cut
-        self._pile.append(parked)
-        self._wake()
-        return future
+        pending: PendingReply[None] = PendingReply()
+        entry = CommitEntry(pending)
+        entry.cut = cut
+        self.commits.add(entry)
+        return pending
 
-    def hurry(self, caller: Rest[Any] | None = None) -> None:
-        """Whoever waits for what was decided just now is the only one here: make it durable before returning.
-
-        Does nothing where others may come, who would share the commit, and where it would have to wait. If the caller
-        is given, it prepares its answer while the disk is at work, and is to go on when this returns: not before may
-        anything of it leave, but through its `leave`. If the disk failed it then raises that.
-        """
-        if self._pile and not self._committing and self._solitude.expected():
-            begun = begin(self._commit(may_block=True, caller=caller))
-            if isinstance(begun, Rest):
-                # The engine had other work to finish first, or there is no room: then it takes as long as it takes.
-                self._finishing = asyncio.ensure_future(_wait_for(begun))
+    def commit_now(self) -> None:
+        """Commit inline if no other command is expected (`GroupCommit.commit_now`)."""
+        self.commits.commit_now()
 
     @property
     def waiting(self) -> int:
@@ -232,23 +196,22 @@ class ShardLoop:
 
     @property
     def without_room(self) -> bool:
-        """True while nothing at all can be written, so that nothing is delivered either."""
+        """True while nothing can be written, and so nothing can be delivered."""
         return self._without_room
 
     @property
     def durable_index(self) -> int:
-        """Of the last frame whose replies have left, or are about to."""
-        return self._writer.next_index - (2 if self._committing else 1)
+        return self.commits.durable_index
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
     def check_publish(self) -> None:
-        """Raises what every publish would be refused with now, whatever is in it."""
+        """Raises the error that any publish would be refused with now."""
         self._admit(_ANY_PUBLISH)
 
     def brought_to_now(self) -> int:
-        """Let time do its work, for whoever looks at the state; says what time it is."""
+        """Process due deadlines before the state is read; returns the time."""
         now_ms = self._clock.now_ms()
         if self.failed is None and not self._without_room and not self._shut:
             self._advance(now_ms)
@@ -261,16 +224,16 @@ class ShardLoop:
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
         if self._without_room:
             raise _no_room()
-        # What finishes messages is small, and makes room: it is only counted.
-        too_many = len(self._pile) > limits.PENDING_COMMANDS_MAX
-        if too_many or (self._pile_bytes > limits.PENDING_BYTES_MAX and type(command) in PUBLISHING):
+        # Commands that settle messages are small and free space: only their number is bounded.
+        too_many = len(self.commits.waiting) > limits.PENDING_COMMANDS_MAX
+        if too_many or (self.commits.waiting_bytes > limits.PENDING_BYTES_MAX and type(command) in PUBLISHING):
             raise Unavailable("the disk does not keep up; slow down", retry_after_ms=200)
         if type(command) in PUBLISHING and self.journal.short_of_space:
             self._check_space()
             raise DiskFull("the disk is full; consumers keep working, publishing waits", retry_after_ms=5_000)
 
     def _check_space(self) -> None:
-        """Somebody wanted to publish and could not: is there room again?"""
+        """A publish was refused for want of space: look again whether there is space."""
         if self.journal.short_of_space and self._space_check is None:
             self._space_check = asyncio.ensure_future(self._look_for_space())
 
@@ -285,25 +248,25 @@ class ShardLoop:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _advance(self, now_ms: int) -> None:
-        """Let time do what it does, before anything is decided at `now_ms`."""
+        """Process the deadlines that are due at `now_ms`, before anything is decided at that time."""
         if self.shard.next_deadline_ms() > now_ms:
             return
-        self._make_up_for(self._alarm.late_ms(), now_ms)
+        self._extend_deadlines(self._alarm.late_ms(), now_ms)
         woken: set[int] = set()
-        # Again while there is something: a lease that ran out may be due for its next attempt at the same moment.
+        # Repeated, because a lease that expired may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
             woken |= self._advance_shard(now_ms)
             if self.shard.needs_tick():
                 decision = decide(self.shard, commands.Tick(self.journal.short_of_space), now_ms)
-                self.park(decision.records, None, None)
-                # A schedule may have fired; or what others wait behind has come to its end.
+                self.enqueue(decision.records)
+                # A schedule may have fired, or a message that blocked others may have expired.
                 woken.update(record.queue for record in decision.records if isinstance(record, Published | Expired))
                 if any(type(record) is ScheduleRefused for record in decision.records):
                     self._check_space()
                 for record in decision.records:
                     self._granting.recall(record)
         if self.scopes:
-            # All of them before anything is given away: the last one may be the most important.
+            # All queues are noted before anything is granted: the last one may have the highest priority.
             for queue in woken:
                 self.scopes.stir(queue)
         for queue in woken:
@@ -314,182 +277,108 @@ class ShardLoop:
         try:
             return advance(self.shard, now_ms, self._read_far)
         except (EngineError, OSError) as error:
-            # What is due now cannot be read. Whatever was answered in its place would be wrong.
+            # The due entries cannot be read. Any reply without them would be wrong.
             self._fail(str(error) or repr(error))
             raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def arm_timer(self) -> None:
-        """Sleep exactly until time has something to do."""
+        """Set the timer to the next deadline."""
         self._alarm.set(self.shard.next_deadline_ms())
 
     def _on_alarm(self) -> None:
         if self.failed is None and not self._without_room:
             now_ms = self._clock.now_ms()
-            self._make_up_for(self._alarm.late_ms(), now_ms)
-            with contextlib.suppress(Unavailable):  # then the shard has failed, and everybody was told
+            self._extend_deadlines(self._alarm.late_ms(), now_ms)
+            with contextlib.suppress(Unavailable):  # then the shard has failed, and all replies with it
                 self._advance(now_ms)
                 self.arm_timer()
 
-    def _make_up_for(self, lost_ms: int, now_ms: int) -> None:
-        """Nobody was served for so long. Who had a deadline in that time may have done what it asks for, unheard."""
+    def _extend_deadlines(self, lost_ms: int, now_ms: int) -> None:
+        """Extend deadlines that elapsed while the process was stalled: requests that met them were not processed."""
         if lost_ms > LATE_MS:
             self.shard.grace = self.shard.grace.after(now_ms, lost_ms)
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
-    def park(self, made: list[Record], reply: Any, future: asyncio.Future[Any] | None, *, ahead: bool = False) -> None:
-        parked = Parked(reply, future, ahead=ahead)
-        for record in made:
+    def enqueue(self, records: list[Record], reply: Any = None, completion: PendingReply[Any] | None = None) -> None:
+        """Apply these records, add them to the next commit, and complete the reply when it is durable."""
+        entry = CommitEntry(completion, reply)
+        for record in records:
             self.counters.note(record, self.shard.leases)
             apply(self.shard, record)
             if self.scopes:
                 self.scopes.note(record)
-            parked.add(record)
-        if parked.leaving:
-            self._leaving[parked] = None
-        if not made and not self._pile and not self._committing:
-            if future is not None:
-                future.set_result(reply)
-            return
-        self._pile.append(parked)
-        self._pile_bytes += parked.size
-        self._wake()
+            entry.add(record)
+        if entry.leased:
+            self._replying[entry] = None
+        if records or not self.commits.is_clean:
+            self.commits.add(entry)
+        else:
+            entry.send()
 
-    def _wake(self) -> None:
-        """There is something to commit. The turn of the loop may still bring more, or somebody who is in a hurry."""
-        self._idle.clear()
-        if not self._awake:
-            self._awake = True
-            self._events.call_soon(self._look)
+    def enqueue_lease(self, granted: list[commands.LeasedRun], completion: PendingReply[Any]) -> None:
+        """Complete with runs whose records were enqueued before, and keep their payloads until then."""
+        entry = CommitEntry(completion, granted)
+        entry.leased = granted
+        self._replying[entry] = None
+        self.commits.add(entry)
 
-    def _look(self) -> None:
-        self._awake = False
-        if self._pile and not self._committing:
-            self._work.set()
+    def enqueue_refusal(self, refusal: PenstockError, completion: PendingReply[Any]) -> None:
+        """Complete with an error, behind everything that was decided before it."""
+        entry = CommitEntry(completion)
+        entry.refusal = refusal
+        self.commits.add(entry)
 
-    def park_answer(self, granted: list[commands.LeasedRun], future: asyncio.Future[Any]) -> None:
-        """An answer that leaves when everything parked before it is durable, and keeps its bytes until then."""
-        parked = Parked(granted, future, ahead=True)
-        parked.leaving = granted
-        self._leaving[parked] = None
-        self._pile.append(parked)
-        self._idle.clear()
-        self._work.set()
+    def _complete_empty(self, completion: PendingReply[Any]) -> None:
+        self.commits.add(CommitEntry(completion, []))
 
-    async def _commit_forever(self) -> None:
-        while self.failed is None:
-            if self._pile and not self._committing:
-                await self._commit(may_block=self._solitude.expected())
-            else:
-                self._work.clear()
-                await self._work.wait()
-
-    async def _commit(self, *, may_block: bool, caller: Rest[Any] | None = None) -> None:
-        """One frame. Only one at a time is on its way."""
-        self._committing = True
-        try:
-            share = self._take_share()
-            parts = [part for parked in share for part in parked.parts]
-            locator = 0
-            if parts:
-                index = self._writer.next_index
-                header = self._writer.seal(self._clock.now_ms(), parts)
-                ahead = Ahead(share, self._pile, caller, self._clock) if caller is not None else None
-                begun = self._clock.monotonic()
-                try:
-                    locator = await self.journal.append(index, [header, *parts], may_block=may_block, meanwhile=ahead)
-                except OutOfSpace:
-                    await self._start_over(share)
-                    return
-                except Exception as error:  # whatever it was, nobody knows what is on the disk now
-                    reason = str(error) or repr(error)
-                    try:
-                        self._fail(reason, share)
-                    finally:
-                        if caller is not None:
-                            caller.take_back(Unavailable(reason, retry_after_ms=1_000))
-                    return
-                took_s, came = self._clock.monotonic() - begun, len(self._pile)
-                if ahead is not None:
-                    took_s, came = took_s - ahead.took_s, came - ahead.asked
-                self._solitude.observe(may_block, came, took_s)
-                self.on_commit_took(took_s)
-            self._release(share, locator)
-            if self.on_facts is not None and parts:
-                self.on_facts(parts)
-        finally:
-            self._committing = False
-            if self._pile:
-                self._wake()
-            else:
-                self._idle.set()
-
-    def _take_share(self) -> list[Parked]:
-        """The commands of the next frame: whole commands, up to the size of a commit."""
-        share: list[Parked] = []
-        size = 0
-        while self._pile and (not share or size + self._pile[0].size <= limits.COMMIT_BYTES_MAX):
-            parked = self._pile.popleft()
-            size += parked.size
-            share.append(parked)
-            if parked.cut is not None:
-                break
-        self._pile_bytes -= size
-        return share
-
-    def _release(self, share: list[Parked], locator: int) -> None:
-        """The frame is durable: its messages can be found, its replies may leave."""
+    def _release(self, entries: list[CommitEntry], locator: int, parts: list[bytes]) -> None:
+        """The frame is durable: add its messages to the log, then send its replies."""
         at = HEADER.size
         if locator:
             self._last_locator = locator
-        for parked in share:
-            for record, position, length in parked.published:
+        for entry in entries:
+            for record, position, length in entry.published:
                 self.log.add(record, locator, at + position, length)
                 for reader in self._readers.pop((record.queue, record.partition), ()):
                     if not reader.done():
                         reader.set_result(None)
                 self.watchers.note(record)
-            self.watchers.note_emptied(parked.emptied)
-            self._emptying += parked.emptied
-            at += parked.size
-            if parked.cut is not None:
-                parked.cut(self._writer.next_index - 1, self._writer.chain, locator or self._last_locator)
-            if parked.future is not None:
-                if not parked.future.done():
-                    parked.future.set_result(parked.reply)
-                elif parked.future.cancelled():
-                    self.give_back(parked.reply)
-            if parked.leaving or parked.emptied:
-                self._events.call_soon(self._left, parked)
+            self.watchers.note_emptied(entry.emptied)
+            at += entry.size
+        for entry in entries:
+            if entry.cut is not None:
+                entry.cut(self.commits.writer.next_index - 1, self.commits.writer.chain, locator or self._last_locator)
+            self._send(entry)
+            for emptied in entry.emptied:
+                self.log.let_go(emptied)
         if locator:
             self._committed_bytes += at
             self.on_commit(self._committed_bytes)
+        if self.on_facts is not None and parts:
+            self.on_facts(parts)
+
+    def _send(self, entry: CommitEntry) -> None:
+        completion = entry.completion
+        self._replying.pop(entry, None)
+        if entry.leased and completion is not None and not completion.cancelled():
+            # Set before the reply is sent: a coroutine that is cancelled before it resumes returns the messages.
+            completion.on_cancel = partial(self.give_back, entry.reply)
+        entry.send()
+        if entry.leased and completion is not None and (completion.cancelled() or completion.failed):
+            self.give_back(entry.reply)
 
     def pieces(self) -> Iterator[tuple[tuple[int, int], PartitionIndex]]:
-        """Where the messages of each partition lie, as of the last durable frame."""
-        purged = {
-            (each.queue, number): end
-            for each in self._emptying
-            if isinstance(each, QueuePurged)
-            for number, end in enumerate(each.ends)
-        }
-        for place, index in sorted(self.log.indexes.items()):
-            yield place, index.since(purged[place]) if place in purged else index
+        """Where the messages of each partition are stored, as of the last durable frame."""
+        yield from sorted(self.log.indexes.items())
 
-    def leaving(self) -> Iterator[commands.LeasedRun]:
-        """Leased, but still to be handed over. Whatever becomes of them meanwhile, the answer needs their bytes."""
-        for parked in self._leaving:
-            yield from parked.leaving
-
-    def _left(self, parked: Parked) -> None:
-        """The answers of this share have left, and those before it."""
-        self._leaving.pop(parked, None)
-        for emptied in parked.emptied:
-            self._emptying.remove(emptied)
-            self.log.let_go(emptied)
+    def replying(self) -> Iterator[commands.LeasedRun]:
+        """Leased runs whose payloads are still to be read for their replies, whatever becomes of the messages."""
+        for entry in self._replying:
+            yield from entry.leased
 
     def give_back(self, reply: Any) -> None:
-        """Whoever asked for these messages went away before they could be handed over."""
+        """Release the messages of a lease whose caller went away before it got them."""
         if isinstance(reply, list) and self.failed is None and not self._shut:
             claims = [
                 commands.Claim(run.lease, run.nonce, run.first, run.first + run.count)
@@ -497,7 +386,7 @@ class ShardLoop:
                 if isinstance(run, commands.LeasedRun) and not run.settled
             ]
             if claims:
-                # Too busy to take them back: then the lease runs out.
+                # If the shard is too busy to take the command, the lease expires instead.
                 with contextlib.suppress(PenstockError):
                     self.submit(commands.Release(claims))
 
@@ -507,16 +396,16 @@ class ShardLoop:
 
     # -- failure, end -------------------------------------------------------------------------------------------------
 
-    async def _start_over(self, share: list[Parked]) -> None:
+    async def _start_over(self, entries: list[CommitEntry]) -> None:
         """The commit was not written. Memory is ahead of the journal; the journal is right."""
         self._without_room = True
         began_ms = self._clock.now_ms()
-        self._fail_parked([*share, *self._pile], _no_room())
+        self._fail_entries(entries, _no_room())
         if self._reload is None:
             self._fail("the disk is full")
             return
         try:
-            self.shard, self.log, self._writer = await self._reload()
+            self.shard, self.log, self.commits.writer = await self._reload()
         except Exception as error:  # then there is no state to go on with
             self._fail(str(error) or repr(error))
             return
@@ -527,27 +416,26 @@ class ShardLoop:
         await asyncio.sleep(FULL_PAUSE_S)
         self._without_room = False
         now_ms = self._clock.now_ms()
-        self._make_up_for(now_ms - began_ms, now_ms)
+        self._extend_deadlines(now_ms - began_ms, now_ms)
         self.arm_timer()
 
-    def _fail(self, reason: str, share: list[Parked] | None = None) -> None:
-        """Stop for good: no reply leaves that the journal may not remember."""
+    def _fail(self, reason: str, entries: list[CommitEntry] | None = None) -> None:
+        """Stop for good: no reply is sent that the journal may not contain."""
         self.failed = reason
-        self._fail_parked([*(share or []), *self._pile], Unavailable(reason, retry_after_ms=1_000))
-        self._idle.set()
+        self._fail_entries(entries or [], Unavailable(reason, retry_after_ms=1_000))
+        self.commits.stop()
         self._on_failure(reason)
 
-    def _fail_parked(self, parked: list[Parked], error: PenstockError) -> None:
-        self._pile.clear()
-        self._pile_bytes = 0
-        self._leaving.clear()
-        for one in parked:
-            if one.future is not None and not one.future.done():
-                one.future.set_exception(error)
+    def _fail_entries(self, entries: list[CommitEntry], error: PenstockError) -> None:
+        """These entries, and all that wait behind them, come to nothing."""
+        self._replying.clear()
+        for entry in [*entries, *self.commits.take_all()]:
+            if entry.completion is not None:
+                entry.completion.fail(error)
         self.waiters.dismiss(error=error)
 
     def stop_waiting(self) -> None:
-        """Answer everyone who waits, and let nobody wait from now on."""
+        """Complete all waiting leases and reads, and let none wait from now on."""
         self.closing = True
         self.waiters.dismiss()
         for readers in self._readers.values():
@@ -557,19 +445,14 @@ class ShardLoop:
         self._readers.clear()
 
     async def drain(self) -> None:
-        """Take nothing more, answer everyone, make everything decided durable, stop. The journal stays open."""
+        """Accept no more commands, complete all replies, make all decisions durable, stop. The journal stays open."""
         self.stop_waiting()
         self._shut = True
-        while not self._idle.is_set():
-            await self._idle.wait()
+        await self.commits.idle.wait()
         self._alarm.stop()
-        await asyncio.sleep(0)  # whoever was answered just now reads what they were given, while there is a journal
-        self._committer.cancel()
+        await asyncio.sleep(0)  # coroutines whose replies were sent just now still read from the journal
+        self.commits.stop()
         self.failed = self.failed or "the broker is shut down"
-
-
-async def _wait_for(rest: Rest[None]) -> None:
-    await rest
 
 
 def _no_room() -> DiskFull:

@@ -1,4 +1,4 @@
-"""Work that is in no hurry, among work that is."""
+"""Cooperative throttling of background work on the event loop."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from penstock.clock import Clock
 
 PAUSE_S_MAX = 0.03
 UNHURRIED = 3
-"""How long a pause is, in steps, as long as nothing piles up behind the work."""
+"""The length of a pause, in durations of the step before it, unless the work falls behind."""
 
 
 class Pace:
-    """Whoever has much to do on the event loop calls `breathe` after every small step of it.
+    """Background work calls `breathe` after every small step.
 
-    The pause is three times as long as the step was: three quarters of the loop are left to those who wait for an
-    answer. Who falls behind takes half of it.
+    The pause is three times as long as the step, so three quarters of the event loop's time are left to requests. Work
+    that falls behind pauses as long as the step and takes half.
     """
 
     def __init__(self, clock: Clock):
         self._clock = clock
         self._since_s = clock.monotonic()
         self.behind: Callable[[], bool] = lambda: False
-        """Whether there is more to do already than what is being done."""
+        """True if more work is due already."""
 
     def begin(self) -> None:
-        """What came before was waiting, not work."""
+        """Start a step: the time before it was not work."""
         self._since_s = self._clock.monotonic()
 
     async def breathe(self) -> None:

@@ -41,6 +41,7 @@ from penstock.runtime.log import StoredRun, cut_record, segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
+from penstock.runtime.retention import first_kept
 
 RETENTION_EVERY_S = 30.0
 SEGMENT_BYTES_MAX = 4 * limits.MIB
@@ -208,10 +209,7 @@ class Upkeep:
         await self._prune()
         loop = self._loop
         for queue, number, partition in self._partitions():
-            index = loop.log.indexes.get((queue.number, number))
-            if index is None:
-                continue
-            start = self._kept_from(queue, number, partition, index)
+            start = first_kept(loop.log, queue, number, queue.config.retention, loop.now_ms())
             if start > partition.start:
                 try:
                     await loop.submit(TrimPartition(queue.number, number, start))
@@ -228,24 +226,6 @@ class Upkeep:
                 while await self._loop.submit(PruneLetters(queue.number)):
                     pass
 
-    def _kept_from(self, queue: Queue, number: int, partition: Partition, index: PartitionIndex) -> int:
-        """The first offset that a queue in mode 'keep' still wants."""
-        retention = queue.config.retention
-        start = partition.start
-        if retention.mode != "keep" or not len(index):
-            return start
-        if retention.ms is not None:
-            young = self._loop.log.offset_at(queue.number, number, self._loop.now_ms() - retention.ms)
-            # If all that is stored is old: something young may be on its way to the disk right behind it.
-            start = max(start, index.ends[-1] if young is None else young)
-        if retention.bytes is not None:
-            held, piece = 0, len(index)
-            while piece > 0 and (held := held + index.size_from(piece - 1, partition.start)) <= retention.bytes:
-                piece -= 1
-            if piece > 0:
-                start = max(start, index.firsts[piece] if piece < len(index) else index.ends[-1])
-        return min(start, partition.end)
-
     def _partitions(self) -> Iterator[tuple[Queue, int, Partition]]:
         for queue in list(self._loop.shard.queues.values()):
             for number, partition in enumerate(queue.partitions):
@@ -254,7 +234,7 @@ class Upkeep:
     def _live(self, queue: Queue, number: int, partition: Partition, first: int, stop: int) -> RangeSet:
         """Offsets of `[first, stop)` whose bytes somebody may still ask for. What is not wanted now never will be."""
         live = partition.live_in(first, stop, keeps=queue.config.retention.mode == "keep")
-        for run in self._loop.leaving():
+        for run in self._loop.replying():
             if (run.queue, run.partition) == (queue.number, number):
                 live.add(max(first, run.first), min(stop, run.first + run.count))
         return live

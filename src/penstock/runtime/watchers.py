@@ -1,6 +1,6 @@
-"""Who wants to hear when something was stored in a queue: for as long as they like, at the price of an entry in a list.
+"""Callbacks on appends to a queue, for transports that follow a queue for a long time.
 
-Where `ShardLoop.grown` waits once, for one call, this is for edges that follow a queue for hours on behalf of many.
+`ShardLoop.grown` waits once, for one call; a callback here stays registered until it is removed.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TypeAlias
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 
 Changed: TypeAlias = Callable[[int | None], None]
-"""Told the partition in which something was stored; None: the queue is gone."""
+"""Called with the partition that has grown; None: the queue was deleted."""
 
 
 class Watchers:
-    """Of one shard."""
+    """The callbacks of one shard."""
 
     def __init__(self) -> None:
         self._by_queue: dict[int, list[Changed]] = {}
         self._ends: dict[int, dict[object, Callable[[], None]]] = {}
-        """Those who only want to hear that the queue is gone: publishing costs nothing more for them."""
+        """Callbacks on deletion only: they cost a publish nothing."""
         self._changes: dict[tuple[int, int | None], None] = {}
 
     def watch(self, queue: int, changed: Changed) -> Callable[[], None]:
-        """From now on it is told. Returns what ends it."""
+        """Register the callback. Returns a function that removes it."""
         self._by_queue.setdefault(queue, []).append(changed)
 
         def end() -> None:
@@ -37,7 +37,7 @@ class Watchers:
         return end
 
     def watch_end(self, queue: int, gone: Callable[[], None]) -> Callable[[], None]:
-        """It is told when the queue is gone, and of nothing else. Returns what ends it."""
+        """Register a callback on the deletion of the queue. Returns a function that removes it."""
         key = object()
         self._ends.setdefault(queue, {})[key] = gone
 
@@ -59,12 +59,12 @@ class Watchers:
                 self._changed(record.queue, None)
 
     def _changed(self, queue: int, partition: int | None) -> None:
-        """They are told in the next turn of the event loop: once, however much it was, and outside of the commit."""
+        """Call the callbacks in the next turn of the event loop: once per partition, and outside of the commit."""
         if not self._changes:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._call_back)
         self._changes[queue, partition] = None
 
-    def _tell(self) -> None:
+    def _call_back(self) -> None:
         changes, self._changes = self._changes, {}
         for queue, partition in changes:
             for changed in list(self._by_queue.get(queue, ())):

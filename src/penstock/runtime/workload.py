@@ -1,7 +1,7 @@
-"""How fast messages come in and how fast a group works them off: rates over the last minute, known at any moment.
+"""Rates of the last minute: how fast messages arrive, and how fast each group finishes them.
 
-Fed from the records as they are made, at a cost per record and not per message, into rings of time buckets that never
-grow. So a rate is right at the first question, and nobody has to keep asking.
+Records are counted as they are made, at a cost per record, into rings of time buckets of fixed size. A rate is
+therefore known at any moment, without polling.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 
 BUCKET_MS = 5_000
 BUCKETS = 13
-"""Twelve whole ones, a minute, and the one that is being filled."""
+"""Twelve whole buckets, a minute, and the one that is being filled."""
 
 
 class Ring:
@@ -28,7 +28,7 @@ class Ring:
         self._sums[column][self._latest % BUCKETS] += amount
 
     def total(self, now_ms: int, column: int) -> int:
-        """What was added in the last minute, up to `now_ms`."""
+        """The sum of the last minute, up to `now_ms`."""
         self._roll(now_ms // BUCKET_MS)
         return sum(self._sums[column])
 
@@ -40,14 +40,14 @@ class Ring:
 
 
 def covered_ms(now_ms: int, began_ms: int) -> int:
-    """How much time the sums of a ring stand for, if counting began at `began_ms`; at least a second."""
+    """The time that the sums of a ring cover, if counting began at `began_ms`; at least a second."""
     return max(1_000, min(now_ms - began_ms, (BUCKETS - 1) * BUCKET_MS + now_ms % BUCKET_MS))
 
 
 class Work:
-    """What one group of a queue does: who holds messages, what is finished, how long it took.
+    """The work of one group of a queue: messages under lease per worker, messages finished, and their duration.
 
-    A worker is a consumer's name; leases without a name count as one worker each.
+    A worker is a consumer name; each lease without a name counts as one worker.
     """
 
     __slots__ = ("_held", "_ring", "_since_ms", "finished", "served_ms")
@@ -57,14 +57,14 @@ class Work:
         self._held: dict[str | int, int] = {}
         """Worker -> messages under lease."""
         self._since_ms = now_ms
-        """Up to when the time of busy workers was added up."""
+        """The time up to which the time of busy workers was added up."""
         self.finished = 0
         self.served_ms = 0
-        """From lease to end, of all that was finished."""
+        """From lease to end, summed over all finished messages."""
 
     @property
     def busy(self) -> int:
-        """Workers that hold something."""
+        """The number of workers that hold messages."""
         return len(self._held)
 
     def took(self, at_ms: int, worker: str | int, count: int) -> None:
@@ -80,7 +80,7 @@ class Work:
             self._held.pop(worker, None)
 
     def done(self, at_ms: int, count: int, served_ms: int) -> None:
-        """So many messages ended, after so many milliseconds under lease all together."""
+        """Count `count` messages that ended after `served_ms` under lease in sum."""
         self.finished += count
         self.served_ms += served_ms
         self._ring.add(at_ms, 0, count)
@@ -91,13 +91,13 @@ class Work:
         self._held = {}
 
     def recent(self, now_ms: int) -> tuple[int, int, int]:
-        """Of the last minute: messages finished, their milliseconds under lease, milliseconds of busy workers."""
+        """In the last minute: messages finished, their milliseconds under lease, milliseconds of busy workers."""
         self._pass_time(now_ms)
         finished, served_ms, busy_ms = (self._ring.total(now_ms, column) for column in range(3))
         return finished, served_ms, busy_ms
 
     def _pass_time(self, now_ms: int) -> None:
-        """Add up the time of those who were busy since the last look, each stretch in the bucket it lies in."""
+        """Add the time of busy workers since the last call, split over the buckets that it spans."""
         at_ms, busy = self._since_ms, len(self._held)
         if now_ms <= at_ms:
             return

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from penstock.analytics.directory import lake_directory
 from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
@@ -44,6 +45,8 @@ def audit(
     and names the messages.
     """
     with errors_in_one_line(), pipeline_errors():
+        if lake is not None:
+            lake_directory(lake)
         with working("reading the records …"):
             spark = session("penstock audit", master, remote)
             from penstock.pipeline.audit import audit as run
@@ -93,6 +96,7 @@ def analyze(
     was counted. Let [bold]penstock serve --lake DIR[/bold] answer /v1/analytics/… from it.
     """
     with errors_in_one_line(), pipeline_errors():
+        lake_directory(lake)
         with working("starting Spark …"):
             spark = session("penstock analyze", master, remote)
             from penstock.pipeline.analytics import Analysis

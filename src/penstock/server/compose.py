@@ -7,6 +7,7 @@ import importlib.util
 import secrets
 from typing import NamedTuple
 
+from penstock.analytics.directory import lake_directory
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
@@ -60,7 +61,7 @@ async def open_node(settings: Settings) -> Node:
         _log.error("trouble", what=what)
 
     if settings.lake:
-        _check_lake()
+        _check_lake(settings.lake)
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -98,11 +99,15 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         spoken = sockets_of(settings.dialect, app.edge)
     else:
         app, spoken = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.respond, settings.access, spoken)
+    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, spoken)
     return app
 
 
-def _check_lake() -> None:
+def _check_lake(lake: str) -> None:
+    try:
+        lake_directory(lake)
+    except InvalidRequest as error:
+        raise ConfigError(f"lake: {error.message}") from None
     missing = [name for name in ("deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"lake: {' and '.join(missing)} not installed: pip install 'penstock[lake]'")

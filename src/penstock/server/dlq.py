@@ -9,13 +9,23 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import limits
-from penstock.client._frames import milliseconds
-from penstock.errors import Conflict, NotFound
+from penstock.client.lowlevel import milliseconds
+from penstock.errors import NotFound
 from penstock.server.completion import complete_running_redrive
 from penstock.server.moment import in_utc
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, show
+from penstock.server.terminal import (
+    URL_DEFAULT,
+    Output,
+    OutputOption,
+    QueueArgument,
+    Url,
+    Yes,
+    confirmed,
+    errors_in_one_line,
+    show,
+)
 
 LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 REDRIVES = Listing(
@@ -174,7 +184,7 @@ def delete(
     ids: Ids = None,
     everything: Everything = False,
     group: Group = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
@@ -182,14 +192,11 @@ def delete(
     with errors_in_one_line():
         remote = Remote(url)
         body = {"queue": queue, **_chosen(filter, ids, everything), "group": group}
-        try:
-            answer = remote.call("POST", "/v1/dlq/delete", body=body)
-        except Conflict as question:
-            count = question.details["would_lose"]["dead_letters"]
-            if not yes:
-                typer.confirm(f"Delete {count} dead letters of {queue}? This cannot be undone.", abort=True, err=True)
-            confirm = {"confirm": question.details["confirm"]}
-            answer = remote.call("POST", "/v1/dlq/delete", body=body, query=confirm)
+        answer = confirmed(
+            lambda query: remote.call("POST", "/v1/dlq/delete", body=body, query=query),
+            lambda lost: f"Delete {lost['dead_letters']} dead letters of {queue}?",
+            yes,
+        )
         show(answer, output)
 
 

@@ -6,12 +6,12 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock import limits
+from penstock.analytics.directory import lake_directory
 from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
 from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.connect import Broker
     from penstock.pipeline.lake.archive import Progress
 
-LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are.", show_default=False)]
+LakeOption = Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the tables are.", show_default=False)]
 RETRY_FOR_S = 60.0
 
 
@@ -56,8 +56,11 @@ def archive(
         from penstock.pipeline.lake.tables import Lake
 
         broker = _broker(url)
+        lake_directory(lake)
         reachable(broker)
         made = Lake.made(lake)
+        with made.locked("archive"):
+            pass  # a second archive is refused before Spark starts, which takes seconds
         spark = session("penstock archive", master, remote)
         work = Archive(
             spark, made, broker, queues=queue, events=events, rows_per_batch=batch_rows, hold_bytes=hold_bytes,
@@ -97,7 +100,7 @@ def verify(
                 typer.echo(f"{fault.table}: {fault.where}: {fault.what}")
             typer.echo(
                 f"{report.files} files with {report.rows} rows: "
-                + ("sound" if report.sound else f"{len(report.faults)} faults")
+                + ("sound" if report.sound else f"unsound, {len(report.faults)} faults")
             )
     raise typer.Exit(0 if report.sound else EXIT_REFUSED)
 
@@ -124,7 +127,7 @@ def _broker(url: str) -> Broker:
 
 def reachable(broker: Broker) -> None:
     """Spark takes seconds to start; a wrong address is told before."""
-    from penstock.client import _calls as calls
+    from penstock.client import lowlevel as calls
 
     broker.ask(calls.list_queues(prefix="", page=1, limit=1))
 

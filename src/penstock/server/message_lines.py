@@ -12,7 +12,7 @@ from penstock.server.terminal import Output
 
 if TYPE_CHECKING:
     from penstock.client import Published, StoredMessage
-    from penstock.client._leased import LeasedMessage
+    from penstock.client.lowlevel import LeasedMessage
 
 _encode = msgspec.json.Encoder().encode
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock import limits
-from penstock.errors import QueueNotFound
 from penstock.server.completion import complete_queue
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_group
@@ -17,6 +16,8 @@ from penstock.server.terminal import (
     OutputOption,
     QueueArgument,
     Url,
+    Yes,
+    confirmed,
     errors_in_one_line,
     show,
     value_of,
@@ -45,8 +46,14 @@ def queues(
     page: Annotated[int, typer.Option(min=1)] = 1,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; creates the queue.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change this setting and no other, or create the queue with it; asks before messages are let go.",
+        ),
     ] = None,
+    yes: Yes = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
@@ -58,7 +65,7 @@ def queues(
                 raise typer.BadParameter("--set needs a QUEUE")
             show(remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit), output, QUEUES)
         elif change:
-            show(_changed(remote, path, dict(map(_assignment, change))), output)
+            show(_changed(remote, path, dict(map(_assignment, change)), yes), output)
         else:
             show(remote.get(f"/v1/queues/{path}"), output)
 
@@ -165,11 +172,15 @@ def _in_words(signal: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _changed(remote: Remote, path: str, values: dict[str, Any]) -> Any:
-    try:
-        return remote.call("PATCH", f"/v1/queues/{path}", body=values)
-    except QueueNotFound:
-        return remote.call("PUT", f"/v1/queues/{path}", body=values)
+def _changed(remote: Remote, path: str, values: dict[str, Any], yes: bool) -> Any:
+    def question(lost: dict[str, int]) -> str:
+        parts = [
+            f"{lost['messages']} stored messages and {lost['dead_letters']} dead letters would be let go",
+            f"{lost['messages_sooner']} and {lost['dead_letters_sooner']} more would be kept for a shorter time",
+        ]
+        return f"{path}: {'; '.join(parts)}. Change it?"
+
+    return confirmed(lambda query: remote.call("PUT", f"/v1/queues/{path}", body=values, query=query), question, yes)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +28,7 @@ RETRY_FOR_S = 60.0
 
 
 def redrive(
-    lake: Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
     queue: Annotated[str, typer.Option("--queue", "-q", help="Whose messages.", show_default=False)],
     where: Annotated[
         str,
@@ -40,6 +39,7 @@ def redrive(
             help="Spark SQL over the columns of `messages`, and `text`: the payload as text.",
         ),
     ],
+    uuid: Annotated[str | None, typer.Option(help="If the queue was deleted and created again: which of them.")] = None,
     group: Annotated[
         str | None,
         typer.Option(help="The predicate may also speak of what became of a message in this group: fate, error, …"),
@@ -71,7 +71,7 @@ def redrive(
         from penstock.server.lake_cli import reachable
 
         wish = wish_of(
-            queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority
+            queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority, uuid=uuid
         )  # fmt: skip
         found, broker = Lake(lake), Broker(url, None, RETRY_FOR_S)
         if not dry_run:

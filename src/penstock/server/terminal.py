@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.errors import PenstockError
+from penstock.errors import Conflict, PenstockError
 from penstock.server import completion
 from penstock.server.config import ConfigError
 from penstock.server.remote import Unreachable
@@ -60,6 +60,24 @@ def errors_in_one_line() -> Iterator[None]:
         return
     typer.echo(f"penstock: {' '.join(text.split())}", err=True)
     raise typer.Exit(code)
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def confirmed(call: Callable[[dict[str, str]], Any], question: Callable[[dict[str, int]], str], yes: bool) -> Any:
+    """The answer to a destructive call, which takes its token as a query; `question` says what would be lost.
+
+    Raises typer.Abort if the user does not mean it.
+    """
+    try:
+        return call({})
+    except Conflict as error:
+        if "confirm" not in error.details:
+            raise
+        if not yes:
+            typer.confirm(f"{question(error.details['would_lose'])} This cannot be undone.", abort=True, err=True)
+        return call({"confirm": error.details["confirm"]})
 
 
 def show(answer: Any, output: Output, listing: Listing | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock import limits
-from penstock.client._frames import milliseconds
+from penstock.client.lowlevel import milliseconds
 from penstock.server.moment import DUE, parse_due
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing

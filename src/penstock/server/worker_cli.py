@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.client._worker import GRACE_S
+from penstock.client.lowlevel import GRACE_S
 from penstock.server.terminal import errors_in_one_line
 
 

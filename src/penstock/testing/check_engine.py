@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, FrameWriter
-from penstock.journal.port import Engine, Failed, Fenced, ShardJournal, Tail
+from penstock.journal.port import Engine, Failed, Fenced, InlineJournal, ShardJournal, Tail
 
 OpenEngine: TypeAlias = Callable[[], Engine]
 Check: TypeAlias = Callable[[OpenEngine], Awaitable[None]]
@@ -30,20 +30,6 @@ class Written(NamedTuple):
     frame: bytes
 
 
-class Told:
-    """What a journal says while it blocks (`Meanwhile`), with the index that it ended with at that moment."""
-
-    def __init__(self, journal: ShardJournal):
-        self._journal = journal
-        self.said: list[tuple[str, int]] = []
-
-    def written(self) -> None:
-        self.said.append(("written", self._journal.tail.index))
-
-    def durable(self) -> None:
-        self.said.append(("durable", self._journal.tail.index))
-
-
 class Owner:
     """A journal and the writer of its frames, as the shard's loop has them."""
 
@@ -51,17 +37,19 @@ class Owner:
         self.journal = journal
         self._writer = FrameWriter(NODE, journal.term, journal.tail.index + 1, journal.tail.chain)
 
-    async def append(self, parts: Sequence[Buffer], *, may_block: bool = False) -> Written:
+    async def append(self, parts: Sequence[Buffer], *, inline: bool = False) -> Written:
+        """Inline where the journal offers that: both ways have the same outcome."""
         index = self._writer.next_index
         header = self._writer.seal(1000 + index, parts)
-        told = Told(self.journal)
-        locator = await self.journal.append(index, [header, *parts], may_block=may_block, meanwhile=told)
-        both = [("written", index), ("durable", index)]
-        assert told.said in ([], both if may_block else []), "both or neither, in order, and about this frame"
+        if inline and isinstance(self.journal, InlineJournal) and self.journal.can_write_inline():
+            locator = self.journal.write(index, [header, *parts])
+            self.journal.sync()
+        else:
+            locator = await self.journal.append(index, [header, *parts])
         return Written(locator, header + b"".join(parts))
 
     async def append_some(self, count: int, size: int = 100) -> list[Written]:
-        return [await self.append([bytes([number % 251]) * size], may_block=number % 2 == 0) for number in range(count)]
+        return [await self.append([bytes([number % 251]) * size], inline=number % 2 == 0) for number in range(count)]
 
 
 async def opened(engine: Engine, shard: int = 0) -> Owner:

@@ -16,13 +16,16 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client import Client
-from penstock.client._background import Background
-from penstock.client._client import client_over
-from penstock.client._direct import Across, Direct, SyncAcross
-from penstock.client._sync import Client as SyncClient
-from penstock.client._sync import client_over as sync_client_over
+from penstock.client.lowlevel import (
+    InProcessTransport,
+    LoopThread,
+    OtherLoopTransport,
+    blocking_client_in_process,
+    client_over,
+)
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.sync import Client as SyncClient
 from penstock.testing.clock import ManualClock
 from penstock.testing.inprocess import InProcess
 from penstock.transports.http.answer import Answer
@@ -38,11 +41,11 @@ class MemoryBroker:
         at_ms = round((time.time() if start is None else _aware(start).timestamp()) * 1000)
         engine = MemoryEngine()
         self._box = InProcess(lambda: engine, ManualClock(at_ms), seed, {"auto_create": auto_create})
-        self._home: Background | None = None
+        self._home: LoopThread | None = None
         self._edge: HttpDirect | None = None
 
     def __enter__(self) -> Self:
-        self._home = Background("penstock test broker")
+        self._home = LoopThread("penstock test broker")
         self._home.run(self._start())
         return self
 
@@ -59,14 +62,11 @@ class MemoryBroker:
 
     def client(self) -> Client:
         """A new `penstock.Client` of this broker, for one event loop. Nothing is repeated for it: errors show."""
-        return client_over(Across(Direct(self._ask), self._running()), retry_for=0.0)
+        return client_over(OtherLoopTransport(InProcessTransport(self._ask), self._running()), retry_for=0.0)
 
     def sync_client(self) -> SyncClient:
         """A new `penstock.sync.Client` of this broker."""
-        home = self._running()
-        return sync_client_over(
-            SyncAcross(Direct(self._ask), home), lambda: Across(Direct(self._ask), home), retry_for=0.0
-        )
+        return blocking_client_in_process(self._ask, self._running(), retry_for=0.0)
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class MemoryBroker:
             raise PenstockError("this broker is stopped")
         return await self._edge.ask(method, target, headers, body)
 
-    def _running(self) -> Background:
+    def _running(self) -> LoopThread:
         if self._home is None:
             raise PenstockError("this broker is not running: use it with `with`")
         return self._home

@@ -9,7 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.client._sync import Client as SyncClient
+    from penstock.sync import Client as SyncClient
     from penstock.testing.memory import MemoryBroker
 
 

@@ -12,7 +12,7 @@ comparison and regenerating is writing the result back.
     transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
     join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
     heartbeat NAME MEMBER generation=N [group=G] [released=P,P]
-    cancel NAME PARTITION:OFFSET …              reschedule NAME PARTITION:OFFSET … in=MS
+    cancel NAME PARTITION:OFFSET[/CLIENT_ID] …  reschedule NAME PARTITION:OFFSET … in=MS
     trim NAME PARTITION START                   purge NAME    delete NAME
     redrive NAME ID PARTITION:OFFSET … [group=G] [target=NAME] [delay_ms=MS]    begins if ID is new, one step
     end_redrive NAME ID [outcome=finished]      delete_letters NAME PARTITION:OFFSET … [group=G]    prune NAME
@@ -62,7 +62,7 @@ _INTEGERS = {
 _TEXTS = {"key": layout.KEY, "id": layout.ID, "tenant": layout.TENANT}
 _SHOWN_MAX = 20
 _TIMES = frozenset({"at", "due", "next", "retry_at", "skipped_from", "until"})
-_LISTS = frozenset({"ids", "seqs"})
+_LISTS = frozenset({"freed", "ids", "seqs"})
 
 
 class BadScript(Exception):
@@ -279,8 +279,9 @@ class Script:
             self._out.append(f"  {number}: {slot.owner or 'nobody'} since {slot.since}{until}")
 
     def _do_cancel(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        places = _places(words[1:])
-        self._touched(words[1:], self._submit(commands.Cancel(self._queue(words[0]), places)))
+        places = [word.partition("/")[0] for word in words[1:]]
+        own = [word.partition("/")[2].encode() for word in words[1:]]
+        self._touched(words[1:], self._submit(commands.Cancel(self._queue(words[0]), _places(places), own)))
 
     def _do_reschedule(self, words: list[str], options: dict[str, str]) -> None:
         due = self.now_ms + int(options["in"])

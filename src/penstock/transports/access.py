@@ -1,8 +1,8 @@
-"""Which requests are let in: those addressed to a name of this server, and from its own pages if from any.
+"""Checks of the Host and Origin headers: protection against DNS rebinding and against pages of other origins.
 
-A browser can be made to send requests to 127.0.0.1. Two headers give the page away, and it can forge neither: after DNS
-rebinding `Host` is still the foreign name, and a request from a page of another origin carries that `Origin`, also
-where the page cannot read the answer. Programs send no `Origin`.
+A foreign page can make a browser send requests to 127.0.0.1, but it can forge neither header. After DNS rebinding
+`Host` is still the foreign name. A request from a page of another origin carries that `Origin`, also where the page
+cannot read the reply. Programs send no `Origin`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"::1"))
 
 
 class Access(NamedTuple):
-    """What is allowed besides the names of this machine and the server's own pages."""
+    """Hosts and origins that are allowed besides loopback names and the server's own pages."""
 
     hosts: frozenset[bytes] = frozenset()
-    """Names that the server is reached by, through a proxy: in lower case, without ports."""
+    """Host names of the server, for instance behind a proxy: in lower case, without ports."""
     origins: frozenset[str] = frozenset()
     """Origins of pages, in lower case, as browsers write them."""
 
@@ -35,7 +35,7 @@ class Access(NamedTuple):
         if name not in _LOOPBACK and name not in self.hosts:
             shown = _shown(hosts[0])
             raise Forbidden(
-                f"this server does not answer to {shown}; `--allowed-host` with that name would let it in",
+                f"the host {shown} is not allowed; to allow it, start the server with `--allowed-host` and that name",
                 details={"field": "host"},
             )
         if fields.origin is not None:
@@ -44,8 +44,8 @@ class Access(NamedTuple):
     def _check_origin(self, origin: str, host: bytes) -> None:
         if origin not in self.origins and origin != f"http://{host.decode('latin-1').lower()}":
             raise Forbidden(
-                f"pages of {origin[:100]!r} may not use this server; `--allowed-origin` with that origin would let "
-                "them in",
+                f"the origin {origin[:100]!r} is not allowed; to allow it, start the server with `--allowed-origin` "
+                "and that origin",
                 details={"field": "origin"},
             )
 

@@ -1,9 +1,9 @@
-"""Counters of this edge and the state of the queues, in the form that Prometheus scrapes.
+"""Prometheus metrics: counters of the transports and the state of the queues.
 
-What became of messages is counted by the broker, from its records; here is only what the edge alone knows: requests
-and how long things took. That is on the hot path, so it is plain additions, once per run and never per message, and
-families and labels are only made when somebody scrapes. Labels are queue names and nothing that a message carries.
-Beyond `limits.METRIC_QUEUES_MAX` queues the busiest have their own lines and the rest share `_other`.
+The broker counts outcomes of messages, from its records. The transports count requests and durations: plain additions
+on the hot path, once per run and never per message. Metric families and labels are built at scrape time. Labels are
+queue and group names, never content of messages. Beyond `limits.METRIC_QUEUES_MAX` queues the busiest queues have
+their own lines and the other queues share `_other`.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ class Histogram:
 
 
 class Metrics:
-    """What this process has counted since it started."""
+    """Counters since the start of this process, and callbacks that other parts of the server set."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._traffic: Counter[str] = Counter()
-        """Messages in and out by queue: only to know which queues are the busiest."""
+        """Messages published and delivered per queue, to find the busiest queues."""
         self._duplicates = 0
         self._publish_seconds = Histogram()
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
-        """Connections that speak HTTP. Asked at every scrape; whoever owns the sockets sets it."""
+        """Open HTTP connections, called at every scrape. The HTTP server sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
-        """By outcome; whoever delivers webhooks sets it."""
+        """Webhook attempts by outcome. The webhook deliverer sets it."""
         self.count_websockets: Callable[[], int] = lambda: 0
-        self.others: list[Callable[[], Iterable[Metric]]] = []
-        """What other edges of this node count."""
+        self.collectors: list[Callable[[], Iterable[Metric]]] = []
+        """Metric families of other transports."""
         self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     # -- counting ---------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class Metrics:
         self._requests[operation, status] += 1
 
     def called(self, operation: str, status: str) -> None:
-        """A call of gRPC has ended; a stream counts once."""
+        """Count a gRPC call that has ended; a stream counts once."""
         self._calls[operation, status] += 1
 
     def published(self, runs: Sequence[PublishedRun]) -> None:
@@ -99,7 +99,7 @@ class Metrics:
         self._commit_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
-        # What a lease leaves out makes many short runs of messages that were published together.
+        # A lease that skips messages yields many short runs with one publish time; they are observed together.
         counts: dict[tuple[str, int, bool], int] = {}
         for run in runs:
             alike = run.queue, run.published_at_ms, run.attempt == 1
@@ -112,7 +112,7 @@ class Metrics:
     # -- showing ----------------------------------------------------------------------------------------------
 
     def exposition(self, broker: Broker) -> tuple[bytes, bytes]:
-        """The text of a scrape and its content type."""
+        """The body of a scrape and its content type."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(self, broker))
         return exposition.generate_latest(registry), exposition.CONTENT_TYPE_LATEST.encode()
@@ -120,26 +120,28 @@ class Metrics:
     def families(self, broker: Broker) -> Iterator[Metric]:
         yield InfoMetricFamily("penstock_build", "Version of the server.", value={"version": __version__})
         requests = CounterMetricFamily(
-            "penstock_http_requests", "Answers given, by operation and status.", labels=["operation", "status"]
+            "penstock_http_requests", "HTTP replies, by operation and status.", labels=["operation", "status"]
         )
         for (operation, status), count in sorted(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
         calls = CounterMetricFamily(
-            "penstock_grpc_calls", "Calls that have ended, by operation and status.", labels=["operation", "status"]
+            "penstock_grpc_calls",
+            "gRPC calls that have ended, by operation and status.",
+            labels=["operation", "status"],
         )
         for (operation, code), count in sorted(self._calls.items()):
             calls.add_metric([operation, code], count)
         yield calls
         yield CounterMetricFamily(
-            "penstock_messages_duplicate", "Messages that were there already and not stored again.", self._duplicates
+            "penstock_messages_duplicate", "Published messages that were duplicates and not stored.", self._duplicates
         )
-        yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable answer.")
+        yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable reply.")
         yield self._delivery_seconds.family(
-            "penstock_delivery_latency_seconds", "From published to first handed out, delays included."
+            "penstock_delivery_latency_seconds", "From publish to first delivery, delays included."
         )
         yield self._commit_seconds.family(
-            "penstock_commit_duration_seconds", "To write one group commit to the journal and sync it."
+            "penstock_commit_duration_seconds", "Time to write one group commit to the journal and sync it."
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
         connections.add_metric(["http"], self.count_connections())
@@ -148,18 +150,18 @@ class Metrics:
         yield connections
         webhooks = CounterMetricFamily(
             "penstock_webhook_attempts",
-            "Requests to the endpoints of webhooks, by what came of them.",
+            "Requests to the endpoints of webhooks, by outcome.",
             labels=["outcome"],
         )
         for outcome, count in sorted(self.webhook_attempts().items()):
             webhooks.add_metric([outcome], count)
         yield webhooks
-        for families in self.others:
+        for families in self.collectors:
             yield from families()
         yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:
-        """The queues that get lines of their own."""
+        """The queues that have lines of their own: all, or the busiest if there are too many."""
         most = limits.METRIC_QUEUES_MAX
         listed = broker.list_queues(limit=most)
         names = [entry["queue"] for entry in listed["queues"]]
@@ -170,7 +172,7 @@ class Metrics:
 
 
 class _Scrape:
-    """One scrape, as Prometheus' registry wants it."""
+    """The collector of one scrape."""
 
     def __init__(self, metrics: Metrics, broker: Broker):
         self._metrics = metrics
@@ -182,18 +184,18 @@ class _Scrape:
 
 _TOTALS = {
     "published": "Messages stored.",
-    "delivered": "Messages handed out under a lease.",
-    "redelivered": "Messages handed out again.",
-    "acked": "Messages done.",
-    "dead_lettered": "Messages given up.",
+    "delivered": "Messages delivered under a lease.",
+    "redelivered": "Messages delivered again.",
+    "acked": "Messages acknowledged.",
+    "dead_lettered": "Messages that became dead letters.",
     "redriven": "Dead letters made ready again.",
-    "expired": "Messages that outlived their time.",
-    "cancelled": "Messages taken back before delivery.",
+    "expired": "Messages whose time to live ended.",
+    "cancelled": "Messages cancelled before delivery.",
 }
 _GROUPS = {
-    "busy_workers": (GaugeMetricFamily, "busy_workers", "Consumers that hold messages; leases without a name count."),
-    "finished": (CounterMetricFamily, "finished", "Messages that a consumer was done with: acked or given up."),
-    "service_s": (CounterMetricFamily, "service_seconds", "From lease to end, of all that was finished."),
+    "busy_workers": (GaugeMetricFamily, "busy_workers", "Consumers that hold leases, unnamed consumers included."),
+    "finished": (CounterMetricFamily, "finished", "Messages that were acked or dead-lettered."),
+    "service_s": (CounterMetricFamily, "service_seconds", "Sum of the times from lease to end of finished messages."),
 }
 _STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
 
@@ -205,14 +207,14 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     }
     messages = GaugeMetricFamily("penstock_queue_messages", "Messages by state.", labels=[*labels, "state"])
     age = GaugeMetricFamily(
-        "penstock_oldest_ready_message_age_seconds", "Age of the oldest message that is not done.", labels=labels
+        "penstock_oldest_ready_message_age_seconds", "Age of the oldest unfinished message.", labels=labels
     )
     lag = GaugeMetricFamily(
-        "penstock_consumer_lag_messages", "Messages that a group has not done yet.", labels=[*labels, "group"]
+        "penstock_consumer_lag_messages", "Messages that a group has not finished.", labels=[*labels, "group"]
     )
     retried = CounterMetricFamily(
         "penstock_messages_retried",
-        "Messages that will be handed out again: given back (nack), or not settled in time by who held them.",
+        "Messages that will be delivered again, by reason: nack, lease expired, session expired.",
         labels=[*labels, "reason"],
     )
     groups = {
@@ -229,7 +231,7 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
         try:
             stats = broker.stats(QueuePath(queue))
         except QueueNotFound:
-            continue  # deleted since it was busy
+            continue  # the queue was deleted
         names = [queue.partition("/")[0], queue]
         for name, family in totals.items():
             family.add_metric(names, stats["totals"][name])
@@ -256,8 +258,8 @@ def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
     holds = [
         GaugeMetricFamily(f"penstock_{name}", text, value=summary.get(field, 0))
         for name, field, text in (
-            ("held_bytes", "held_bytes", "What archives still have to copy, and keep from being let go."),
-            ("holds_lost", "holds_lost", "Holds that spanned too much and were let go."),
+            ("held_bytes", "held_bytes", "Bytes that are kept because an archive has not copied them."),
+            ("holds_lost", "holds_lost", "Holds that exceeded their bytes and were dropped."),
         )
     ]
     return [*totals.values(), retried, messages, age, lag, alarm, *groups.values(), *holds]

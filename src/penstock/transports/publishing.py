@@ -1,4 +1,4 @@
-"""Publishing messages that were asked for one by one: all or nothing, or each on its own. The same for every edge."""
+"""Publish requests that list messages one by one, atomic or not. All transports share this module."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart, PublishReply, TransactReply
 from penstock.errors import InvalidRequest, PenstockError, RateLimited, TooLarge
 from penstock.ids import QueuePath
+from penstock.pending import PendingReply
 from penstock.transports.metrics import Metrics
 from penstock.wire.messages import Producer, PublishMessage, TransactRequest
 from penstock.wire.publishing import Publish, batch_of, queue_of, rows_by_queue
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 Parts: TypeAlias = list[Sequence[int] | None]
-"""Per part of a publish: the rows of the request that it was made of, None for all of them."""
+"""Per part of a publish: the rows of the request that are in the part, None for all rows."""
 
 
-async def publish_all(broker: Broker, asked: Publish) -> tuple[PublishReply, Parts]:
+def publish_all(broker: Broker, asked: Publish) -> tuple[PendingReply[PublishReply], Parts]:
     messages = cast(Sequence[PublishMessage], asked.messages)
     parts, rows = _parts(asked.queue, messages, in_order=asked.producer is not None)
-    return await broker.publish(parts, producer_seq(asked.producer)), rows
+    return broker.publish(parts, producer_seq(asked.producer)), rows
 
 
-async def transact(broker: Broker, asked: TransactRequest) -> tuple[TransactReply, Parts]:
+def transact(broker: Broker, asked: TransactRequest) -> tuple[PendingReply[TransactReply], Parts]:
     parts, rows = _parts(None, asked.publish, in_order=False) if asked.publish else ([], [])
-    return await broker.transact(asked.ack, parts), rows
+    return broker.transact(asked.ack, parts), rows
 
 
 def _parts(
@@ -41,12 +42,12 @@ def _parts(
 
 
 def producer_seq(producer: Producer | None, skipped: int = 0) -> ProducerSeq | None:
-    """The number of the first message that is stored, where `skipped` ones before it are not."""
+    """The sequence number of the first stored message, if `skipped` messages before it are not stored."""
     return None if producer is None else ProducerSeq(producer.id, producer.epoch, producer.seq + skipped)
 
 
 def rows_of_request(runs: Sequence[PublishedRun], parts: Parts) -> Iterator[tuple[PublishedRun, Sequence[int]]]:
-    """Each run with the rows of the request that its messages came from."""
+    """Each run with the rows of the request that hold its messages."""
     taken = [0] * len(parts)
     for run in runs:
         rows: Sequence[int] | None = run.rows
@@ -57,11 +58,11 @@ def rows_of_request(runs: Sequence[PublishedRun], parts: Parts) -> Iterator[tupl
         yield run, rows if of_request is None else [of_request[row] for row in rows]
 
 
-class Placed(NamedTuple):
-    """Where one message went: so many places behind the start of a run."""
+class RunEntry(NamedTuple):
+    """One stored message: the run that it belongs to and its position in that run."""
 
     run: PublishedRun
-    place: int
+    position: int
 
 
 class _Item(NamedTuple):
@@ -70,24 +71,24 @@ class _Item(NamedTuple):
     message: PublishMessage
 
 
-class EachAlone:
-    """A publish that is not atomic. Messages still travel together; only a refusal takes a group apart."""
+class PartialPublish:
+    """A publish with `atomic: false`. Messages of one queue are published as one batch, which is split on a refusal."""
 
     def __init__(self, broker: Broker, metrics: Metrics, asked: Publish):
         self._broker = broker
         self._metrics = metrics
         self._asked = asked
-        self._outcomes: list[Placed | PenstockError | None] = [None] * len(asked.messages)
+        self._outcomes: list[RunEntry | PenstockError | None] = [None] * len(asked.messages)
         self.durable = True
 
-    async def publish(self) -> list[Placed | PenstockError]:
+    async def publish(self) -> list[RunEntry | PenstockError]:
         """The outcome of each message, in the order of the request."""
         for group in self._groups():
             await self._publish_group(group)
-        return cast("list[Placed | PenstockError]", self._outcomes)
+        return cast("list[RunEntry | PenstockError]", self._outcomes)
 
     def _groups(self) -> list[list[_Item]]:
-        """The messages that have no fault of their own, those of one queue together."""
+        """The valid messages, grouped by queue. The outcome of an invalid message is its error."""
         items = []
         for row, message in enumerate(self._asked.messages):
             try:
@@ -99,10 +100,10 @@ class EachAlone:
                 self._outcomes[row] = error
         items = [item for item in items if self._outcomes[item.row] is None]
         if self._asked.producer is None:
-            # Sorting is stable: within a queue the order stays.
+            # The sort is stable, so the order within a queue stays.
             items.sort(key=lambda item: item.queue)
             return [list(group) for _, group in groupby(items, key=lambda item: item.queue)]
-        # A producer's numbers count up by row, so a group must not skip one.
+        # Sequence numbers of a producer count up by row, so a group must not skip a row.
         runs = groupby(enumerate(items), key=lambda pair: (pair[1].queue, pair[1].row - pair[0]))
         return [[item for _, item in run] for _, run in runs]
 
@@ -113,7 +114,7 @@ class EachAlone:
             reply = await self._broker.publish([PublishPart(items[0].queue, batch)], seq)
         except PenstockError as error:
             if len(items) > 1 and isinstance(error, InvalidRequest | TooLarge | RateLimited):
-                # One of them is to blame, and halving finds it in few steps while the others still go in groups.
+                # One message caused the refusal: halving isolates it, and the others are still published in groups.
                 await self._publish_group(items[: len(items) // 2])
                 await self._publish_group(items[len(items) // 2 :])
                 return
@@ -123,5 +124,5 @@ class EachAlone:
         self.durable = self.durable and reply.durable
         self._metrics.published(reply.runs)
         for run, rows in rows_of_request(reply.runs, [[item.row for item in items]]):
-            for place, row in enumerate(rows):
-                self._outcomes[row] = Placed(run, place)
+            for index, row in enumerate(rows):
+                self._outcomes[row] = RunEntry(run, index)

@@ -1,7 +1,7 @@
-"""From what was asked to what the broker does, and back to what is answered: the same for every edge.
+"""Calls of the broker for requests of `wire/`. All transports share this module.
 
-An edge turns its bytes into a shape of `wire/` and hands it over here; what comes back is values, which the edge writes
-in its own way. Publishing has a file of its own, and deliveries are written by the edge straight from their frames.
+A transport decodes its bytes to a request type of `wire/`, calls a function here and encodes the result. Publishing is
+in `publishing.py`. Transports encode deliveries directly from the stored frames.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import limits
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply, Touched
 from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
+from penstock.pending import PendingReply
 from penstock.wire import messages, webhooks
 from penstock.wire.delivery import Settled
 from penstock.wire.events import EventRangesQuery, EventRangesReply, EventsQuery, EventsReply
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 # -- lease and settle ---------------------------------------------------------------------------------------------
 
 
-def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., Coroutine[Any, Any, LeaseReply]]:
-    """The lease that is asked for, still to be told how long to `wait_ms` and what to `ack`."""
-    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., PendingReply[LeaseReply]]:
+    """The broker call for a lease request. The caller adds `wait_ms` and `ack`."""
+    take: Callable[..., PendingReply[LeaseReply]]
     if asked.scope is not None:
         take = partial(broker.lease_scope, parse_scope(asked.scope))
     else:
@@ -48,24 +49,26 @@ def lease(broker: Broker, asked: messages.LeaseRequest) -> Callable[..., Corouti
     )
 
 
-async def ack(broker: Broker, asked: messages.AckRequest) -> Sequence[Settled]:
-    return await broker.ack(asked.receipts)
+def ack(broker: Broker, asked: messages.AckRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.ack(asked.receipts)
 
 
-async def nack(broker: Broker, asked: messages.NackRequest) -> Sequence[Settled]:
-    return await broker.nack(asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error))
+def nack(broker: Broker, asked: messages.NackRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.nack(
+        asked.receipts, delay_ms=asked.delay_ms, error=_shortened(asked.error), max_retries=asked.max_retries
+    )
 
 
-async def reject(broker: Broker, asked: messages.RejectRequest) -> Sequence[Settled]:
-    return await broker.reject(asked.receipts, error=_shortened(asked.error))
+def reject(broker: Broker, asked: messages.RejectRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.reject(asked.receipts, error=_shortened(asked.error))
 
 
-async def release(broker: Broker, asked: messages.AckRequest) -> Sequence[Settled]:
-    return await broker.release(asked.receipts)
+def release(broker: Broker, asked: messages.AckRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.release(asked.receipts)
 
 
-async def extend(broker: Broker, asked: messages.ExtendRequest) -> Sequence[Settled]:
-    return await broker.extend(asked.receipts, lease_ms=asked.lease_ms)
+def extend(broker: Broker, asked: messages.ExtendRequest) -> PendingReply[Sequence[Settled]]:
+    return broker.extend(asked.receipts, lease_ms=asked.lease_ms)
 
 
 async def cancel(broker: Broker, asked: messages.CancelRequest) -> dict[str, Any]:
@@ -133,9 +136,9 @@ async def leave_group(broker: Broker, asked: messages.LeaveRequest) -> dict[str,
 def read(
     broker: Broker, asked: messages.ReadQuery, *, everything: bool = False
 ) -> Callable[..., Coroutine[Any, Any, ReadReply]]:
-    """The read that is asked for, still to be told from which `offset`, how long to `wait_ms` and for whom.
+    """The broker call for a read request. The caller adds `offset`, `wait_ms` and the reader.
 
-    With `everything` as many messages as fit into its bytes.
+    With `everything` the number of messages is limited only by the bytes.
     """
     return partial(
         broker.read,
@@ -144,6 +147,7 @@ def read(
         max=None if everything else asked.max or messages.READ_MAX_DEFAULT,
         until=asked.until,
         bytes_max=asked.max_bytes,
+        uuid=asked.uuid,
     )
 
 
@@ -164,7 +168,7 @@ async def forget_offsets(broker: Broker, asked: OffsetsQuery) -> OffsetsReply:
     return await broker.forget_offsets(parse_queue(asked.queue), check_client_id(asked.client_id))
 
 
-# -- looking ------------------------------------------------------------------------------------------------------
+# -- inspection ---------------------------------------------------------------------------------------------------
 
 
 async def peek(broker: Broker, asked: messages.PeekQuery) -> list[DeliveredRun]:
@@ -216,7 +220,7 @@ async def get_queue(broker: Broker, asked: messages.QueueQuery) -> dict[str, Any
 
 
 async def dead_letters(broker: Broker, asked: messages.DeadLettersQuery) -> dict[str, Any]:
-    """With `dead_letters` as `FoundLetter`."""
+    """The entries of `dead_letters` are `FoundLetter`."""
     return await broker.dead_letters(
         parse_queue(asked.queue),
         group=_group(asked.group),
@@ -228,7 +232,7 @@ async def dead_letters(broker: Broker, asked: messages.DeadLettersQuery) -> dict
 
 
 async def redrive(broker: Broker, asked: messages.RedriveRequest) -> dict[str, Any]:
-    """Of a dry run with `sample` as `FoundLetter`."""
+    """The entries of `sample`, in the reply of a dry run, are `FoundLetter`."""
     return await broker.redrive(
         parse_queue(asked.queue),
         group=_group(asked.group),
@@ -327,7 +331,7 @@ async def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> web
     return broker.webhooks.attempts(asked.id, asked.limit)
 
 
-# -- what happened, and what holds it back ------------------------------------------------------------------------
+# -- events and holds ---------------------------------------------------------------------------------------------
 
 
 async def extent(broker: Broker, asked: messages.ExtentQuery) -> ExtentReply:

@@ -1,4 +1,4 @@
-"""Questions about the past: shapes of the wire <-> calls of the broker."""
+"""Calls of the broker for analytics requests of `wire/`."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Message(_message.Message):
     def __init__(self, id: _Optional[str] = ..., receipt: _Optional[str] = ..., queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., payload: _Optional[bytes] = ..., json: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., tenant: _Optional[str] = ..., attempt: _Optional[int] = ..., published_at_ms: _Optional[int] = ..., deadline_at_ms: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("queue", "partition", "offset", "count", "id", "published_at_ms", "attempt", "receipt", "deadline_at_ms", "batch")
+    __slots__ = ("queue", "partition", "offset", "count", "id", "published_at_ms", "attempt", "receipt", "deadline_at_ms", "batch", "lease_ms")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class Run(_message.Message):
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_AT_MS_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partition: int
     offset: int
@@ -125,7 +126,8 @@ class Run(_message.Message):
     receipt: str
     deadline_at_ms: int
     batch: bytes
-    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., id: _Optional[str] = ..., published_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., receipt: _Optional[str] = ..., deadline_at_ms: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., id: _Optional[str] = ..., published_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., receipt: _Optional[str] = ..., deadline_at_ms: _Optional[int] = ..., batch: _Optional[bytes] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class Producer(_message.Message):
     __slots__ = ("id", "epoch", "seq")
@@ -280,14 +282,16 @@ class AckRequest(_message.Message):
     def __init__(self, receipts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NackRequest(_message.Message):
-    __slots__ = ("receipts", "delay_ms", "error")
+    __slots__ = ("receipts", "delay_ms", "error", "max_retries")
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
     receipts: _containers.RepeatedScalarFieldContainer[str]
     delay_ms: int
     error: str
-    def __init__(self, receipts: _Optional[_Iterable[str]] = ..., delay_ms: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+    max_retries: int
+    def __init__(self, receipts: _Optional[_Iterable[str]] = ..., delay_ms: _Optional[int] = ..., error: _Optional[str] = ..., max_retries: _Optional[int] = ...) -> None: ...
 
 class RejectRequest(_message.Message):
     __slots__ = ("receipts", "error")
@@ -510,7 +514,7 @@ class LeaveGroupReply(_message.Message):
     def __init__(self, left: bool = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("queue", "partition", "offset", "max", "wait_ms", "client_id", "form", "until", "max_bytes")
+    __slots__ = ("queue", "partition", "offset", "max", "wait_ms", "client_id", "form", "until", "max_bytes", "uuid")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -520,6 +524,7 @@ class ReadRequest(_message.Message):
     FORM_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partition: int
     offset: str
@@ -529,23 +534,26 @@ class ReadRequest(_message.Message):
     form: Form
     until: int
     max_bytes: int
-    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ..., until: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    uuid: str
+    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ..., until: _Optional[int] = ..., max_bytes: _Optional[int] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class ReadStreamRequest(_message.Message):
-    __slots__ = ("queue", "partition", "offset", "max", "client_id", "form")
+    __slots__ = ("queue", "partition", "offset", "max", "client_id", "form", "uuid")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partition: int
     offset: str
     max: int
     client_id: str
     form: Form
-    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ...) -> None: ...
+    uuid: str
+    def __init__(self, queue: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[str] = ..., max: _Optional[int] = ..., client_id: _Optional[str] = ..., form: _Optional[_Union[Form, str]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("messages", "runs", "next_offset", "end_offset", "start_offset", "skipped")
@@ -800,7 +808,7 @@ class DeadLetterAlarmState(_message.Message):
     def __init__(self, since_at_ms: _Optional[int] = ..., why: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StatsReply(_message.Message):
-    __slots__ = ("queue", "depth", "ready", "scheduled", "leased", "waiting_for_retry", "dead", "dead_letter_alarm", "oldest_age_ms", "window_opens_at_ms", "totals", "rates", "partitions", "groups")
+    __slots__ = ("queue", "depth", "ready", "scheduled", "leased", "waiting_for_retry", "dead", "dead_letter_alarm", "oldest_age_ms", "window_opens_at_ms", "totals", "rates", "partitions", "groups", "uuid")
     class TotalsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -829,6 +837,7 @@ class StatsReply(_message.Message):
     RATES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
     queue: str
     depth: int
     ready: int
@@ -843,14 +852,15 @@ class StatsReply(_message.Message):
     rates: _containers.ScalarMap[str, float]
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionStats]
     groups: _containers.RepeatedCompositeFieldContainer[GroupEntry]
-    def __init__(self, queue: _Optional[str] = ..., depth: _Optional[int] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., waiting_for_retry: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarmState, _Mapping]] = ..., oldest_age_ms: _Optional[int] = ..., window_opens_at_ms: _Optional[int] = ..., totals: _Optional[_Mapping[str, int]] = ..., rates: _Optional[_Mapping[str, float]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ...) -> None: ...
+    uuid: str
+    def __init__(self, queue: _Optional[str] = ..., depth: _Optional[int] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., waiting_for_retry: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarmState, _Mapping]] = ..., oldest_age_ms: _Optional[int] = ..., window_opens_at_ms: _Optional[int] = ..., totals: _Optional[_Mapping[str, int]] = ..., rates: _Optional[_Mapping[str, float]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupEntry, _Mapping]]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class SummaryRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class SummaryReply(_message.Message):
-    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost", "held_bytes")
+    __slots__ = ("queues", "namespaces", "depth", "scheduled", "leased", "dead", "dead_letter_alarms", "waiting_consumers", "holds", "holds_lost", "held_bytes", "broker")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -862,6 +872,7 @@ class SummaryReply(_message.Message):
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_LOST_FIELD_NUMBER: _ClassVar[int]
     HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
     queues: int
     namespaces: int
     depth: int
@@ -873,7 +884,8 @@ class SummaryReply(_message.Message):
     holds: int
     holds_lost: int
     held_bytes: int
-    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ..., held_bytes: _Optional[int] = ...) -> None: ...
+    broker: str
+    def __init__(self, queues: _Optional[int] = ..., namespaces: _Optional[int] = ..., depth: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., dead_letter_alarms: _Optional[_Iterable[str]] = ..., waiting_consumers: _Optional[int] = ..., holds: _Optional[int] = ..., holds_lost: _Optional[int] = ..., held_bytes: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class GroupsRequest(_message.Message):
     __slots__ = ("queue",)
@@ -996,22 +1008,28 @@ class GetQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class PutQueueRequest(_message.Message):
-    __slots__ = ("queue", "config")
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_FIELD_NUMBER: _ClassVar[int]
-    queue: str
-    config: QueueConfig
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ...) -> None: ...
-
-class PatchQueueRequest(_message.Message):
-    __slots__ = ("queue", "config", "reset")
+    __slots__ = ("queue", "config", "reset", "confirm")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     queue: str
     config: QueueConfig
     reset: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ...) -> None: ...
+    confirm: str
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ..., confirm: _Optional[str] = ...) -> None: ...
+
+class PatchQueueRequest(_message.Message):
+    __slots__ = ("queue", "config", "reset", "confirm")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    config: QueueConfig
+    reset: _containers.RepeatedScalarFieldContainer[str]
+    confirm: str
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., reset: _Optional[_Iterable[str]] = ..., confirm: _Optional[str] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("kind", "base_ms", "factor", "cap_ms", "jitter", "steps_ms")
@@ -1127,14 +1145,16 @@ class QueueConfig(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ..., exclusive: bool = ...) -> None: ...
 
 class QueueReply(_message.Message):
-    __slots__ = ("queue", "config", "depth")
+    __slots__ = ("queue", "config", "depth", "uuid")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
     queue: str
     config: QueueConfig
     depth: int
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., depth: _Optional[int] = ...) -> None: ...
+    uuid: str
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., depth: _Optional[int] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class DestroyRequest(_message.Message):
     __slots__ = ("queue", "confirm")
@@ -1689,12 +1709,16 @@ class PartitionExtent(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class ExtentReply(_message.Message):
-    __slots__ = ("queue", "partitions")
+    __slots__ = ("queue", "partitions", "uuid", "broker")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
     queue: str
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionExtent]
-    def __init__(self, queue: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionExtent, _Mapping]]] = ...) -> None: ...
+    uuid: str
+    broker: str
+    def __init__(self, queue: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionExtent, _Mapping]]] = ..., uuid: _Optional[str] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class EventsRequest(_message.Message):
     __slots__ = ("shard", "after", "until", "queue", "max", "max_bytes")
@@ -1807,20 +1831,22 @@ class EventRange(_message.Message):
     def __init__(self, after: _Optional[int] = ..., until: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class EventRangesReply(_message.Message):
-    __slots__ = ("shard", "ranges", "next", "start", "end", "missing")
+    __slots__ = ("shard", "ranges", "next", "start", "end", "missing", "broker")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
     shard: int
     ranges: _containers.RepeatedCompositeFieldContainer[EventRange]
     next: int
     start: int
     end: int
     missing: MissingFrames
-    def __init__(self, shard: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[EventRange, _Mapping]]] = ..., next: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., missing: _Optional[_Union[MissingFrames, _Mapping]] = ...) -> None: ...
+    broker: str
+    def __init__(self, shard: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[EventRange, _Mapping]]] = ..., next: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., missing: _Optional[_Union[MissingFrames, _Mapping]] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class ListHoldsRequest(_message.Message):
     __slots__ = ()
@@ -1852,7 +1878,7 @@ class HeldOffsets(_message.Message):
     def __init__(self, offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PutHoldRequest(_message.Message):
-    __slots__ = ("name", "events", "queues", "max_bytes")
+    __slots__ = ("name", "events", "queues", "max_bytes", "uuids")
     class QueuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1860,18 +1886,27 @@ class PutHoldRequest(_message.Message):
         key: str
         value: HeldOffsets
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[HeldOffsets, _Mapping]] = ...) -> None: ...
+    class UuidsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UUIDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     events: int
     queues: _containers.MessageMap[str, HeldOffsets]
     max_bytes: int
-    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    uuids: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class HoldReply(_message.Message):
-    __slots__ = ("name", "events", "queues", "max_bytes", "spanned_bytes", "set_at_ms", "lost_at_ms")
+    __slots__ = ("name", "events", "queues", "max_bytes", "spanned_bytes", "set_at_ms", "lost_at_ms", "uuids")
     class QueuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1879,6 +1914,13 @@ class HoldReply(_message.Message):
         key: str
         value: HeldOffsets
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[HeldOffsets, _Mapping]] = ...) -> None: ...
+    class UuidsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -1886,6 +1928,7 @@ class HoldReply(_message.Message):
     SPANNED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SET_AT_MS_FIELD_NUMBER: _ClassVar[int]
     LOST_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    UUIDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     events: int
     queues: _containers.MessageMap[str, HeldOffsets]
@@ -1893,7 +1936,8 @@ class HoldReply(_message.Message):
     spanned_bytes: int
     set_at_ms: int
     lost_at_ms: int
-    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., spanned_bytes: _Optional[int] = ..., set_at_ms: _Optional[int] = ..., lost_at_ms: _Optional[int] = ...) -> None: ...
+    uuids: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., spanned_bytes: _Optional[int] = ..., set_at_ms: _Optional[int] = ..., lost_at_ms: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DeleteHoldReply(_message.Message):
     __slots__ = ("name", "removed")

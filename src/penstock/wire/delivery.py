@@ -25,6 +25,7 @@ class Run(msgspec.Struct, omit_defaults=True):
     attempt: int = 1
     receipt: str | None = None
     deadline_at_ms: int | None = None
+    lease_ms: int | None = None
 
 
 class Settled(msgspec.Struct, omit_defaults=True):

@@ -117,6 +117,7 @@ class Names(msgspec.Struct):
 
     queue: str
     groups: dict[str, str]
+    uuid: str = ""
 
 
 class EventsMeta(msgspec.Struct):
@@ -128,6 +129,8 @@ class EventsMeta(msgspec.Struct):
     end: int
     missing: Missing | None = None
     names: dict[str, Names] = {}
+    broker: str = ""
+    """The id of the broker whose journal this is."""
 
 
 class EventsReply(msgspec.Struct):
@@ -153,6 +156,7 @@ class EventRangesReply(msgspec.Struct):
     start: int
     end: int
     missing: Missing | None
+    broker: Annotated[str, Meta(description="The id of the broker whose journal this is.")] = ""
 
 
 class BulkRecord(NamedTuple):

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.wire import patterns
-from penstock.wire.messages import QueueName, Request
+from penstock.wire.messages import QueueName, QueueUuid, Request
 from penstock.wire.readers import Position
 
 HoldOffsets: TypeAlias = Annotated[
@@ -28,6 +28,13 @@ class HoldRequest(Request):
     max_bytes: Annotated[
         int, Meta(ge=1, le=2**53, description="A hold that spans more than this is let go, and says so.")
     ] = limits.HOLD_BYTES_DEFAULT
+    uuids: Annotated[
+        dict[QueueName, QueueUuid],
+        Meta(
+            max_length=limits.QUEUES_MAX,
+            description="The uuids that these queues should have. If one has another, the hold is refused (409).",
+        ),
+    ] = {}
 
 
 class HoldReply(msgspec.Struct):
@@ -38,6 +45,7 @@ class HoldReply(msgspec.Struct):
     spanned_bytes: Annotated[int, Meta(description="What it keeps from being let go, and still is to be copied.")]
     set_at_ms: int
     lost_at_ms: Annotated[int | None, Meta(description="When it was let go, because it spanned too much.")]
+    uuids: Annotated[dict[str, str], Meta(description="Queue -> its uuid.")] = {}
 
 
 class HoldsReply(msgspec.Struct):
@@ -60,3 +68,5 @@ class PartitionExtent(msgspec.Struct):
 class ExtentReply(msgspec.Struct):
     queue: str
     partitions: list[PartitionExtent]
+    uuid: Annotated[str, Meta(description="Another one if the queue is deleted and created again.")] = ""
+    broker: Annotated[str, Meta(description="The id of the broker's storage.")] = ""

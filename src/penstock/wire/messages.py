@@ -53,6 +53,15 @@ Receipts: TypeAlias = Annotated[list[Receipt], Meta(max_length=limits.RECEIPTS_M
 MessageIds: TypeAlias = Annotated[
     list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)
 ]
+MessageHandle: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.CLIENT_ID_BYTES_MAX,
+        description="The id that `publish` answered, a ULID, or the `id` that the client gave the message.",
+    ),
+]
+MessageHandles: TypeAlias = Annotated[list[MessageHandle], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)]
 DelayMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 AtMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX, description="UTC epoch milliseconds.")]
 LeaseMs: TypeAlias = Annotated[int, Meta(ge=limits.LEASE_MS_MIN, le=limits.LEASE_MS_MAX)]
@@ -186,6 +195,16 @@ class PublishEventQuery(Request):
 # -- lease and settle ---------------------------------------------------------------------------------------------
 
 
+RetryLimit: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.RETRIES_MAX,
+        description="Give up a message that had so many retries, even if its queue allows more.",
+    ),
+]
+
+
 class LeaseRequest(Request):
     queue: QueueName | None = None
     scope: ScopeName | None = None
@@ -261,6 +280,7 @@ class NackRequest(Request):
     receipts: Receipts
     delay_ms: DelayMs | None = None
     error: str | None = None
+    max_retries: RetryLimit | None = None
 
 
 class RejectRequest(Request):
@@ -286,7 +306,7 @@ class TransactRequest(Request):
 
 class CancelRequest(Request):
     queue: QueueName
-    ids: MessageIds | None = None
+    ids: MessageHandles | None = None
     key: Key | None = None
 
     def __post_init__(self) -> None:
@@ -295,7 +315,7 @@ class CancelRequest(Request):
 
 class RescheduleRequest(Request):
     queue: QueueName
-    ids: MessageIds | None = None
+    ids: MessageHandles | None = None
     key: Key | None = None
     deliver_at_ms: AtMs | None = None
     delay_ms: DelayMs | None = None
@@ -358,6 +378,9 @@ PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=limits.PAGE_LIMIT_MAX)]
 READ_MAX_DEFAULT = 100
 
 
+QueueUuid: TypeAlias = Annotated[str, Meta(pattern=patterns.UUID, examples=["5f3c1f0e-7a3b-5d0a-9d0e-3a1b2c4d5e6f"])]
+
+
 class ReadQuery(Request):
     queue: QueueName
     partition: Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)] = 0
@@ -380,6 +403,9 @@ class ReadQuery(Request):
         int,
         Meta(ge=1, le=limits.LEASE_REPLY_BYTES_MAX, description="About how much to answer with; one message at least."),
     ] = limits.LEASE_REPLY_BYTES_MAX
+    uuid: (
+        Annotated[QueueUuid, Meta(description="Of this incarnation of the queue; another one is refused (409).")] | None
+    ) = None
 
     def __post_init__(self) -> None:
         if self.offset == "kept" and self.client_id is None:
@@ -415,24 +441,15 @@ class QueueQuery(Request):
     queue: QueueName
 
 
-MessageIdText: TypeAlias = Annotated[
-    str,
-    Meta(
-        description="As `publish` answered it: a ULID.",
-        extra_json_schema={"pattern": "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$"},
-    ),
-]
-
-
 class ExplainQuery(Request):
     queue: QueueName
-    id: MessageIdText | None = None
+    id: MessageHandle | None = None
     group: GroupName = "default"
 
 
 class HistoryQuery(Request):
     queue: QueueName
-    id: MessageIdText
+    id: MessageHandle
 
 
 class AutoscaleQuery(Request):

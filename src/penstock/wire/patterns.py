@@ -9,6 +9,7 @@ READ_OFFSET = r"^(earliest|latest|kept|[0-9]{1,18}|at:[0-9]{1,16}|(id|after):[0-
 PLACE = r"^(earliest|latest|[0-9]{1,18}|at:[0-9]{1,16})(?!\n)$"
 EVENT_POSITION = r"^(earliest|latest|at:[0-9]{1,16}|[0-9]{1,18}(\.[0-9]{1,9})?)(?!\n)$"
 PARTITION = r"^[0-9]{1,3}(?!\n)$"
+UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\n)$"
 SUBSCRIPTION = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(?!\n)$"
 
 WORDS = {
@@ -16,5 +17,6 @@ WORDS = {
     PLACE: "a number, earliest, latest or at:<epoch ms>",
     EVENT_POSITION: "a position as `next` told it, earliest, latest or at:<epoch ms>",
     PARTITION: "the number of a partition",
+    UUID: "a uuid as GET /v1/queues gives it",
     SUBSCRIPTION: "letters, digits, '.', '_', ':', '/' or '-', starting with a letter or digit",
 }

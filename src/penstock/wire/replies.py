@@ -277,6 +277,7 @@ class QueueReply(msgspec.Struct):
     """A queue with all its settings, also those that were never set."""
 
     queue: str
+    uuid: Annotated[str, Meta(description="Another one if the queue is deleted and created again.")]
     config: dict[str, Any]
     depth: int
 

@@ -29,6 +29,7 @@ from penstock.wire.messages import (
     ReadOffset,
     Receipts,
     Request,
+    RetryLimit,
     ScopeName,
 )
 
@@ -130,6 +131,7 @@ class Nack(ClientFrame, tag="nack"):
     receipts: Receipts
     delay_ms: DelayMs | None = None
     error: str | None = None
+    max_retries: RetryLimit | None = None
 
 
 class Reject(ClientFrame, tag="reject"):

@@ -27,13 +27,14 @@ from penstock.engines.local.opening import (
     file_header,
     header_problem,
     number_in,
+    take_term,
 )
 from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
-from penstock.journal.port import Damaged, Failed, Fenced, Meanwhile, OutOfSpace, Tail
+from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
 T = TypeVar("T")
@@ -110,27 +111,7 @@ class LocalJournal:
         self._restore_reserve()
 
     def _take_term(self) -> None:
-        files, path = self._files, f"{self._root}/term"
-        term = 1
-        if files.exists(path):
-            handle = files.open(path)
-            stored = number_in(files.read(handle, 0, CELL.size))
-            files.close(handle)
-            if stored is None:
-                raise Damaged(f"{path}: the term's checksum does not match")
-            term = stored + 1
-        elif files.list_dir(f"{self._root}/journal"):
-            raise Damaged(f"{path}, offset 0: the file is missing, and a journal without its term cannot be owned")
-        files.remove(f"{path}.tmp")
-        handle = files.open(f"{path}.tmp", create=True)
-        try:
-            files.write(handle, 0, [cell(term)])
-            files.sync(handle)
-        finally:
-            files.close(handle)
-        files.rename(f"{path}.tmp", path)
-        files.sync_dir(self._root)
-        self.term = term
+        self.term = take_term(self._files, self._root)
 
     def _open_segment(self, path: str, *, is_last: bool, known: int) -> None:
         files = self._files
@@ -226,28 +207,50 @@ class LocalJournal:
     def short_of_space(self) -> bool:
         return self._reserve.is_missing
 
-    async def append(
-        self,
-        index: int,
-        parts: Sequence[Buffer],
-        *,
-        may_block: bool = False,
-        meanwhile: Meanwhile | None = None,
-    ) -> int:
+    async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         self._check()
-        assert index == self.tail.index + 1, "frames are appended in order"
-        if may_block and self._files.idle():
-            try:
-                locator = self._append(index, parts, meanwhile)
-            except OSError as error:
-                raise self._fail(error) from error
-        else:
-            locator = await self._offload(lambda: self._append(index, parts))
-        if self._unsynced and self._fsync == "interval" and self._sync_timer is None:
-            self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
+        locator = await self._offload(partial(self._append, index, parts))
+        self._schedule_sync()
         return locator
 
-    def _append(self, index: int, parts: Sequence[Buffer], meanwhile: Meanwhile | None = None) -> int:
+    def _append(self, index: int, parts: Sequence[Buffer]) -> int:
+        locator = self._write_frame(index, parts)
+        if self._must_sync():
+            self._sync()
+        return locator
+
+    def can_write_inline(self) -> bool:
+        return self._files.idle()
+
+    def write(self, index: int, parts: Sequence[Buffer]) -> int:
+        self._check()
+        try:
+            locator = self._write_frame(index, parts)
+            if self._must_sync():
+                segment, size = self._segments[self._current], sum(map(len, parts))
+                self._files.begin_sync(segment.handle, segment.size - size, size)
+        except OSError as error:
+            raise self._fail(error) from error
+        return locator
+
+    def sync(self) -> None:
+        if self._must_sync():
+            try:
+                self._sync()
+            except OSError as error:
+                raise self._fail(error) from error
+        self._schedule_sync()
+
+    def _must_sync(self) -> bool:
+        """True if the policy asks for a sync before the last frame counts as appended."""
+        return self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES)
+
+    def _schedule_sync(self) -> None:
+        if self._unsynced and self._fsync == "interval" and self._sync_timer is None:
+            self._sync_timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._sync_later)
+
+    def _write_frame(self, index: int, parts: Sequence[Buffer]) -> int:
+        assert index == self.tail.index + 1, "frames are appended in order"
         segment = self._segments[self._current]
         if segment.size >= self._segment_bytes:
             self._finish(segment)
@@ -260,11 +263,6 @@ class LocalJournal:
         segment.prepared = max(segment.prepared, segment.size)
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
         self._unsynced += 1
-        if self._fsync == "always" or (self._fsync == "batch" and self._unsynced >= BATCH_WRITES):
-            if meanwhile is not None:
-                self._files.begin_sync(segment.handle, at, size)
-                meanwhile.written()
-            self._sync(meanwhile)
         return self._current << POSITION_BITS | at
 
     def _write(self, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
@@ -297,13 +295,11 @@ class LocalJournal:
         if self._reserve.is_missing and self._spares.drop():
             self._reserve.restore()
 
-    def _sync(self, meanwhile: Meanwhile | None = None) -> None:
+    def _sync(self) -> None:
         self._files.sync(self._segments[self._current].handle)
         self._unsynced = 0
         # Not synced itself: it only has to survive the process, so that damage is not taken for a torn tail.
         self._files.write(self._hint, 0, [cell(self.tail.index)])
-        if meanwhile is not None:
-            meanwhile.durable()
 
     def _sync_all(self) -> None:
         """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste.

@@ -1,26 +1,28 @@
 """Copy queues and events into a lake: one Spark query for each of them, and a hold that follows what is committed.
 
-What was copied is known by the lake itself (`tables.py`), so every query begins where its table ends, with a checkpoint
-of its own. One of an earlier run could ask for a batch that is in the lake, and that the broker has let go of since.
+The lake itself knows how far each subject was copied (`tables.py`), so every query begins where its table ends, with a
+checkpoint of its own. A checkpoint of an earlier run could ask for a batch that is in the lake, and that the broker has
+let go of since.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client import _bulk as bulk
-from penstock.client import _calls as calls
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import Broker, broker_id, listed_queues
 from penstock.pipeline.lake.hold import LakeHold, NoSuchQueue
 from penstock.pipeline.lake.spans import frame_of
-from penstock.pipeline.lake.tables import EVENTS, OVERTAKEN, Lake
+from penstock.pipeline.lake.subject import EVENTS, Subject
+from penstock.pipeline.lake.tables import OVERTAKEN, Lake
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.staging import ROOM
 
@@ -36,14 +38,15 @@ NEW_QUEUES_EVERY_S = 1.0
 """At most so often; as often as there are batches, if these are rarer."""
 FAILURES_MAX = 5
 """Of one query, one after the other."""
-_PAGE = 500
 _OURS = "PipelineError: "
+_log = logging.getLogger("penstock.pipeline")
 
 
 class Progress(NamedTuple):
     """A batch that is in the lake."""
 
     source: str
+    """The path of the queue, or `events`."""
     batch: int
     rows: int
     rows_per_second: float
@@ -63,9 +66,9 @@ class Archive:
         adopt: bool = False,
         report: Callable[[Progress], None] = lambda _: None,
     ):
-        """`queues` None: those that keep their log; some may come, and some be deleted, while it runs.
+        """`queues` None: those that keep their log; queues may be created and deleted while the archive runs.
 
-        Without `events` nothing else.
+        Without `events` the queues alone are copied.
         """
         self._spark = spark
         self._lake = lake
@@ -76,40 +79,48 @@ class Archive:
         self._hold = LakeHold(broker, lake, hold_bytes)
         self._adopt = adopt
         self._report = report
-        self._held: list[str] = []
-        self._seen: dict[str, int] = {}
-        """Source -> the last batch that was told of."""
-        self._failures: dict[str, int] = {}
-        """Source -> how often its query has failed since it last had a batch."""
-        self._looked: dict[str, str] = {}
-        """Source -> which progress of its query was the last to be looked at."""
+        self._held: list[Subject] = []
+        self._seen: dict[Subject, int] = {}
+        """The last batch that was reported."""
+        self._failures: dict[Subject, int] = {}
+        """How often the query has failed since its last batch."""
+        self._looked: dict[Subject, str] = {}
+        """The timestamp of the query's progress that was looked at last."""
         self._overtaken = 0
-        """How often somebody else had committed what a query was about to."""
+        """How often another process had committed the batch that a query was about to commit."""
         self._rows = 0
 
     def once(self) -> int:
         """Copy what is there now. Returns the number of rows. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            return self._once()
+
+    def _once(self) -> int:
         waiting = self._prepare()
-        running: dict[str, StreamingQuery] = {}
+        running: dict[Subject, StreamingQuery] = {}
         try:
             while waiting or running:
                 if len(running) < AT_ONCE_MAX:
                     self._start_next(waiting, running, {"availableNow": True})
                 time.sleep(LOOK_EVERY_S)
-                ended = [source for source, query in running.items() if not query.isActive]
+                ended = [subject for subject, query in running.items() if not query.isActive]
                 waiting += self._look(running)
-                for source in ended:
-                    running.pop(source, None)
+                for subject in ended:
+                    running.pop(subject, None)
         finally:
             self._stop(running)
         self._move()
         return self._rows
 
     def follow(self, every_s: float, stopping: threading.Event) -> None:
-        """Copy what is there and what comes, until somebody sets `stopping`. Raises PipelineError."""
+        """Copy what is there and what comes, until `stopping` is set. Raises PipelineError."""
+        with self._lake.locked("archive"):
+            self._follow(every_s, stopping)
+
+    def _follow(self, every_s: float, stopping: threading.Event) -> None:
         trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
         waiting = self._prepare()
-        running: dict[str, StreamingQuery] = {}
+        running: dict[Subject, StreamingQuery] = {}
         looked = time.monotonic()
         try:
             while not stopping.wait(LOOK_EVERY_S):
@@ -117,70 +128,85 @@ class Archive:
                 waiting += self._look(running)
                 if self._asked is None and time.monotonic() - looked > max(every_s, NEW_QUEUES_EVERY_S):
                     looked = time.monotonic()
-                    new = [queue for queue in self._queues() if queue not in running and queue not in waiting]
-                    for queue in new:
-                        self._check(queue)
-                    self._hold_too(new)
-                    waiting += new
+                    waiting += self._begin(each for each in self._queues() if each not in {*running, *waiting})
         finally:
             self._stop(running)
         self._move()
 
-    def _start_next(self, waiting: list[str], running: dict[str, StreamingQuery], trigger: dict[str, Any]) -> None:
+    def _start_next(
+        self, waiting: list[Subject], running: dict[Subject, StreamingQuery], trigger: dict[str, Any]
+    ) -> None:
         """One after the other: each begins with a Python process of its own, to which Spark gives ten seconds."""
         if waiting and all(_has_begun(query) for query in running.values()):
-            source = waiting.pop(0)
-            running[source] = self._start(source, trigger)
+            subject = waiting.pop(0)
+            running[subject] = self._start(subject, trigger)
 
-    def _prepare(self) -> list[str]:
-        """Everything that can be wrong is found, and retention waits, before the first row is read."""
-        queues = self._queues()
+    def _prepare(self) -> list[Subject]:
+        """Everything that can be wrong is found, and the hold is set, before the first row is read."""
+        broker, present = broker_id(self._broker), _present(self._broker)
+        self._lake.check_broker(broker)
         self._hold.check(adopt=self._adopt)
-        for queue in queues:
-            self._check(queue)
-        table = self._lake.table("messages")
-        self._hold_too([*_still_there(self._broker, table.sources()), *queues])
+        for subject in self._lake.bind(broker, {path: uuid for path, (uuid, _) in present.items()}):
+            _log.warning(
+                "lake_queue_adopted: the lake has no uuid for queue %s and takes the present incarnation, %s",
+                subject.queue, subject.uuid,
+            )  # fmt: skip
+        for path in self._asked or ():
+            if path not in present:
+                self._broker.ask(bulk.extent(parse_queue(path)))  # raises the broker's own sentence
+        archived = {subject for subject in self._lake.table("messages").subjects() if _is_present(subject, present)}
+        self._held = sorted(archived)
+        queues = self._begin(self._queues())
         return [EVENTS, *queues] if self._events else queues
 
-    def _check(self, queue: str) -> None:
-        """That what the lake has of this queue can have come from it."""
-        extent = self._broker.ask(bulk.extent(parse_queue(queue)))
-        ends = {each.partition: each.end_offset for each in extent.partitions}
-        done = self._lake.table("messages").positions(queue)
-        beyond = {lane: at for lane, at in done.items() if at > ends.get(lane, 0)}
-        if beyond:
-            raise PipelineError(
-                f"the lake has more of queue {queue} than the broker at {self._broker.url} ever "
-                f"had (partition, offset: {beyond}): it is another broker, or the queue was deleted and made "
-                "again. Use another lake"
-            )
+    def _begin(self, queues: Iterable[Subject]) -> list[Subject]:
+        """Check and hold these queues, of which the archive has known nothing so far."""
+        new = list(queues)
+        for subject in new:
+            self._check(subject)
+        if new:
+            self._held = sorted({*self._held, *new})
+            self._move()
+        return new
 
-    def _hold_too(self, queues: list[str]) -> None:
-        self._held = sorted({*self._held, *queues})
-        self._move()
+    def _check(self, subject: Subject) -> None:
+        """Raises PipelineError if the lake has more of this queue than the broker."""
+        extent = self._broker.ask(bulk.extent(parse_queue(subject.queue)))
+        ends = {each.partition: each.end_offset for each in extent.partitions}
+        done = self._lake.table("messages").positions(subject)
+        beyond = {lane: at for lane, at in done.items() if at > ends.get(lane, 0)}
+        if beyond and subject.uuid in (None, extent.uuid):
+            raise PipelineError(
+                f"the lake has more of queue {subject} than the broker at {self._broker.url} has "
+                f"(partition, offset: {beyond}): it is another broker, or it was restored from an older copy. "
+                "Use another lake"
+            )
 
     def _move(self) -> None:
         try:
             self._hold.move(self._held)
         except NoSuchQueue:
-            if self._asked is not None:
+            present = _present(self._broker)
+            self._held = [subject for subject in self._held if _is_present(subject, present)]
+            if any(path not in present for path in self._asked or ()):
                 raise
-            self._held = _still_there(self._broker, self._held)
             self._hold.move(self._held)
 
-    def _queues(self) -> list[str]:
+    def _queues(self) -> list[Subject]:
+        """The queues to copy, as they are now."""
+        present = _present(self._broker)
         if self._asked is not None:
-            return self._asked
+            return [self._lake.subject(path, present[path][0]) for path in self._asked if path in present]
         return [
-            queue
-            for queue, config in _listed(self._broker)
-            if config["retention"]["mode"] == "keep" and not queue.startswith(f"{ROOM}/")
+            self._lake.subject(path, uuid)
+            for path, (uuid, config) in present.items()
+            if config["retention"]["mode"] == "keep" and not path.startswith(f"{ROOM}/")
         ]
 
-    def _start(self, source: str, trigger: dict[str, Any]) -> StreamingQuery:
-        table = self._lake.table("events" if source == EVENTS else "messages")
-        done = table.positions(source)
-        if source == EVENTS:
+    def _start(self, subject: Subject, trigger: dict[str, Any]) -> StreamingQuery:
+        table = self._lake.table("events" if subject == EVENTS else "messages")
+        done = table.positions(subject)
+        if subject == EVENTS:
             done = {lane: frame_of(place - 1) for lane, place in done.items()}
         begin = json.dumps({str(lane): at for lane, at in done.items()}) if done else "earliest"
         options = {
@@ -188,80 +214,86 @@ class Archive:
             "maxRecordsPerTrigger": str(self._rows_per_batch), "maxRecordsPerPartition": str(ROWS_PER_TASK),
             "retryFor": str(round(self._broker.retry_for_s)),
         }  # fmt: skip
-        sink = {"lakeDirectory": str(table.directory), "table": table.layout.table}
-        if source != EVENTS:
-            options["queue"] = sink["queue"] = source
+        sink = {"lakeDirectory": str(self._lake.directory), "table": table.layout.table}
+        if subject.uuid is not None:
+            options["queue"] = sink["queue"] = subject.queue
+            options["queueUuid"] = sink["queueUuid"] = subject.uuid
             options["holes"] = "true"
         if self._broker.token is not None:
             options["token"] = self._broker.token
-        checkpoint = self._lake.checkpoints / table.layout.table / source
+        checkpoint = self._lake.checkpoints / table.layout.table / subject.queue
         shutil.rmtree(checkpoint, ignore_errors=True)
-        self._seen.pop(source, None)
+        self._seen.pop(subject, None)
         rows = self._spark.readStream.format("penstock").options(**options).load()
         return (
-            rows.writeStream.format("penstock").options(**sink).queryName(f"archive {source}")
+            rows.writeStream.format("penstock").options(**sink).queryName(f"archive {subject.queue}")
             .option("checkpointLocation", str(checkpoint))
             .trigger(**trigger).start()
         )  # fmt: skip
 
-    def _look(self, running: dict[str, StreamingQuery]) -> list[str]:
-        """Tell of batches that have come since, and let the broker go of what is in the lake now.
+    def _look(self, running: dict[Subject, StreamingQuery]) -> list[Subject]:
+        """Report new batches, and move the hold to what is in the lake now. Returns the subjects to start.
 
-        Returns what has to be started again. A query that Spark has failed, and not the broker or the lake, goes on
-        from where it was: a worker has died, or was not there in time. So does one that was overtaken: of an archive
-        that was killed just now, a worker may live for long enough to commit its batch.
+        A query that Spark has failed, and not the broker or the lake, goes on from where it was: a worker has died, or
+        was not there in time. So does one that was overtaken: a worker of an archive that was killed a moment ago may
+        live for long enough to commit its batch. A queue that was deleted and created again is another subject.
         """
         moved = False
-        again: list[str] = []
-        for source, query in list(running.items()):
-            for batch, rows, speed in self._batches(source, query):
+        again: list[Subject] = []
+        for subject, query in list(running.items()):
+            for batch, rows, speed in self._batches(subject, query):
                 moved = True
-                self._failures.pop(source, None)
+                self._failures.pop(subject, None)
                 self._rows += rows
-                self._report(Progress(source, batch, rows, speed))
+                self._report(Progress(subject.queue, batch, rows, speed))
             failure = query.exception()
             if failure is None:
                 continue
-            del running[source]
-            if self._was_deleted(source):
-                self._seen.pop(source, None)
-                self._held = [queue for queue in self._held if queue != source]
+            del running[subject]
+            if self._is_gone(subject):
+                self._seen.pop(subject, None)
+                self._held = [each for each in self._held if each != subject]
+                again += self._begin(each for each in self._queues() if each.queue == subject.queue)
                 moved = True
                 continue
-            self._failures[source] = self._failures.get(source, 0) + 1
+            self._failures[subject] = self._failures.get(subject, 0) + 1
             self._overtaken += (was_overtaken := OVERTAKEN in str(failure))
             is_ours = _OURS in str(failure) and not was_overtaken
-            if is_ours or self._failures[source] > FAILURES_MAX or self._overtaken > FAILURES_MAX:
-                raise PipelineError(_said(str(failure))) from None
-            again.append(source)
+            if is_ours or self._failures[subject] > FAILURES_MAX or self._overtaken > FAILURES_MAX:
+                raise PipelineError(_sentence(str(failure))) from None
+            again.append(subject)
         if moved:
             self._move()
         return again
 
-    def _batches(self, source: str, query: StreamingQuery) -> Iterator[tuple[int, int, float]]:
-        """(batch, rows, rows per second) of those that are not known yet and have rows."""
+    def _batches(self, subject: Subject, query: StreamingQuery) -> Iterator[tuple[int, int, float]]:
+        """(batch, rows, rows per second) of the batches that were not reported yet and have rows."""
         last = query.lastProgress
-        if last is None or last["timestamp"] == self._looked.get(source):
+        if last is None or last["timestamp"] == self._looked.get(subject):
             return
-        self._looked[source] = last["timestamp"]
+        self._looked[subject] = last["timestamp"]
         for each in query.recentProgress:
-            batch, rows = int(each["batchId"]), int(each["numInputRows"])
+            # The properties, not the items: over Spark Connect the sums are None, and only the sources have numbers.
+            batch, rows = each.batchId, each.numInputRows
             # While there is nothing to do, Spark tells again and again of the batch that would be next.
-            if rows and batch > self._seen.get(source, -1):
-                self._seen[source] = batch
-                yield batch, rows, float(each.get("processedRowsPerSecond") or 0)
+            if rows and batch > self._seen.get(subject, -1):
+                self._seen[subject] = batch
+                yield batch, rows, sum(source.processedRowsPerSecond or 0.0 for source in each.sources)
 
-    def _was_deleted(self, source: str) -> bool:
-        """Nobody has asked for this queue by name, and it is not there any more."""
-        return self._asked is None and source != EVENTS and not _still_there(self._broker, [source])
+    def _is_gone(self, subject: Subject) -> bool:
+        """The queue was deleted. One that was asked for by name must have been created again, or it is an error."""
+        if subject == EVENTS:
+            return False
+        present = _present(self._broker)
+        return not _is_present(subject, present) and (self._asked is None or subject.queue in present)
 
-    def _stop(self, running: dict[str, StreamingQuery]) -> None:
+    def _stop(self, running: dict[Subject, StreamingQuery]) -> None:
         for query in running.values():
             query.stop()
 
 
 def _has_begun(query: StreamingQuery) -> bool:
-    """True also for one that has ended already."""
+    """True also for a query that has ended already."""
     return not query.isActive or not str(query.status["message"]).startswith(("Initializing", "Getting offsets"))
 
 
@@ -272,23 +304,16 @@ def _path(queue: str) -> str:
         raise PipelineError(error.message) from None
 
 
-def _listed(broker: Broker) -> Iterator[tuple[str, Any]]:
-    page = 1
-    while True:
-        listed = broker.ask(calls.list_queues(prefix="", page=page, limit=_PAGE))
-        yield from ((entry["queue"], entry["config"]) for entry in listed["queues"])
-        if page * _PAGE >= listed["total"]:
-            return
-        page += 1
+def _present(broker: Broker) -> dict[str, tuple[str, Any]]:
+    """Path -> (uuid, config) of all queues of the broker."""
+    return {entry["queue"]: (entry.get("uuid", ""), entry["config"]) for entry in listed_queues(broker)}
 
 
-def _still_there(broker: Broker, queues: list[str]) -> list[str]:
-    """Without those that were deleted since."""
-    there = {queue for queue, _ in _listed(broker)} if queues else set()
-    return [queue for queue in queues if queue in there]
+def _is_present(subject: Subject, present: dict[str, tuple[str, Any]]) -> bool:
+    return subject.queue in present and present[subject.queue][0] == subject.uuid
 
 
-def _said(text: str) -> str:
-    """The sentence that is ours, out of all that Spark says around it."""
+def _sentence(text: str) -> str:
+    """The message of a PipelineError, out of the text that Spark puts around it."""
     ours = [line.partition(_OURS)[2] for line in text.splitlines() if _OURS in line]
     return ours[-1] if ours else text

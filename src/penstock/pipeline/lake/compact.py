@@ -50,11 +50,11 @@ class _Known(NamedTuple):
 
 
 def _worthwhile(table: Table, target_bytes: int) -> Iterator[list[_Known]]:
-    shelves: dict[str, list[_Known]] = defaultdict(list)
+    shelves: dict[tuple[str, str | None], list[_Known]] = defaultdict(list)
     for file in table.files():
         named = parse_name(Path(file.path).name)
         if named is not None:
-            shelves[table.layout.directory(file.values)].append(_Known(file, named))
+            shelves[table.layout.directory(file.values), named.uuid].append(_Known(file, named))
     for known in shelves.values():
         sizes = [(each.named.span, each.file.size) for each in known]
         for bundle in bundles(sizes, target_bytes, dense=table.layout.dense):
@@ -68,11 +68,12 @@ def _exchange(table: Table, old: Sequence[_Known]) -> None:
             raise PipelineError(f"{path} is missing or damaged: `penstock pipeline verify` tells all that is wrong")
     first, last = old[0].named.span, old[-1].named.span
     span = Span(first.lane, first.first, last.last)
-    new = write_file(table.directory, table.layout, old[0].file.values, span, _rows(table.layout, paths))
+    rows_of = _rows(table.layout, paths)
+    new = write_file(table.directory, table.layout, old[0].file.values, span, rows_of, old[0].named.uuid)
     rows = sum(each.file.rows or 0 for each in old)
     assert new.rows == rows, f"{new.rows} rows were made of {rows}"
     # The newest version: an archive may have added to it, which does not concern these files.
-    Table(table.directory, table.layout).replace([each.file for each in old], new)
+    table.newest().replace([each.file for each in old], new)
 
 
 def _rows(layout: Layout, paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:

@@ -1,22 +1,25 @@
-"""What keeps the broker from letting go of what is not in the lake yet."""
+"""The hold of a lake: the broker keeps everything that is not in the lake yet."""
 
 from __future__ import annotations
 
-from penstock.client import _bulk as bulk
+from collections.abc import Iterable
+
+from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, QueueNotFound
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.spans import frame_of
-from penstock.pipeline.lake.tables import EVENTS, Lake
+from penstock.pipeline.lake.subject import EVENTS, Subject
+from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
 from penstock.wire.holds import HoldReply
 
 
 class NoSuchQueue(PipelineError):
-    """A queue that should be held is not there, or not any more."""
+    """A queue that should be held was deleted, or deleted and created again."""
 
 
 class LakeHold:
-    """One hold for all that a lake has, or is about to have. Moved by one process at a time."""
+    """One hold for everything that a lake has, or is about to have. Moved by one process at a time."""
 
     def __init__(self, broker: Broker, lake: Lake, max_bytes: int | None):
         self._broker = broker
@@ -24,10 +27,10 @@ class LakeHold:
         self._max_bytes = max_bytes
         self.name = f"lake-{lake.id[:16]}"
         self._durable = {"messages": -1, "events": -1}
-        self._told: tuple[int, dict[str, dict[str, int]]] | None = None
+        self._moved_to: tuple[int, dict[str, dict[str, int]], dict[str, str]] | None = None
 
     def check(self, *, adopt: bool) -> None:
-        """Raises PipelineError if this is not the broker that the lake was filled from, or if the hold was lost."""
+        """Raises PipelineError if the broker does not have the hold, or has let it go; with `adopt` it is set again."""
         try:
             known = self._broker.ask_raw(bulk.get_hold(self.name), patient=False)
         except NotFound:
@@ -49,32 +52,40 @@ class LakeHold:
                 )
             self._broker.ask(bulk.remove_hold(self.name))
 
-    def move(self, queues: list[str]) -> HoldReply | None:
-        """To what is in the lake, and on its disk. Queues that have nothing in it yet are held from their start."""
+    def move(self, queues: Iterable[Subject]) -> HoldReply | None:
+        """Move the hold to what is durable in the lake. Queues of which nothing is in it are held from their start.
+
+        Raises NoSuchQueue if one of the queues is not there, or is another incarnation; then the hold stays.
+        """
         messages, events = self._lake.table("messages"), self._lake.table("events")
         for table in (messages, events):
             name = table.layout.table
             self._durable[name] = table.make_durable(self._durable[name])
         place = events.positions(EVENTS).get(0, 0)
         frame = frame_of(place - 1) if place else 0
-        held = {
-            queue: {str(lane): offset for lane, offset in messages.positions(queue).items()} or {"0": 0}
-            for queue in queues
-        }
-        if self._told == (frame, held):
+        held, uuids = {}, {}
+        for subject in queues:
+            positions = {str(lane): offset for lane, offset in messages.positions(subject).items()}
+            held[subject.queue] = positions or {"0": 0}
+            if subject.uuid is not None:
+                uuids[subject.queue] = subject.uuid
+        if self._moved_to == (frame, held, uuids):
             return None
         try:
-            reply = self._broker.ask_raw(bulk.set_hold(self.name, events=frame, queues=held, max_bytes=self._max_bytes))
+            reply = self._broker.ask_raw(
+                bulk.set_hold(self.name, events=frame, queues=held, max_bytes=self._max_bytes, uuids=uuids)
+            )
         except QueueNotFound as error:
             raise NoSuchQueue(f"{error.message} at {self._broker.url}; `penstock queues` lists what is there") from None
         except InvalidRequest as error:
             raise PipelineError(
                 f"the broker at {self._broker.url} does not have what the lake in {self._lake.directory} has: "
-                f"{error.message}. It is another broker, or the queue was deleted and made again"
+                f"{error.message}. It is another broker, or it was restored from an older copy"
             ) from None
         except Conflict as error:
-            raise PipelineError(error.message) from None
+            kind = NoSuchQueue if error.details.get("field") == "uuid" else PipelineError
+            raise kind(error.message) from None
         except PenstockError as error:
             raise PipelineError(f"the broker at {self._broker.url} says: {error.message} ({error.code})") from None
-        self._told = (frame, held)
+        self._moved_to = (frame, held, uuids)
         return reply

@@ -15,22 +15,24 @@ import pyarrow.parquet as pq
 
 from penstock.ids import QueuePath
 from penstock.pipeline.lake.spans import Span, parse_name
+from penstock.pipeline.lake.subject import Subject
 from penstock.pipeline.lake.tables import Lake, Table
 from penstock.pipeline.options import PipelineError
 
 
 def recalled(
-    lake: str, queue: QueuePath, partition: int, first: int, stop: int, schema: pa.Schema
+    directory: str, queue: QueuePath, uuid: str | None, partition: int, first: int, stop: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Offsets `first` to `stop` (exclusive) of a partition. Raises PipelineError if the lake does not have all."""
-    table = Lake(lake).table("messages")
+    lake = Lake(directory)
+    table = lake.table("messages")
     at = first
-    for span, path in _files(table, queue, Span(partition, first, stop - 1)):
+    for span, path in _files(table, lake.subject(queue, uuid), Span(partition, first, stop - 1)):
         if span.first > at:
             break
         until = min(stop, span.last + 1)
         for rows in _rows(path, at, until):
-            yield _shaped(rows, queue, schema)
+            yield _shaped(rows, queue, uuid, schema)
         at = until
     if at < stop:
         raise PipelineError(
@@ -39,9 +41,9 @@ def recalled(
         )
 
 
-def _files(table: Table, queue: QueuePath, wanted: Span) -> list[tuple[Span, Path]]:
+def _files(table: Table, subject: Subject, wanted: Span) -> list[tuple[Span, Path]]:
     """In the order of their offsets."""
-    named = [(parse_name(Path(each.path).name), table.directory / each.path) for each in table.files(queue)]
+    named = [(parse_name(Path(each.path).name), table.directory / each.path) for each in table.files(subject)]
     return sorted(
         (name.span, path)
         for name, path in named
@@ -61,8 +63,13 @@ def _rows(path: Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
                 yield rows.slice(begin, end - begin)
 
 
-def _shaped(rows: pa.RecordBatch, queue: QueuePath, schema: pa.Schema) -> pa.RecordBatch:
-    """As Spark wants it; `queue` is a directory of the table and not in the files."""
-    names = pa.array([str(queue)] * rows.num_rows, pa.string())
-    arrays = [(names if field.name == "queue" else rows.column(field.name)).cast(field.type) for field in schema]
+def _shaped(rows: pa.RecordBatch, queue: QueuePath, uuid: str | None, schema: pa.Schema) -> pa.RecordBatch:
+    """With the columns that Spark wants. `queue` is a directory; files of format 1 have no `queue_uuid`."""
+    constants = {"queue": str(queue), "queue_uuid": uuid}
+    arrays = [
+        pa.array([constants[field.name]] * rows.num_rows, field.type)
+        if field.name in constants
+        else rows.column(field.name).cast(field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -7,8 +7,6 @@ knows what it has. Whoever comes again under the same id goes on with that list,
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import getpass
 import os
 import re
@@ -17,6 +15,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,12 +26,14 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock import limits
-from penstock.client import _calls as calls
+from penstock.client import lowlevel as calls
 from penstock.errors import Conflict, PenstockError, QueueFull
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.folding import lifecycles
+from penstock.pipeline.lake.lock import locked
 from penstock.pipeline.lake.shelf import sync
+from penstock.pipeline.lake.subject import Subject
 from penstock.pipeline.lake.tables import Lake, Table
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.outgoing import Outgoing, frames
@@ -53,7 +54,7 @@ RECORDS = pa.schema(
         ("redrive_id", pa.string()), ("state", pa.string()), ("at", pa.timestamp("us", "UTC")), ("by", pa.string()),
         ("queue", pa.string()), ("predicate", pa.string()), ("group", pa.string()), ("target", pa.string()),
         ("delay_ms", pa.int64()), ("priority", pa.int64()), ("rate_per_s", pa.int64()), ("messages", pa.int64()),
-        ("rows", pa.string()), ("version", pa.int64()),
+        ("rows", pa.string()), ("version", pa.int64()), ("queue_uuid", pa.string()),
     ]
 )  # fmt: skip
 """Of the table `redrives`: one row when it was decided, one when it had ended."""
@@ -64,7 +65,7 @@ _CHOSEN = ("partition", "offset", "id", "key", "priority", "tenant", "headers", 
 
 
 class Wish(NamedTuple):
-    """What is to be published again, and how."""
+    """The messages that are to be published again, and how."""
 
     queue: QueuePath
     predicate: str
@@ -73,6 +74,8 @@ class Wish(NamedTuple):
     target: QueuePath
     delay_ms: int = 0
     priority: int | None = None
+    uuid: str | None = None
+    """The incarnation of the queue; needed only if the lake has several."""
 
 
 class Preview(NamedTuple):
@@ -122,7 +125,7 @@ class Redrive:
         if record is None:
             self._broker.ask(calls.stats(self._wish.target))  # a target that is not there is told before the work
             record = self._decide(rate_per_s)
-        elif _wish_of(record) != self._wish:
+        elif not _is_same(_wish_of(record), self._wish):
             raise PipelineError(
                 f"redrive {self.id!r} was something else: {_said(_wish_of(record))}. Choose another --redrive-id"
             )
@@ -143,14 +146,13 @@ class Redrive:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
-        wish = self._wish
-        messages = archived_messages(self._spark, table, wish.queue)
+        wish, subject = self._wish, self._subject(table)
+        messages = archived_messages(self._spark, table, subject)
         if messages is None:
-            known = ", ".join(table.sources()) or "no queue"
-            raise PipelineError(f"queue {wish.queue} is not in the lake in {self._lake.directory}; it has {known}")
+            raise PipelineError(f"the files of queue {subject} are missing: `penstock pipeline verify` names them")
         rows = messages.withColumn("text", F.expr("cast(payload as string)"))
         if wish.group is not None:
-            rows = rows.join(self._fates(wish.queue, wish.group), ["partition", "offset"], "left")
+            rows = rows.join(self._fates(subject, wish.group), ["partition", "offset"], "left")
         try:
             chosen = rows.where(wish.predicate)
             chosen.schema  # noqa: B018  Spark Connect looks at it only when it is asked
@@ -158,17 +160,37 @@ class Redrive:
             raise PipelineError(f"--where: {_first_line(error)}") from None
         return chosen.select(*_CHOSEN)
 
-    def _fates(self, queue: QueuePath, group: str) -> DataFrame:
-        """What became of the messages in a group, as far as the archive knows."""
+    def _subject(self, table: Table) -> Subject:
+        """The incarnation of the queue that is meant. Raises PipelineError if there is none, or if it is not clear."""
+        found = table.subjects(self._wish.queue)
+        if self._wish.uuid is not None:
+            found = [subject for subject in found if subject.uuid == self._wish.uuid]
+        if len(found) == 1:
+            return found[0]
+        where = f"in the lake in {self._lake.directory}"
+        if not found:
+            known = ", ".join(map(str, table.subjects())) or "no queue"
+            raise PipelineError(f"queue {self._wish.queue} is not {where}; it has {known}")
+        choices = ", ".join(f"{each.uuid} ({table.rows_committed(each)} messages)" for each in found)
+        raise PipelineError(
+            f"queue {self._wish.queue} was deleted and created again, and is {where} {len(found)} times: choose one "
+            f"with --uuid: {choices}"
+        )
+
+    def _fates(self, subject: Subject, group: str) -> DataFrame:
+        """The fates of the messages in a group, as far as the events in the lake tell them."""
         from pyspark.sql import functions as F
 
         table = self._lake.table("events")
         files = [str(table.directory / file.path) for file in table.files()]
         columns = ", ".join(f"`{name}` {kind}" for name, kind in EVENTS.items())
         events = self._spark.read.schema(columns).option("recursiveFileLookup", "true").parquet(*files)
-        lives = lifecycles(events.where(F.col("queue") == queue))
+        of_queue = f"queue_uuid = '{subject.uuid}'"
+        if subject.is_legacy:
+            of_queue += f" or (queue_uuid is null and queue = '{subject.queue}')"
+        lives = lifecycles(events.where(of_queue))
         if not lives.where(F.col("group") == group).limit(1).count():
-            raise PipelineError(f"no group {group!r} of queue {queue} is known in the lake")
+            raise PipelineError(f"no group {group!r} of queue {subject.queue} is known in the lake")
         return lives.where(F.col("group") == group).select("partition", "offset", *_FATES)
 
     def _decide(self, rate_per_s: int) -> dict[str, Any]:
@@ -188,7 +210,7 @@ class Redrive:
             "redrive_id": self.id, "state": "started", "at": _now(), "by": _who(), "queue": wish.queue,
             "predicate": wish.predicate, "group": wish.group, "target": wish.target, "delay_ms": wish.delay_ms,
             "priority": wish.priority, "rate_per_s": rate_per_s, "messages": count, "rows": name,
-            "version": table.version,
+            "version": table.version, "queue_uuid": self._subject(table).uuid,
         }  # fmt: skip
         self._records.note(record)
         return record
@@ -200,23 +222,19 @@ class _Records:
     def __init__(self, lake: Lake):
         self._path = lake.directory / "redrives"
 
-    @contextlib.contextmanager
-    def locked(self, redrive_id: str) -> Iterator[None]:
-        """Raises PipelineError if another process is at it."""
-        self._path.joinpath("_work").mkdir(parents=True, exist_ok=True)
-        with self._path.joinpath("_work", f"{redrive_id}.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise PipelineError(f"redrive {redrive_id!r} is being run by another process") from None
-            yield
+    def locked(self, redrive_id: str) -> AbstractContextManager[None]:
+        """Entering it raises PipelineError if another process runs this redrive."""
+        work = self._path / "_work"
+        work.mkdir(parents=True, exist_ok=True)
+        return locked(work / f"{redrive_id}.lock", f"redrive {redrive_id!r} is being run by another process")
 
     def find(self, redrive_id: str) -> dict[str, Any] | None:
         """The last that is known about it."""
         if not DeltaTable.is_deltatable(str(self._path)):
             return None
         rows = DeltaTable(self._path).to_pyarrow_table(filters=[("redrive_id", "=", redrive_id)]).to_pylist()
-        return max(rows, key=lambda row: STATES.index(row["state"]), default=None)
+        last = max(rows, key=lambda row: STATES.index(row["state"]), default=None)
+        return None if last is None else {"queue_uuid": None, **last}
 
     def note(self, record: dict[str, Any]) -> None:
         """Durable when it returns. Noted once, whatever is repeated."""
@@ -226,9 +244,9 @@ class _Records:
         if known is not None and known >= number:
             return
         properties = CommitProperties(app_transactions=[Transaction(name, number)])
-        write_deltalake(
-            table, pa.Table.from_pylist([record], RECORDS), mode="append", commit_properties=properties
-        )  # fmt: skip
+        rows = pa.Table.from_pylist([record], RECORDS)
+        # The table may have been made before it had all of these columns.
+        write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
         log = self._path / "_delta_log"
         for each in (*self._path.glob("*.parquet"), *log.glob("*.json")):
             sync(each)
@@ -322,8 +340,14 @@ def _marked(own: dict[str, str], marks: dict[str, str]) -> list[tuple[str, str]]
 def _wish_of(record: dict[str, Any]) -> Wish:
     return Wish(
         QueuePath(record["queue"]), record["predicate"], record["group"], QueuePath(record["target"]),
-        record["delay_ms"], record["priority"],
+        record["delay_ms"], record["priority"], record["queue_uuid"],
     )  # fmt: skip
+
+
+def _is_same(known: Wish, asked: Wish) -> bool:
+    """The uuid counts if both have one: it need not be asked for, and older records have none."""
+    uuid = known.uuid if None not in (known.uuid, asked.uuid) else asked.uuid
+    return known._replace(uuid=uuid) == asked
 
 
 def _said(wish: Wish) -> str:
@@ -354,11 +378,18 @@ def _who() -> str:
 
 
 def wish_of(
-    queue: str, predicate: str, *, group: str | None, target: str | None, delay_ms: int, priority: int | None
+    queue: str,
+    predicate: str,
+    *,
+    group: str | None,
+    target: str | None,
+    delay_ms: int,
+    priority: int | None,
+    uuid: str | None = None,
 ) -> Wish:
     """As people write it. Raises PipelineError."""
     try:
         path = parse_queue(queue)
-        return Wish(path, predicate, group, parse_queue(target) if target else path, delay_ms, priority)
+        return Wish(path, predicate, group, parse_queue(target) if target else path, delay_ms, priority, uuid)
     except PenstockError as error:
         raise PipelineError(error.message) from None

@@ -52,8 +52,9 @@ class Shelf:
     between its rows; so files follow each other without a gap, and a gap is a fault.
     """
 
-    def __init__(self, table: Path, layout: Layout, fixed: dict[str, str]):
-        """`fixed` are the partition columns that are the same for all rows."""
+    def __init__(self, table: Path, layout: Layout, fixed: dict[str, str], uuid: str | None = None):
+        """`fixed` are the partition columns that are the same for all rows; `uuid` is that of the queue."""
+        self._uuid = uuid
         self._table = table
         self._layout = layout
         self._fixed = fixed
@@ -96,7 +97,7 @@ class Shelf:
             first = before.last + 1
         if self._hole is not None:
             first, self._hole = self._hole.first, None
-        return _File(self._table, self._layout, {**self._fixed, "date": day}, lane, first)
+        return _File(self._table, self._layout, {**self._fixed, "date": day}, lane, first, self._uuid)
 
     def close(self) -> list[Written]:
         self._finish()
@@ -119,10 +120,15 @@ class Shelf:
 
 
 def write_file(
-    table: Path, layout: Layout, values: dict[str, str], span: Span, rows: Iterator[pa.RecordBatch]
+    table: Path,
+    layout: Layout,
+    values: dict[str, str],
+    span: Span,
+    rows: Iterator[pa.RecordBatch],
+    uuid: str | None = None,
 ) -> Written:
     """One file of exactly these rows."""
-    file = _File(table, layout, values, span.lane, span.first)
+    file = _File(table, layout, values, span.lane, span.first, uuid)
     try:
         for each in rows:
             file.put(each, span.last)
@@ -148,7 +154,10 @@ def sync(path: Path) -> None:
 
 
 class _File:
-    def __init__(self, table: Path, layout: Layout, values: dict[str, str], lane: int, first: int):
+    def __init__(
+        self, table: Path, layout: Layout, values: dict[str, str], lane: int, first: int, uuid: str | None = None
+    ):
+        self._uuid = uuid
         self._table = table
         self._layout = layout
         self._schema = layout.file_schema
@@ -195,7 +204,7 @@ class _File:
         self._write()
         self._writer.close()
         span = Span(self._lane, self._first, self._last)
-        path = self._directory / file_name(span, digest_of(self._hidden))
+        path = self._directory / file_name(span, digest_of(self._hidden), self._uuid)
         sync(self._hidden)
         self._hidden.rename(path)
         for directory in (self._directory, *self._directory.parents):

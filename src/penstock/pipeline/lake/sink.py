@@ -1,55 +1,51 @@
-"""What Spark calls to write to a lake: tasks write files, the driver commits them."""
+"""The writer that Spark calls to write to a lake: tasks write files, the driver commits them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.lake.layout import LAYOUTS
 from penstock.pipeline.lake.shelf import Shelf, Written
-from penstock.pipeline.lake.tables import EVENTS, Table
-from penstock.pipeline.options import PipelineError
+from penstock.pipeline.lake.subject import EVENTS
+from penstock.pipeline.lake.tables import Lake
 
 
 class Files(WriterCommitMessage):
-    """What a task has written."""
+    """The files that a task has written."""
 
-    def __init__(self, query: str, written: list[Written]):
-        self.query = query
+    def __init__(self, written: list[Written]):
         self.written = written
 
 
 class LakeWriter(DataSourceStreamArrowWriter):
-    """What the data source `penstock` writes with if it is told a `lakeDirectory`. For `archive.py` alone."""
+    """The writer of the data source `penstock` if it has an option `lakeDirectory`. For `archive.py` alone."""
 
-    def __init__(self, directory: str, table: str, queue: str | None):
-        self._directory = Path(directory)
-        self._layout = LAYOUTS[table]
+    def __init__(self, lake: str, table: str, queue: str | None, uuid: str | None):
+        self._lake = lake
+        self._table = table
         self._queue = queue
+        self._uuid = uuid
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        if query is None:
-            raise PipelineError("this version of Spark does not tell its tasks which query they write for")
-        shelf = Shelf(self._directory, self._layout, {} if self._queue is None else {"queue": self._queue})
+        table = Lake(self._lake).table(self._table)
+        fixed = {} if self._queue is None else {"queue": self._queue}
+        shelf = Shelf(table.directory, table.layout, fixed, self._uuid)
         try:
             for rows in iterator:
                 shelf.put(rows)
-            return Files(query, shelf.close())
+            return Files(shelf.close())
         except BaseException:
             shelf.discard()
             raise
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        done = [each for each in messages if isinstance(each, Files)]
-        written = [file for each in done for file in each.written]
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        written = [file for each in messages if isinstance(each, Files) for file in each.written]
         if written:
-            Table(self._directory, self._layout).commit(done[0].query, batchId, self._queue or EVENTS, written)
+            lake = Lake(self._lake)
+            subject = EVENTS if self._queue is None else lake.subject(self._queue, self._uuid)
+            lake.table(self._table).commit(subject, written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Files that no version lists are nobody's; the batch that is done again makes the same ones."""
+        """Leave the files: no version lists them, and the batch that is done again makes the same ones."""

@@ -1,12 +1,12 @@
-"""What one file holds, how its name says so, and whether many of them fit together. Pure.
+"""Spans of places in files: how the name of a file tells its span, and whether spans fit together. Pure.
 
-A file holds consecutive rows of one lane: messages of a partition, or events of a shard. Where a row stands in its lane
-is one number, its place: the offset of a message; of an event, its frame and its record in one number.
+A file holds consecutive rows of one lane: messages of a partition, or events of a shard. The place of a row in its lane
+is one number: the offset of a message; of an event, its frame and its record in one number.
 
-    <lane>-<first place>-<last place>-<digest of the bytes>.parquet
+    <uuid of the queue>-<lane>-<first place>-<last place>-<digest of the bytes>.parquet
 
-The name is in Delta's log, so the log knows lane, places and checksum of every file without a field of our own in it,
-and whoever finds a file knows what it should be.
+Files of events, and files of messages written by format 1, have no uuid. The name is in Delta's log, so the log tells
+queue, lane, places and checksum of every file without a field of its own for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 RECORD_BITS = 20
 """Records of one frame are told apart by so many bits of a place."""
-_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{32})\.parquet")
+_NAME = re.compile(r"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-)?(\d+)-(\d+)-(\d+)-([0-9a-f]{32})\.parquet")
 
 
 class Span(NamedTuple):
@@ -32,10 +32,12 @@ class Span(NamedTuple):
 class Named(NamedTuple):
     span: Span
     digest: str
+    uuid: str | None = None
 
 
-def file_name(span: Span, digest: str) -> str:
-    return f"{span.lane}-{span.first}-{span.last}-{digest}.parquet"
+def file_name(span: Span, digest: str, uuid: str | None = None) -> str:
+    name = f"{span.lane}-{span.first}-{span.last}-{digest}.parquet"
+    return name if uuid is None else f"{uuid}-{name}"
 
 
 def parse_name(name: str) -> Named | None:
@@ -43,7 +45,7 @@ def parse_name(name: str) -> Named | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    return Named(Span(int(found[1]), int(found[2]), int(found[3])), found[4])
+    return Named(Span(int(found[2]), int(found[3]), int(found[4])), found[5], found[1])
 
 
 def place_of_event(frame: int, record: int) -> int:
@@ -61,14 +63,36 @@ def overlaps(spans: Iterable[Span]) -> Iterator[tuple[Span, Span]]:
             yield one, other
 
 
-def gaps(spans: Iterable[Span]) -> Iterator[Span]:
-    """What is missing between spans of places without holes."""
-    reached: dict[int, int] = {}
-    for span in sorted(spans):
-        at = reached.get(span.lane)
-        if at is not None and span.first > at:
-            yield Span(span.lane, at, span.first - 1)
-        reached[span.lane] = max(at or 0, span.last + 1)
+def gaps(expected: Iterable[Span], held: Iterable[Span], *, dense: bool) -> Iterator[Span]:
+    """The parts of the `expected` spans, one per lane, that no span of `held` covers.
+
+    Where places are not `dense`, a gap between two spans of `held` is normal: gaps are then only those at either end.
+    """
+    by_lane: dict[int, list[Span]] = {}
+    for span in sorted(held):
+        by_lane.setdefault(span.lane, []).append(span)
+    for lane, first, last in expected:
+        at = first
+        for number, span in enumerate(by_lane.get(lane, ())):
+            if span.first > at and (dense or number == 0):
+                yield Span(lane, at, min(span.first - 1, last))
+            at = max(at, span.last + 1)
+        if at <= last:
+            yield Span(lane, at, last)
+
+
+def uncovered(spans: Iterable[Span], held: Iterable[Span]) -> Iterator[Span]:
+    """Those of `spans` that are not within one span of `held`, nor within several that touch."""
+    merged: list[Span] = []
+    for span in sorted(held):
+        before = merged[-1] if merged else None
+        if before is not None and before.lane == span.lane and span.first <= before.last + 1:
+            merged[-1] = Span(span.lane, before.first, max(before.last, span.last))
+        else:
+            merged.append(span)
+    for span in sorted(set(spans)):
+        if not any(each.lane == span.lane and each.first <= span.first and span.last <= each.last for each in merged):
+            yield span
 
 
 class Mismatch(Exception):

@@ -1,4 +1,8 @@
-"""Recount a lake: files against Delta's log, spans against their neighbours, both against what was committed."""
+"""Recount a lake: files against Delta's log, spans against their neighbours, both against what was committed.
+
+The recount begins with the positions that were committed, so rows and files that are gone are missed, also if all files
+of a queue are gone.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.client import _bulk as bulk
+from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.shelf import digest_of
-from penstock.pipeline.lake.spans import Named, Span, gaps, overlaps, parse_name
-from penstock.pipeline.lake.tables import EVENTS, Lake, Listed, Table
+from penstock.pipeline.lake.spans import Named, Span, frame_of, gaps, overlaps, parse_name, uncovered
+from penstock.pipeline.lake.subject import Committed, Subject
+from penstock.pipeline.lake.tables import Lake, Listed, Table
 from penstock.pipeline.options import PipelineError
 
 
 class Fault(NamedTuple):
     table: str
     where: str
-    """A file below the table, or a queue."""
+    """A file below the table, or a subject."""
     what: str
 
 
@@ -38,7 +43,7 @@ class Report:
     versions: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     strays: int = 0
-    """Files that no version lists: left by attempts that failed, or by compaction. Nobody reads them."""
+    """Files that no version lists: left by attempts that failed, or by compaction. Readers of the table skip them."""
 
     @property
     def sound(self) -> bool:
@@ -46,41 +51,58 @@ class Report:
 
 
 def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], None] = lambda _: None) -> Report:
-    """`seen` is told how many files have been looked at."""
+    """Recount both tables. `seen` is called with the number of files that have been looked at."""
     report = Report()
     for layout in LAYOUTS.values():
-        table = lake.table(layout.table)
-        report.versions[layout.table] = table.version
-        spans: dict[str, list[Span]] = defaultdict(list)
-        rows: dict[str, int] = defaultdict(int)
-        listed = list(table.files())
-        for file in listed:
-            report.files += 1
-            report.size += file.size
-            seen(report.files)
-            named = parse_name(Path(file.path).name)
-            faults = (
-                ["not a file of an archive: its name says nothing"]
-                if named is None
-                else list(_wrong(table, file, named))
-            )
-            report.faults += [Fault(layout.table, file.path, what) for what in faults]
-            rows[file.source] += file.rows or 0
-            if named is not None:
-                spans[file.source].append(named.span)
-        for source, held in sorted(spans.items()):
-            report.faults += [Fault(layout.table, source, what) for what in _misfits(table, source, held, rows[source])]
-            if broker is not None and source != EVENTS:
-                report.faults += [Fault(layout.table, source, what) for what in _seam(broker, table, source)]
-        report.rows += sum(rows.values())
-        names = {file.path for file in listed}
-        on_disk = (each.relative_to(table.directory) for each in table.directory.glob("*=*/**/*.parquet"))
-        report.strays += sum(each.as_posix() not in names for each in on_disk)
+        _verify_table(lake.table(layout.table), report, seen)
+    if broker is not None:
+        table = lake.table("messages")
+        for subject in table.subjects():
+            report.faults += [Fault("messages", str(subject), what) for what in _seam(lake, broker, table, subject)]
     return report
 
 
+def _verify_table(table: Table, report: Report, seen: Callable[[int], None]) -> None:
+    name = table.layout.table
+    report.versions[name] = table.version
+    held: dict[Subject, list[Span]] = defaultdict(list)
+    rows: dict[Subject, int] = defaultdict(int)
+    listed = list(table.files())
+    for file in listed:
+        report.files += 1
+        report.size += file.size
+        seen(report.files)
+        named = parse_name(Path(file.path).name)
+        faults = ["not a file of an archive: its name says nothing"] if named is None else _wrong(table, file, named)
+        report.faults += [Fault(name, file.path, what) for what in faults]
+        rows[table.subject_of(file)] += file.rows or 0
+        if named is not None:
+            held[table.subject_of(file)].append(named.span)
+    report.rows += sum(rows.values())
+    report.faults += [Fault(name, path, "rows of it were deleted by a deletion vector") for path in _masked(table)]
+    # Subjects come from the commits, not from the files: files that are gone are missed.
+    committed = table.committed()
+    removed: dict[Subject, list[Span]] = defaultdict(list)
+    for file in table.removed():
+        named = parse_name(Path(file.path).name)
+        if named is not None:
+            removed[table.subject_of(file)].append(named.span)
+    for subject in sorted({*committed, *held}, key=str):
+        expected = committed.get(subject, Committed(0, {}, {}))
+        faults = _misfits(table.layout, expected, held[subject], removed[subject], rows[subject])
+        report.faults += [Fault(name, str(subject), what) for what in faults]
+    names = {file.path for file in listed}
+    on_disk = (each.relative_to(table.directory) for each in table.directory.glob("*=*/**/*.parquet"))
+    report.strays += sum(each.as_posix() not in names for each in on_disk)
+
+
+def _masked(table: Table) -> Iterator[str]:
+    for batch in table.delta.deletion_vectors():
+        yield from pa.record_batch(batch)["filepath"].to_pylist()
+
+
 def _wrong(table: Table, file: Listed, named: Named) -> Iterator[str]:
-    """What is wrong with one file, the most telling thing first."""
+    """The faults of one file; the first one that makes the others meaningless ends the list."""
     path = table.directory / file.path
     try:
         size = path.stat().st_size
@@ -94,15 +116,19 @@ def _wrong(table: Table, file: Listed, named: Named) -> Iterator[str]:
         yield f"its bytes have changed: they do not give the checksum {named.digest}"
         return
     try:
-        rows = pq.read_table(path, columns=_columns(table.layout), partitioning=None)
+        rows = pq.read_table(path, columns=_columns(table.layout, named), partitioning=None)
     except (OSError, pa.ArrowException) as error:
         yield f"cannot be read as Parquet: {error}"
         return
     yield from _recount(table.layout, file, named.span, rows)
+    if named.uuid is not None and any(uuid != named.uuid for uuid in rows.column("queue_uuid").unique().to_pylist()):
+        yield f"has rows of another queue than the one with uuid {named.uuid}"
 
 
-def _columns(layout: Layout) -> list[str]:
-    return ["partition", "offset"] if layout.dense else ["shard", "frame", "record"]
+def _columns(layout: Layout, named: Named) -> list[str]:
+    if not layout.dense:
+        return ["shard", "frame", "record"]
+    return ["partition", "offset", *(["queue_uuid"] if named.uuid is not None else [])]
 
 
 def _recount(layout: Layout, file: Listed, span: Span, rows: pa.Table) -> Iterator[str]:
@@ -111,7 +137,7 @@ def _recount(layout: Layout, file: Listed, span: Span, rows: pa.Table) -> Iterat
     if not rows.num_rows:
         return
     places = layout.places(rows)
-    # Messages that had expired or were cancelled are covered by the name and not there.
+    # The name also covers messages that had expired or were cancelled before they could be copied.
     inside = span.first <= places[0] and places[-1] <= span.last
     if not inside or (not layout.dense and (places[0], places[-1]) != (span.first, span.last)):
         yield f"holds {places[0]} to {places[-1]}, and its name says {span.first} to {span.last}"
@@ -119,34 +145,49 @@ def _recount(layout: Layout, file: Listed, span: Span, rows: pa.Table) -> Iterat
         yield "its rows are not in order, or some are there twice"
 
 
-def _misfits(table: Table, source: str, held: list[Span], rows: int) -> Iterator[str]:
-    lane, place = (table.layout.lane, "offsets") if table.layout.dense else (table.layout.lane, "places")
+def _misfits(layout: Layout, expected: Committed, held: list[Span], removed: list[Span], rows: int) -> Iterator[str]:
+    """Where the files of a subject do not add up to what was committed."""
     for one, other in overlaps(held):
-        twice = f"{max(one.first, other.first)} to {min(one.last, other.last)}"
-        yield f"{lane} {one.lane}: {place} {twice} are there twice"
-    if table.layout.dense:
-        for gap in gaps(held):
-            yield f"{lane} {gap.lane}: {place} {gap.first} to {gap.last} are missing"
-    reached = {each: max(span.last for span in held if span.lane == each) + 1 for each in {span.lane for span in held}}
-    for number, position in table.positions(source).items():
-        if reached.get(number) != position:
-            ends = reached.get(number, "nothing")
-            yield f"{lane} {number}: was committed up to {position}, and the files end at {ends}"
-    committed = table.rows_committed(source)
-    if committed != rows:
-        yield f"{committed} rows were committed, and the log lists {rows}"
+        twice = Span(one.lane, max(one.first, other.first), min(one.last, other.last))
+        yield f"{_places(layout, twice)} are there twice"
+    gone = list(gaps(_expected(expected, held), held, dense=layout.dense))
+    if not layout.dense:
+        # Only files that the log remembers can be named: places of events have gaps by nature.
+        gone += uncovered(removed, [*held, *gone])
+    for span in gone:
+        yield f"{_places(layout, span)} were committed and are missing"
+    if expected.rows != rows:
+        yield f"{expected.rows} rows were committed, and the log lists {rows}"
 
 
-def _seam(broker: Broker, table: Table, queue: str) -> Iterator[str]:
-    """Whether the broker still has what comes next. Of a queue that was deleted, nothing does."""
-    done = table.positions(queue)
+def _expected(committed: Committed, held: list[Span]) -> Iterator[Span]:
+    """All places of each lane. A lake of format 1 did not note the first one."""
+    for lane, position in sorted(committed.positions.items()):
+        first = min((span.first for span in held if span.lane == lane), default=0)
+        first = committed.starts.get(lane, first)
+        if first < position:
+            yield Span(lane, first, position - 1)
+
+
+def _places(layout: Layout, span: Span) -> str:
+    if layout.dense:
+        return f"{layout.lane} {span.lane}: offsets {span.first} to {span.last}"
+    return f"{layout.lane} {span.lane}: events of frames {frame_of(span.first)} to {frame_of(span.last)}"
+
+
+def _seam(lake: Lake, broker: Broker, table: Table, subject: Subject) -> Iterator[str]:
+    """Whether the broker still has the messages behind those of the lake. A queue that was deleted has none."""
+    done = table.positions(subject)
     try:
-        partitions = broker.ask_raw(bulk.extent(parse_queue(queue)), patient=False).partitions
+        extent = broker.ask_raw(bulk.extent(parse_queue(subject.queue)), patient=False)
     except QueueNotFound:
         return
     except PenstockError as error:
         raise PipelineError(f"{error.message} (--url)") from None
-    for each in partitions:
+    lake.check_broker(extent.broker)
+    if subject.uuid not in (None, extent.uuid) or (subject.uuid is None and lake.format != 1):
+        return
+    for each in extent.partitions:
         at = done.get(each.partition, 0)
         if each.end_offset < at:
             yield f"partition {each.partition}: the broker ends at {each.end_offset}, before what the lake has ({at})"

@@ -46,7 +46,7 @@ _queue_decoder = msgspec.json.Decoder(QueueRequest)
 async def publish(edge: Edge, request: Request, names: Names) -> Answer:
     parse_query(NoQuery, request.query)
     queue = _queue(names["ns"], names["queue"])
-    asked = parse_json(_publish_decoder, await request.json_body())
+    asked = parse_json(_publish_decoder, request.json_body())
     message = PublishMessage(payload_b64=asked.body, deliver_at_ms=asked.deliverAt or None)
     (stored,) = await store(edge, [Item(queue, message)])
     return json_answer({"id": stored.id})
@@ -55,7 +55,7 @@ async def publish(edge: Edge, request: Request, names: Names) -> Answer:
 async def create_queue(edge: Edge, request: Request, names: Names) -> Answer:
     """A queue that exists stays as it is."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_queue_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_queue_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     queue = _queue(names["ns"], asked.name)
     created = not any(row.queue == queue for row in edge.broker.overview(queue))
     if created:

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, PenstockError
 from penstock.transports.http.answer import Answer, error_answer
-from penstock.transports.http.edge import Edge, Handler
+from penstock.transports.http.edge import Edge, Handler, Outcome
 from penstock.transports.http.request import Request
 from penstock.transports.http.routes import Operation, Table
 from penstock.wire.parse import parse_json
@@ -147,18 +147,18 @@ def _check_site(request: Request) -> None:
             raise Forbidden("pages of other sites may not take messages", details={"field": "sec-fetch-site"})
 
 
-async def _choose(choices: Sequence[tuple[frozenset[str], Handler]], edge: Edge, request: Request) -> Answer:
-    fields = await _fields(request)
+def _choose(choices: Sequence[tuple[frozenset[str], Handler]], edge: Edge, request: Request) -> Outcome:
+    fields = _fields(request)
     fitting = [handler for marks, handler in choices if marks & fields]
     if not fitting:
         fitting = [handler for marks, handler in choices if not marks]
     if len(fitting) != 1:
         names = " or ".join(sorted("/".join(sorted(marks)) for marks, _ in choices if marks))
         raise InvalidRequest(f"this path has several meanings: give the fields of exactly one, {names}")
-    return await fitting[0](edge, request)
+    return fitting[0](edge, request)
 
 
-async def _fields(request: Request) -> set[str]:
+def _fields(request: Request) -> set[str]:
     if request.method in ("GET", "HEAD", "DELETE"):
         try:
             pairs = parse_qsl(
@@ -167,4 +167,4 @@ async def _fields(request: Request) -> set[str]:
         except ValueError:
             raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
         return {name for name, _ in pairs}
-    return {*parse_json(_fields_decoder, await request.json_body())}
+    return {*parse_json(_fields_decoder, request.json_body())}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from penstock import limits
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply
 from penstock.ids import QueuePath, ulid_text
+from penstock.pending import PendingReply
 from penstock.transports.dialects.delivered import Delivered, one_by_one
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ async def lease_any(
 ) -> list[DeliveredRun]:
     """Up to `max` messages of these queues. If there are none, wait until one of the queues has some."""
 
-    def take(queue: QueuePath, most: int, wait_ms: int = 0) -> Coroutine[Any, Any, LeaseReply]:
+    def take(queue: QueuePath, most: int, wait_ms: int = 0) -> PendingReply[LeaseReply]:
         return broker.lease(queue, group=group, max=most, wait_ms=wait_ms, consumer=consumer)
 
     runs: list[DeliveredRun] = []
@@ -70,7 +71,7 @@ def _cut(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], li
     return kept, surplus
 
 
-async def _first_of(waiting: Sequence[Coroutine[Any, Any, T]], take: Callable[[T], object]) -> None:
+async def _first_of(waiting: Sequence[Awaitable[T]], take: Callable[[T], object]) -> None:
     """Take what the first of them has, and others that are ready at the same moment; the rest are given up.
 
     Also if whoever waits is cancelled: what came in that moment is taken first.
@@ -82,9 +83,11 @@ async def _first_of(waiting: Sequence[Coroutine[Any, Any, T]], take: Callable[[T
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
+        for each, result in zip(waiting, results, strict=True):
             if not isinstance(result, BaseException):
                 take(result)
+            elif isinstance(each, PendingReply):
+                each.cancel()  # its task may have been cancelled before it began to wait
     if all(isinstance(result, BaseException) for result in results):
         raise next(each for each in results if isinstance(each, Exception))
 

@@ -37,8 +37,7 @@ async def store(
     parts = [PublishPart(queue, batch if len(rows) == 1 else batch.pick(of_queue)) for queue, of_queue in rows.items()]
     started = edge.clock.monotonic()
     reply = await edge.broker.publish(parts, producer, create_as=create_as)
-    edge.published_since(started)
-    edge.metrics.published(reply.runs)
+    edge.count_publish(reply.runs, started)
     return _by_item(reply.runs, list(rows.values()), len(items))
 
 

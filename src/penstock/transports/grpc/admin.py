@@ -27,13 +27,29 @@ from penstock.wire.webhooks import WebhookChanges, WebhookRequest
 
 
 async def put_queue(edge: Edge, request: pb.PutQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
-    config, _ = await edge.broker.put_queue(parse_queue(request.queue), values_of(request.config))
+    config, _ = await edge.broker.put_queue(
+        parse_queue(request.queue), _settings(request), confirm=_confirmed(values_of(request))
+    )
     return filled(pb.QueueReply(), config)
 
 
 async def patch_queue(edge: Edge, request: pb.PatchQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
-    changes = {**values_of(request.config), **dict.fromkeys(request.reset)}
-    return filled(pb.QueueReply(), await edge.broker.patch_queue(parse_queue(request.queue), changes))
+    config = await edge.broker.patch_queue(
+        parse_queue(request.queue), _settings(request), confirm=_confirmed(values_of(request))
+    )
+    return filled(pb.QueueReply(), config)
+
+
+def _settings(request: pb.PutQueueRequest | pb.PatchQueueRequest) -> dict[str, Any]:
+    """The settings that are named; those in `reset` as null."""
+    named = values_of(request.config)
+    for path in request.reset:
+        outer, _, inner = path.partition(".")
+        if inner and isinstance(named.setdefault(outer, {}), dict):
+            named[outer][inner] = None
+        else:
+            named[path] = None
+    return named
 
 
 async def delete_queue(edge: Edge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001

@@ -48,6 +48,7 @@ def encoded(runs: Sequence[DeliveredRun], *, frames: bool) -> bytes:
             attempt=run.attempt,
             receipt=run.receipt,
             deadline_at_ms=run.deadline_at_ms,
+            lease_ms=run.lease_ms,
         ).SerializeToString()
         head, frame = bytes_field(_BATCH_FIELD, run.batch.frame)
         size = len(about) + len(head) + len(frame)

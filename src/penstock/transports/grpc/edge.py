@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 
-async def _unless_refused(work: Coroutine[Any, Any, Any]) -> None:
-    """What is given back is given back if the broker takes it. If it is too busy, or closed, leases run out."""
+async def _unless_refused(work: Callable[[], Awaitable[Any]]) -> None:
+    """Run `work`. If the broker is too busy for it, or closed, the leases that it would have returned expire."""
     with suppress(PenstockError):
-        await work
+        await work()
 
 
 class Edge:
@@ -36,7 +36,7 @@ class Edge:
         """Set once, when the process begins to stop."""
         self._afterwards: set[asyncio.Task[Any]] = set()
 
-    def afterwards(self, work: Coroutine[Any, Any, Any]) -> None:
+    def afterwards(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Do this whatever becomes of the call that wanted it: a call that is cancelled cannot wait for anything."""
         task = asyncio.ensure_future(_unless_refused(work))
         self._afterwards.add(task)

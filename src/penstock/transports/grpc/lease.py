@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -34,8 +35,8 @@ async def lease(edge: Edge, request: pb.LeaseRequest, context: Context) -> bytes
     reply = await take(ack=asked.ack or (), wait_ms=wait_within(context, asked.wait_ms))
     runs, *more = list(replies(reply.runs)) or [[]]
     if more:
-        # As if they had not been delivered: whoever asks next gets them.
-        edge.afterwards(edge.broker.release(receipts_of(run for each in more for run in each)))
+        # Returned as if they had not been delivered: the next lease gets them.
+        edge.afterwards(partial(edge.broker.release, receipts_of(run for each in more for run in each)))
     edge.metrics.delivered(runs, edge.clock.now_ms())
     rest = pb.LeaseReply(results=settled(reply.results), generation=reply.generation)
     return encoded(runs, frames=frames) + rest.SerializeToString()

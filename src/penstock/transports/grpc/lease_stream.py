@@ -33,7 +33,7 @@ from penstock.transports.grpc.edge import Edge
 from penstock.transports.grpc.lease import settlement
 from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import check_known, convert, in_frames, parse, values_of
-from penstock.transports.held import Held
+from penstock.transports.outstanding import OutstandingLeases
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import Settled
 from penstock.wire.messages import AckRequest, ExtendRequest, LeaseRequest, NackRequest, RejectRequest
@@ -58,7 +58,7 @@ async def lease_stream(edge: Edge, context: Context) -> None:
         lost = not edge.draining.is_set() and not stream.ended_by_client()
         raise
     finally:
-        edge.afterwards(stream.give_back(lost=lost))
+        edge.afterwards(partial(stream.give_back, lost=lost))
 
 
 class _Reply(NamedTuple):
@@ -76,7 +76,7 @@ class LeaseStream:
         self._edge = edge
         self._context = context
         self._peer = context.peer()  # gRPC may have forgotten it when the stream has ended
-        self._held = Held()
+        self._held = OutstandingLeases()
         self._closed_by_client = False
         self._credits = 0
         self._generation: int | None = None
@@ -213,9 +213,11 @@ class LeaseStream:
             self._promise(task)
 
     async def _settle(self, number: int, wanted: Sequence[Callable[[Broker], Awaitable[Sequence[Settled]]]]) -> _Reply:
-        begun = [asyncio.ensure_future(settle(self._edge.broker)) for settle in wanted]
+        async def outcome_of(settle: Callable[[Broker], Awaitable[Sequence[Settled]]]) -> Sequence[Settled]:
+            return await settle(self._edge.broker)
+
         told = pb.StreamSettled(number=number)
-        for outcome in await asyncio.gather(*begun, return_exceptions=True):
+        for outcome in await asyncio.gather(*map(outcome_of, wanted), return_exceptions=True):
             if isinstance(outcome, PenstockError):
                 told.error.CopyFrom(error_message(outcome))
             elif isinstance(outcome, BaseException):

@@ -24,7 +24,7 @@ from penstock.transports.grpc.shapes import (
     messages_to_publish,
     values_of,
 )
-from penstock.transports.publishing import EachAlone, Parts, Placed, publish_all, rows_of_request
+from penstock.transports.publishing import PartialPublish, Parts, RunEntry, publish_all, rows_of_request
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import Producer, PublishFrameQuery, Receipts, TransactRequest
 from penstock.wire.parse import parse_queue
@@ -47,7 +47,8 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
 async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
     acks = convert({"ack": list(request.ack)}, _Acks).ack
     asked = TransactRequest(acks, messages_of_transaction(request.publish))
-    reply, parts = await publishing.transact(edge.broker, asked)
+    pending, parts = publishing.transact(edge.broker, asked)
+    reply = await pending
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
         acked=reply.acked, messages=_placed(reply.runs, parts, len(asked.publish)), durable=reply.durable
@@ -80,10 +81,13 @@ async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.Publis
     queue = request.queue if request.HasField("queue") else None
     producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
     if request.HasField("atomic") and not request.atomic:
-        each = EachAlone(edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages)))
+        each = PartialPublish(
+            edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages))
+        )
         return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
     asked = Publish(queue, True, producer, messages_to_publish(request.messages))
-    reply, parts = await publish_all(edge.broker, asked)
+    pending, parts = publish_all(edge.broker, asked)
+    reply = await pending
     edge.metrics.published(reply.runs)
     return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)
 
@@ -115,7 +119,7 @@ def _message(run: PublishedRun, place: int, text: str) -> pb.PublishedMessage:
     )
 
 
-def _result(outcome: Placed | PenstockError) -> pb.PublishResult:
+def _result(outcome: RunEntry | PenstockError) -> pb.PublishResult:
     if isinstance(outcome, PenstockError):
         return pb.PublishResult(error=error_message(outcome))
     run, place = outcome

@@ -36,14 +36,14 @@ async def get_queue(edge: Edge, request: Request) -> Answer:
 
 
 async def put_queue(edge: Edge, request: Request) -> Answer:
-    queue, values = await _queue_and_config(request)
-    config, created = await edge.broker.put_queue(queue, values)
+    queue, values, confirm = await _queue_and_config(request)
+    config, created = await edge.broker.put_queue(queue, values, confirm=confirm)
     return json_answer(config, 201 if created else 200)
 
 
 async def patch_queue(edge: Edge, request: Request) -> Answer:
-    queue, values = await _queue_and_config(request)
-    return json_answer(await edge.broker.patch_queue(queue, values))
+    queue, values, confirm = await _queue_and_config(request)
+    return json_answer(await edge.broker.patch_queue(queue, values, confirm=confirm))
 
 
 async def delete_queue(edge: Edge, request: Request) -> Answer:
@@ -60,11 +60,11 @@ def _queue_in_path(request: Request, suffix: str = "") -> QueuePath:
     return parse_queue(request.path.removeprefix(QUEUES_PREFIX).removesuffix(suffix))
 
 
-async def _queue_and_config(request: Request) -> tuple[QueuePath, dict[str, Any]]:
-    parse_query(NoQuery, request.query)
+async def _queue_and_config(request: Request) -> tuple[QueuePath, dict[str, Any], str | None]:
+    confirm = parse_query(ConfirmQuery, request.query).confirm
     queue = _queue_in_path(request)
     # The broker knows the settings and their bounds; here they only have to be JSON.
-    return queue, parse_json(_config_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    return queue, parse_json(_config_decoder, request.json_body(limits.CONFIG_BYTES_MAX)), confirm
 
 
 # -- a look at them -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import cache, lru_cache
 from http import HTTPStatus
@@ -22,6 +23,8 @@ class Answer(NamedTuple):
     body: bytes
     content_type: bytes = JSON_TYPE
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    on_sent: Callable[[], None] | None = None
+    """Called when the answer is sent, and so is true: to count it."""
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:

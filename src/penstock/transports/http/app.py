@@ -7,13 +7,16 @@ says so, a bug is `internal` with nothing of ours in it, and only a client that 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
 from penstock.clock import Clock
-from penstock.eager import Finished, Rest
+from penstock.eager import Finished, Suspended, begin
 from penstock.errors import Internal, PenstockError, Unavailable
 from penstock.logs import get_logger
+from penstock.pending import PendingReply
 from penstock.transports.access import Access
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
@@ -49,6 +52,7 @@ class HttpApp:
         self.metrics = Metrics()
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.websockets: Upgrades | None = None
         """None: there are none, and an offer to open one is ignored."""
 
@@ -66,36 +70,95 @@ class HttpApp:
             request.must_close = True
             raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
 
-    async def respond(self, request: Request) -> Answer | None:
-        """The one answer to a request; None if there is nobody left to answer."""
+    def respond(self, request: Request, send: Callable[[Answer | None], None]) -> PendingReply[Answer] | None:
+        """Run the operation of a request. `send` is called once, now or later: with its answer, or with None if the
+        client has gone.
+
+        Returns the pending reply that the answer waits for, if it does: its caller may cancel or withdraw it.
+        """
         operation = "none"
         try:
             self.access.check(request.fields)
             self._check_room(request)
             if request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()
-                answer = Answer(204, b"", headers=((b"allow", allow),))
+                outcome: Answer | PendingReply[Answer] = Answer(204, b"", headers=((b"allow", allow),))
             else:
                 found = self._table.find(request.method, request.path)
                 operation = found.name
-                answer = await found.handler(self.edge, request)
-        except ClientGone:
+                handled = found.handler(self.edge, request)
+                outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
+        except Exception as error:
+            self._send(operation, send, self._error_answer(operation, error))
             return None
-        except PenstockError as error:
-            answer = error_answer(error)
-        except Exception:
-            _log.exception("failed", operation=operation, method=request.method, path=request.path)
-            answer = error_answer(Internal("an unexpected error; the server's log has it"))
-        self.metrics.answered(operation, answer.status)
-        return answer
+        if isinstance(outcome, Answer):
+            self._send(operation, send, outcome)
+            return None
+        outcome.deliver(partial(self._deliver, operation, send))
+        if not outcome.done():
+            self.edge.broker.commit_now()
+        return outcome
 
-    def hurry(self, begun: Rest[Answer | None]) -> Finished[Answer | None] | Rest[Answer | None]:
-        """The request that `respond` was begun with is the only one there is: answer it as soon as possible.
+    async def ask(self, request: Request) -> Answer | None:
+        """The answer to a request, awaited; None: the client has gone. Cancelling it withdraws the request."""
+        answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
-        Returns what has come of it: the answer, durable, or what is left of the way to it.
-        """
-        self.edge.broker.hurry(begun)
+        def send(answer: Answer | None) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        pending = self.respond(request, send)
         try:
-            return begun.go_on()
-        except PenstockError as error:  # the answer was ready, and then the disk failed
-            return Finished(error_answer(error))
+            return await answered
+        except asyncio.CancelledError:
+            if pending is not None:
+                pending.cancel()
+            raise
+
+    def _run(self, handling: Coroutine[Any, Any, Answer]) -> Answer | PendingReply[Answer]:
+        """A handler that waits more than once runs in a task, unless its first commit is all that it waits for."""
+        begun: Finished[Answer] | Suspended[Answer] = begin(handling)
+        if isinstance(begun, Suspended):
+            self.edge.broker.commit_now()
+            begun = begun.go_on()
+        if isinstance(begun, Finished):
+            answer: Answer = begun.result
+            return answer
+        pending: PendingReply[Answer] = PendingReply()
+        task = asyncio.get_running_loop().create_task(_complete(pending, begun))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return pending
+
+    def _deliver(self, operation: str, send: Callable[[Answer | None], None], pending: PendingReply[Answer]) -> None:
+        if pending.cancelled():
+            return
+        try:
+            answer: Answer | None = pending.result()
+        except Exception as error:
+            answer = self._error_answer(operation, error)
+        self._send(operation, send, answer)
+
+    def _send(self, operation: str, send: Callable[[Answer | None], None], answer: Answer | None) -> None:
+        if answer is not None:
+            self.metrics.answered(operation, answer.status)
+            if answer.on_sent is not None:
+                answer.on_sent()
+        send(answer)
+
+    def _error_answer(self, operation: str, error: Exception) -> Answer | None:
+        if isinstance(error, ClientGone):
+            return None
+        if isinstance(error, PenstockError):
+            return error_answer(error)
+        _log.error("request_failed", operation=operation, exc_info=error)
+        return error_answer(Internal("an unexpected error; the server's log has it"))
+
+
+async def _complete(pending: PendingReply[Answer], handling: Suspended[Answer]) -> None:
+    try:
+        answer = await handling
+    except Exception as error:
+        pending.fail(error)
+    else:
+        pending.complete(answer)

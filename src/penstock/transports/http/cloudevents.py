@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.broker.types import PublishPart
+from functools import partial
+
+from penstock.broker.types import PublishPart, PublishReply
 from penstock.errors import UnsupportedMediaType
 from penstock.transports.http.answer import Answer
-from penstock.transports.http.edge import Edge
+from penstock.transports.http.edge import Edge, Outcome
 from penstock.transports.http.render import published_answer, published_items
 from penstock.transports.http.request import Request
 from penstock.wire import cloudevents
@@ -24,15 +26,15 @@ def _is_attribute(name: bytes) -> bool:
     return name.startswith(b"ce-")
 
 
-async def publish_events(edge: Edge, request: Request) -> Answer:
+def publish_events(edge: Edge, request: Request, started: float) -> Outcome:
     """One event or a batch of them, all or none. Answered like any publish."""
     query = parse_query(PublishEventQuery, request.query)
     part_queue = parse_queue(query.queue)
     kind = request.fields.content_type.decode("latin-1")
     if kind == cloudevents.BATCH_TYPE:
-        events = cloudevents.from_json_batch(await request.body())
+        events = cloudevents.from_json_batch(request.body())
     elif kind == cloudevents.STRUCTURED_TYPE:
-        events = [cloudevents.from_json(await request.body())]
+        events = [cloudevents.from_json(request.body())]
     elif request.fields.content_type.startswith(cloudevents.FAMILY):
         raise UnsupportedMediaType(
             f"events as {kind[:100]!r} are not taken here; send {cloudevents.STRUCTURED_TYPE}, "
@@ -45,10 +47,13 @@ async def publish_events(edge: Edge, request: Request) -> Answer:
         full_type = next(
             (value.decode("latin-1") for name, value in request.fields.headers if name == b"content-type"), ""
         )
-        events = [cloudevents.from_headers(attributes, full_type, await request.body())]
+        events = [cloudevents.from_headers(attributes, full_type, request.body())]
     if not events:
         return Answer(201, b'{"messages":[],"durable":true}')  # an empty batch is a batch, says the format
     batch = batch_of([cloudevents.as_message(event, dedup=query.dedup) for event in events])
-    reply = await edge.broker.publish([PublishPart(part_queue, batch)])
-    edge.metrics.published(reply.runs)
-    return Answer(201, published_answer(published_items(reply.runs, [None], len(events)), reply.durable))
+
+    def answer(reply: PublishReply) -> Answer:
+        body = published_answer(published_items(reply.runs, [None], len(events)), reply.durable)
+        return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
+
+    return edge.broker.publish([PublishPart(part_queue, batch)]).then(answer)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.broker.types import LeaseReply
+from penstock.pending import PendingReply
 from penstock.transports import translate
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
@@ -25,29 +27,22 @@ T = TypeVar("T")
 _lease_decoder = msgspec.json.Decoder(LeaseRequest)
 
 
-async def lease(edge: Edge, request: Request) -> Answer:
+def lease(edge: Edge, request: Request) -> PendingReply[Answer]:
     if request.query:
         parse_query(NoQuery, request.query)
-    asked = parse_json(_lease_decoder, await request.json_body())
+    asked = parse_json(_lease_decoder, request.json_body())
     take = translate.lease(edge.broker, asked)
-    # First without waiting, and then with an eye on the client: a consumer of a busy queue never pays for the watch.
-    reply = await take(ack=asked.ack or ())
-    results = None if asked.ack is None else reply.results
-    if not reply.runs and asked.wait_ms:
-        waiting = take(wait_ms=asked.wait_ms)
-        try:
-            reply = await unless_gone(request, waiting)
-        except ClientHalfClosed:
-            pass  # there is nothing, and that is the answer
-        except PenstockError:
-            # What was settled must be told: a client that repeats the acks would only hear that they are stale.
-            if not results:
-                raise
-    edge.metrics.delivered(reply.runs, edge.clock.now_ms())
-    if request.wants_batch:
-        frames = [run.batch.frame for run in reply.runs]
-        return Answer(200, encode_delivery(lease_meta(reply.runs, results, reply.generation), frames), BATCH_TYPE)
-    return Answer(200, lease_answer(reply.runs, results, reply.generation))
+
+    def answer(reply: LeaseReply) -> Answer:
+        results = None if asked.ack is None else reply.results
+        on_sent = partial(edge.metrics.delivered, reply.runs, edge.clock.now_ms())
+        if request.wants_batch:
+            meta = lease_meta(reply.runs, results, reply.generation)
+            body = encode_delivery(meta, [run.batch.frame for run in reply.runs])
+            return Answer(200, body, BATCH_TYPE, on_sent=on_sent)
+        return Answer(200, lease_answer(reply.runs, results, reply.generation), on_sent=on_sent)
+
+    return take(ack=asked.ack or (), wait_ms=asked.wait_ms).then(answer)
 
 
 async def read(edge: Edge, request: Request) -> Answer:
@@ -76,7 +71,7 @@ async def peek(edge: Edge, request: Request) -> Answer:
     return Answer(200, b'{"messages":%b}' % read_messages(runs))
 
 
-async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
     """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get.
 
     Raises ClientGone, or ClientHalfClosed for a client that may still be there to hear that it was given up.
@@ -89,6 +84,8 @@ async def unless_gone(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
             return work.result()
         raise ClientHalfClosed if gone.result() else ClientGone
     finally:
+        if isinstance(waiting, PendingReply) and not work.done():
+            waiting.cancel()  # the task may not have begun to wait for it
         work.cancel()
         gone.cancel()
         await asyncio.gather(work, gone, return_exceptions=True)

@@ -36,7 +36,7 @@ async def dead_letters(edge: Edge, request: Request) -> Answer:
 
 async def redrive(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    asked = parse_json(_redrive_decoder, await request.json_body())
+    asked = parse_json(_redrive_decoder, request.json_body())
     reply = await translate.redrive(edge.broker, asked)
     if asked.dry_run:
         reply["sample"] = _shown(reply["sample"])
@@ -49,13 +49,13 @@ async def redrives(edge: Edge, request: Request) -> Answer:
 
 async def stop_redrive(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    asked = parse_json(_stop_decoder, await request.json_body())
+    asked = parse_json(_stop_decoder, request.json_body())
     return json_answer(await translate.stop_redrive(edge.broker, asked))
 
 
 async def delete(edge: Edge, request: Request) -> Answer:
     confirm = parse_query(ConfirmQuery, request.query).confirm
-    asked = parse_json(_delete_decoder, await request.json_body())
+    asked = parse_json(_delete_decoder, request.json_body())
     return json_answer(await translate.delete_dead_letters(edge.broker, asked, confirm))
 
 

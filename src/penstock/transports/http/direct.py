@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from penstock.eager import Finished, Rest, begin
 from penstock.errors import Unavailable
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
@@ -25,11 +24,7 @@ class Direct:
         path, _, query = target.partition("?")
         fields = Fields(_HOST + headers)
         request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
-        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self._app.respond(request))
-        if isinstance(begun, Rest):
-            # As for a request that came over a socket: a lone caller's commit is not put off for company.
-            begun = self._app.hurry(begun)
-        answer = begun.result if isinstance(begun, Finished) else await begun
+        answer = await self._app.ask(request)
         if answer is None:
             raise Unavailable("the broker gave no answer")
         return answer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.broker.types import PublishedRun
 from penstock.clock import Clock
+from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
@@ -27,14 +28,13 @@ class Edge:
         self.draining = False
         """Set once, when the process begins to stop: from then on `/readyz` sends traffic elsewhere."""
 
-    def published_since(self, started: float) -> None:
-        """A publish that began then is answered, and durable in the next turn of the loop: a lone caller's answer is
-        made a little before that."""
-        asyncio.get_running_loop().call_soon(self._note_publish, started)
-
-    def _note_publish(self, started: float) -> None:
+    def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
+        self.metrics.published(runs)
         self.metrics.publish_took(self.clock.monotonic() - started)
 
 
-Handler: TypeAlias = Callable[[Edge, Request], Awaitable[Answer]]
-"""One operation: reads the request, asks the broker, writes the answer. Raises PenstockError for everything else."""
+Outcome: TypeAlias = Answer | PendingReply[Answer] | Coroutine[Any, Any, Answer]
+
+Handler: TypeAlias = Callable[[Edge, Request], Outcome]
+"""One operation: reads the request, asks the broker, and returns an answer, the pending reply that becomes one, or a
+coroutine if it has to wait more than once. Raises PenstockError for everything else."""

@@ -49,7 +49,7 @@ async def get_hold(edge: Edge, request: Request) -> Answer:
 
 async def put_hold(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    asked = parse_json(_hold_decoder, await request.json_body(limits.REQUEST_BYTES_MAX))
+    asked = parse_json(_hold_decoder, request.json_body(limits.REQUEST_BYTES_MAX))
     return json_answer(await translate.put_hold(edge.broker, _name(request), asked))
 
 

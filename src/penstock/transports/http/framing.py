@@ -56,9 +56,9 @@ class RequestReader:
     """One per connection."""
 
     __slots__ = (
-        "_discarding", "_fields", "_head_bytes", "_headers", "_is_upgrade", "_opens_websocket", "_parser", "_parts",
+        "_body", "_discarding", "_fields", "_head_bytes", "_headers", "_is_upgrade", "_opens_websocket", "_parser",
         "_progressed", "_received", "_size", "_stopped_by", "_unproductive", "_url", "_version", "body_bytes", "ended",
-        "heads", "in_body", "in_head",
+        "heads", "in_body", "in_head", "units",
     )  # fmt: skip
 
     def __init__(self, opens_websocket: Callable[[str], bool]):
@@ -75,6 +75,8 @@ class RequestReader:
         """Heads of requests that came so far."""
         self.body_bytes = 0
         """Of all bodies so far. A body that stalls does not change it."""
+        self.units = 0
+        """Parts of bodies and requests so far: what the time to parse depends on."""
         self._progressed = False
         self._unproductive = 0
         """Bytes that came since the parser last reported anything that can be bounded by itself."""
@@ -132,7 +134,7 @@ class RequestReader:
             return  # `feed` decides about it, when the parser has raised HttpParserUpgrade
         fields = self._fields = Fields(self._headers)
         self._check_coding(fields)
-        self._parts: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self._size = 0
         self.in_body = True
         self._discarding = fields.content_length > limits.REQUEST_BYTES_MAX
@@ -144,13 +146,19 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         self._progressed = True
+        self.units += 1
         self._size += len(body)
         self.body_bytes += len(body)
         if not self._discarding and self._size <= limits.REQUEST_BYTES_MAX:
-            self._parts.append(body)
+            if not self._body:
+                self._body = body  # most bodies come in one part, which is not copied
+            elif isinstance(self._body, bytes):
+                self._body = bytearray(self._body) + body
+            else:
+                self._body += body
             return
         self._discarding = True
-        self._parts.clear()
+        self._body = b""
         if self._size > limits.DISCARD_BYTES_MAX:
             self._stop(_too_large())
 
@@ -158,11 +166,12 @@ class RequestReader:
         if self._is_upgrade:
             return
         self._progressed = True
+        self.units += 1
         self.in_body = False
         if self._discarding:
             self._stop(_too_large())
-        parts, self._parts = self._parts, []
-        request = self._request(self._fields, parts[0] if len(parts) == 1 else b"".join(parts))
+        body, self._body = self._body, b""
+        request = self._request(self._fields, bytes(body))
         self._received.append(request)
         if self._version == "1.0" or not self._parser.should_keep_alive():
             request.must_close = True

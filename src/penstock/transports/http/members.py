@@ -17,17 +17,17 @@ _leave_decoder = msgspec.json.Decoder(LeaveRequest)
 
 
 async def join(edge: Edge, request: Request) -> Answer:
-    return json_answer(await translate.join_group(edge.broker, await _asked(request, _join_decoder)))
+    return json_answer(await translate.join_group(edge.broker, _asked(request, _join_decoder)))
 
 
 async def heartbeat(edge: Edge, request: Request) -> Answer:
-    return json_answer(await translate.heartbeat(edge.broker, await _asked(request, _heartbeat_decoder)))
+    return json_answer(await translate.heartbeat(edge.broker, _asked(request, _heartbeat_decoder)))
 
 
 async def leave(edge: Edge, request: Request) -> Answer:
-    return json_answer(await translate.leave_group(edge.broker, await _asked(request, _leave_decoder)))
+    return json_answer(await translate.leave_group(edge.broker, _asked(request, _leave_decoder)))
 
 
-async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     parse_query(NoQuery, request.query)
-    return parse_json(decoder, await request.json_body())
+    return parse_json(decoder, request.json_body())

@@ -212,13 +212,20 @@ OPERATIONS: dict[str, Described] = {
     "list_queues": Described("Queues by name.", query=messages.QueuesQuery, answers=((200, replies.QueuesReply),)),
     "get_queue": Described("Settings of a queue.", answers=((200, replies.QueueReply),), refusals=(404,)),
     "put_queue": Described(
-        "Create a queue, or set all its settings; what is left out gets its default.",
+        "Create a queue, or change exactly the settings that are named. A change that would let go of stored messages "
+        "needs a confirmation.",
         dict,
+        messages.ConfirmQuery,
         answers=((200, replies.QueueReply), (201, replies.QueueReply)),
         refusals=_DATA,
     ),
     "patch_queue": Described(
-        "Change some settings of a queue.", dict, answers=((200, replies.QueueReply),), refusals=_DATA
+        "Change exactly the settings that are named, of a queue that exists. A change that would let go of stored "
+        "messages needs a confirmation.",
+        dict,
+        messages.ConfirmQuery,
+        answers=((200, replies.QueueReply),),
+        refusals=_DATA,
     ),
     "delete_queue": Described(
         "Remove a queue and its messages, with a confirmation.",

@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.transports.http.answer import error_answer
 from penstock.transports.http.framing import Handshake
 from penstock.transports.http.shortcut import Shortcut
+from penstock.transports.input_pacer import Parsed
 
 
 class HttpProtocol(Shortcut):
@@ -37,14 +38,15 @@ class HttpProtocol(Shortcut):
 
     # -- heads that do not come --------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> Parsed:
         heads = self._reader.heads
-        super().data_received(data)
+        parsed = super()._parse(data)
         if self._head_timer is not None and self._reader.heads != heads:
             self._head_timer.cancel()
             self._head_timer = None
         if self._reader.in_head and self._head_timer is None and not self.transport.is_closing():
             self._watch_head()
+        return parsed
 
     def _watch_head(self) -> None:
         self._head_timer = self.loop.call_later(limits.HEADER_WAIT_MS / 1000, self._give_up_head)
@@ -95,7 +97,7 @@ class HttpProtocol(Shortcut):
         self._stop_timers()
         self.server_state.connections.discard(self)
         self.transport.set_protocol(opened)
-        if handshake.rest:
-            opened.data_received(handshake.rest)
         if self._read_paused:
             self.transport.resume_reading()
+        if rest := handshake.rest + self._input.take():
+            opened.data_received(rest)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import msgspec
 
 from penstock.batch import Batch
 from penstock.batch.check import check_client_frame
-from penstock.broker.types import ProducerSeq, PublishPart
+from penstock.broker.types import ProducerSeq, PublishPart, PublishReply
 from penstock.errors import PenstockError
+from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer, error_body
 from penstock.transports.http.cloudevents import is_event, publish_events
-from penstock.transports.http.edge import Edge
+from penstock.transports.http.edge import Edge, Outcome
 from penstock.transports.http.render import (
     published_answer,
     published_item,
@@ -21,7 +23,7 @@ from penstock.transports.http.render import (
     published_whole,
 )
 from penstock.transports.http.request import BATCH_TYPE, Request
-from penstock.transports.publishing import EachAlone, Placed, producer_seq, publish_all
+from penstock.transports.publishing import PartialPublish, RunEntry, producer_seq, publish_all
 from penstock.wire.messages import NoQuery, PublishFrameQuery
 from penstock.wire.parse import parse_query, parse_queue
 from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch
@@ -30,59 +32,68 @@ from penstock.wire.status import STATUS
 _encoder = msgspec.json.Encoder()
 
 
-async def publish(edge: Edge, request: Request) -> Answer:
+def publish(edge: Edge, request: Request) -> Outcome:
     started = edge.clock.monotonic()
     if request.fields.content_type == BATCH_TYPE:
-        answer = await _publish_frame(edge, request)
-    elif is_event(request):
-        answer = await publish_events(edge, request)
-    else:
-        if request.query:
-            parse_query(NoQuery, request.query)
-        asked = parse_publish(await request.json_body())
-        if isinstance(asked, PlainPublish):
-            answer = await _publish_plain(edge, asked)
-        else:
-            answer = await (_publish_all(edge, asked) if asked.atomic else _publish_each(edge, asked))
-    edge.published_since(started)
-    return answer
+        return _publish_frame(edge, request, started)
+    if is_event(request):
+        return publish_events(edge, request, started)
+    if request.query:
+        parse_query(NoQuery, request.query)
+    asked = parse_publish(request.json_body())
+    if isinstance(asked, PlainPublish):
+        return _publish_plain(edge, asked, started)
+    return (_publish_all if asked.atomic else _publish_each)(edge, asked, started)
 
 
-async def _publish_frame(edge: Edge, request: Request) -> Answer:
+def _publish_frame(edge: Edge, request: Request, started: float) -> PendingReply[Answer]:
     query = parse_query(PublishFrameQuery, request.query)
     queue = parse_queue(query.queue)
-    batch = check_client_frame(Batch.open(await request.body()))
+    batch = check_client_frame(Batch.open(request.body()))
     producer = None
     if query.producer is not None:
         producer = ProducerSeq(query.producer, cast(int, query.epoch), cast(int, query.seq))
-    reply = await edge.broker.publish([PublishPart(queue, batch)], producer)
-    edge.metrics.published(reply.runs)
-    return Answer(201, published_runs(reply.runs, reply.durable))
+
+    def answer(reply: PublishReply) -> Answer:
+        return _published(edge, reply, started, published_runs(reply.runs, reply.durable))
+
+    return edge.broker.publish([PublishPart(queue, batch)], producer).then(answer)
 
 
-async def _publish_plain(edge: Edge, asked: PlainPublish) -> Answer:
+def _publish_plain(edge: Edge, asked: PlainPublish, started: float) -> PendingReply[Answer]:
     part = PublishPart(parse_queue(asked.queue), plain_batch(asked))
-    reply = await edge.broker.publish([part], producer_seq(asked.producer))
-    edge.metrics.published(reply.runs)
-    answer = published_whole(reply.runs, reply.durable)
-    if answer is None:
-        answer = published_answer(published_items(reply.runs, [None], part.batch.count), reply.durable)
-    return Answer(201, answer)
+
+    def answer(reply: PublishReply) -> Answer:
+        body = published_whole(reply.runs, reply.durable)
+        if body is None:
+            body = published_answer(published_items(reply.runs, [None], part.batch.count), reply.durable)
+        return _published(edge, reply, started, body)
+
+    return edge.broker.publish([part], producer_seq(asked.producer)).then(answer)
 
 
-async def _publish_all(edge: Edge, asked: Publish) -> Answer:
-    reply, parts = await publish_all(edge.broker, asked)
-    edge.metrics.published(reply.runs)
-    return Answer(201, published_answer(published_items(reply.runs, parts, len(asked.messages)), reply.durable))
+def _publish_all(edge: Edge, asked: Publish, started: float) -> PendingReply[Answer]:
+    pending, parts = publish_all(edge.broker, asked)
+
+    def answer(reply: PublishReply) -> Answer:
+        body = published_answer(published_items(reply.runs, parts, len(asked.messages)), reply.durable)
+        return _published(edge, reply, started, body)
+
+    return pending.then(answer)
 
 
-async def _publish_each(edge: Edge, asked: Publish) -> Answer:
-    each = EachAlone(edge.broker, edge.metrics, asked)
+async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
+    each = PartialPublish(edge.broker, edge.metrics, asked)
     results = ",".join(map(_result, await each.publish()))
+    edge.metrics.publish_took(edge.clock.monotonic() - started)
     return Answer(207, f'{{"results":[{results}],"durable":{"true" if each.durable else "false"}}}'.encode())
 
 
-def _result(outcome: Placed | PenstockError) -> str:
+def _published(edge: Edge, reply: PublishReply, started: float, body: bytes) -> Answer:
+    return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
+
+
+def _result(outcome: RunEntry | PenstockError) -> str:
     if isinstance(outcome, PenstockError):
         return _encoder.encode({"status": STATUS[outcome.code].http, "error": error_body(outcome)}).decode()
-    return f'{{"status":201,{published_item(outcome.run, outcome.place)}'
+    return f'{{"status":201,{published_item(outcome.run, outcome.position)}'

@@ -18,7 +18,7 @@ _decoder = msgspec.json.Decoder(KeepOffsetsRequest)
 
 async def keep_offsets(edge: Edge, request: Request) -> Answer:
     parse_query(NoQuery, request.query)
-    asked = parse_json(_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     return json_answer(await translate.keep_offsets(edge.broker, asked))
 
 

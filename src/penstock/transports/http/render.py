@@ -172,6 +172,7 @@ def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
             attempt=run.attempt,
             receipt=run.receipt,
             deadline_at_ms=run.deadline_at_ms,
+            lease_ms=run.lease_ms,
         )
         for run in runs
     ]

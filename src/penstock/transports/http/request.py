@@ -53,7 +53,7 @@ class Request:
     def wants_batch(self) -> bool:
         return BATCH_TYPE in self.fields.accept
 
-    async def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
+    def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """The body of a call that takes JSON. A request without a content type is taken for JSON.
 
         So is one with the content type of `curl -d`, unless it comes from a page of a browser: forms have the same.
@@ -65,9 +65,9 @@ class Request:
                 f"content type {said.decode('latin-1')[:100]!r} is not taken here, send application/json",
                 details={"field": "content-type"},
             )
-        return await self.body(size_max)
+        return self.body(size_max)
 
-    async def body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
+    def body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """Raises TooLarge, or UnsupportedMediaType for a body that is encoded."""
         if self.fields.content_encoding not in (b"", b"identity"):
             raise UnsupportedMediaType(

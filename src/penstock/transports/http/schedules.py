@@ -31,7 +31,7 @@ async def get_schedule(edge: Edge, request: Request) -> Answer:
 
 async def put_schedule(edge: Edge, request: Request) -> Answer:
     name = _name_in_path(request)
-    asked = parse_json(_decoder, await request.json_body(limits.SCHEDULE_BYTES_MAX))
+    asked = parse_json(_decoder, request.json_body(limits.SCHEDULE_BYTES_MAX))
     shown, created = await translate.put_schedule(edge.broker, name, asked)
     return json_answer(shown, 201 if created else 200)
 

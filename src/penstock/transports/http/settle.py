@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.pending import PendingReply
 from penstock.transports import translate
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
@@ -30,38 +31,38 @@ _cancel_decoder = msgspec.json.Decoder(CancelRequest)
 _reschedule_decoder = msgspec.json.Decoder(RescheduleRequest)
 
 
-async def ack(edge: Edge, request: Request) -> Answer:
-    return _settled(await translate.ack(edge.broker, await _asked(request, _ack_decoder)))
+def ack(edge: Edge, request: Request) -> PendingReply[Answer]:
+    return translate.ack(edge.broker, _asked(request, _ack_decoder)).then(_settled)
 
 
-async def nack(edge: Edge, request: Request) -> Answer:
-    return _settled(await translate.nack(edge.broker, await _asked(request, _nack_decoder)))
+def nack(edge: Edge, request: Request) -> PendingReply[Answer]:
+    return translate.nack(edge.broker, _asked(request, _nack_decoder)).then(_settled)
 
 
-async def reject(edge: Edge, request: Request) -> Answer:
-    return _settled(await translate.reject(edge.broker, await _asked(request, _reject_decoder)))
+def reject(edge: Edge, request: Request) -> PendingReply[Answer]:
+    return translate.reject(edge.broker, _asked(request, _reject_decoder)).then(_settled)
 
 
-async def release(edge: Edge, request: Request) -> Answer:
-    return _settled(await translate.release(edge.broker, await _asked(request, _ack_decoder)))
+def release(edge: Edge, request: Request) -> PendingReply[Answer]:
+    return translate.release(edge.broker, _asked(request, _ack_decoder)).then(_settled)
 
 
-async def extend(edge: Edge, request: Request) -> Answer:
-    return _settled(await translate.extend(edge.broker, await _asked(request, _extend_decoder)))
+def extend(edge: Edge, request: Request) -> PendingReply[Answer]:
+    return translate.extend(edge.broker, _asked(request, _extend_decoder)).then(_settled)
 
 
 async def cancel(edge: Edge, request: Request) -> Answer:
-    return json_answer(await translate.cancel(edge.broker, await _asked(request, _cancel_decoder)))
+    return json_answer(await translate.cancel(edge.broker, _asked(request, _cancel_decoder)))
 
 
 async def reschedule(edge: Edge, request: Request) -> Answer:
-    return json_answer(await translate.reschedule(edge.broker, await _asked(request, _reschedule_decoder)))
+    return json_answer(await translate.reschedule(edge.broker, _asked(request, _reschedule_decoder)))
 
 
-async def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+def _asked(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     if request.query:
         parse_query(NoQuery, request.query)
-    return parse_json(decoder, await request.json_body())
+    return parse_json(decoder, request.json_body())
 
 
 def _settled(results: Sequence[Settled]) -> Answer:

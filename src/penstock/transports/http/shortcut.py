@@ -1,7 +1,7 @@
 """One connection: requests are answered in the order in which they came, on the spot where nothing has to wait.
 
-A request is collected whole (`framing.py`), its handler is begun inside the callback that its last byte came in, and
-its answer leaves in one piece. A handler that has to wait goes on in a task; the requests behind it wait in a queue,
+A request is collected whole (`framing.py`) and its handler is called inside the callback that its last byte came in.
+The answer is written as soon as it is known and durable. Requests behind one that is not answered yet wait in a queue,
 and so does the refusal of bytes that are no request. ADR 0016 has the measurements.
 """
 
@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock import limits
-from penstock.eager import Finished, Rest, begin
+from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
 from penstock.transports.http.request import Request, body_stalled
+from penstock.transports.input_pacer import InputPacer, Parsed
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -34,16 +35,32 @@ JOIN_BELOW_BYTES = 16 * limits.KIB
 class Exchange:
     """A request that is being answered."""
 
-    __slots__ = ("_gone", "disconnected", "half_closed")
+    __slots__ = ("_gone", "disconnected", "half_closed", "pending", "request")
 
-    def __init__(self, *, half_closed: bool):
+    def __init__(self, request: Request, *, half_closed: bool):
+        self.request = request
+        self.pending: PendingReply[Answer] | None = None
+        """The reply that the answer waits for, if it does."""
         self.disconnected = False
         self.half_closed = half_closed
         """The client will send nothing more, and may or may not read the answer."""
         self._gone: asyncio.Future[None] | None = None
 
-    def notice(self) -> None:
-        """The connection is lost, or half of it."""
+    def disconnect(self) -> None:
+        """The connection is lost: messages that were leased for this request are returned."""
+        self.disconnected = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.cancel()
+
+    def half_close(self) -> None:
+        """The client sends nothing more: a lease that still waits for messages is answered as it is."""
+        self.half_closed = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.withdraw()
+
+    def _notice(self) -> None:
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -71,11 +88,13 @@ class Shortcut(asyncio.Protocol):
         self.server_state = server_state
         self._keep_alive_s = config.timeout_keep_alive
         self._reader = RequestReader(self.app.opens_websocket)
+        self._input = InputPacer(self._parse, self._bound_reading, self.loop)
         self._waiting: deque[Received] = deque()
         """Received and not begun, in order."""
         self._waiting_bytes = 0
         self._current: Exchange | None = None
         """The one that a task is answering, if there is one. Nothing behind it is begun."""
+        self._proceeding = False
         self._half_closed = False
         self._draining = False
         self._read_paused = False
@@ -93,10 +112,10 @@ class Shortcut(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.server_state.connections.discard(self)
         self._stop_timers()
+        self._input.close()
         self._waiting.clear()
         if self._current is not None:
-            self._current.disconnected = True
-            self._current.notice()
+            self._current.disconnect()
 
     def eof_received(self) -> bool:
         """The client will send nothing more, and may still read. What it waits for ends, and is answered.
@@ -107,8 +126,7 @@ class Shortcut(asyncio.Protocol):
         if self._is_idle():
             return False
         if self._current is not None:
-            self._current.half_closed = True
-            self._current.notice()
+            self._current.half_close()
         return True
 
     def shutdown(self) -> None:
@@ -137,13 +155,20 @@ class Shortcut(asyncio.Protocol):
     # -- coming in ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._receive(self._reader.feed(data))
+        self._input.receive(data)
+
+    def _parse(self, data: bytes) -> Parsed:
+        """Handle a slice of the input: requests and parts of bodies."""
+        units = self._reader.units
+        received = self._reader.feed(data)
+        self._receive(received)
         if self._reader.in_body:
             if self._stall_timer is None:
                 self._watch_body()
         elif self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+        return Parsed(self._reader.units - units, len(received))
 
     def _receive(self, received: list[Received]) -> None:
         for each in received:
@@ -169,11 +194,21 @@ class Shortcut(asyncio.Protocol):
 
     def _proceed(self) -> None:
         """Begin what waits, until something is to be waited for."""
+        if self._proceeding:
+            return  # an answer that is there at once is sent from inside of the loop below
+        self._proceeding = True
+        try:
+            self._begin_waiting()
+        finally:
+            self._proceeding = False
+        self._bound_reading()
+
+    def _begin_waiting(self) -> None:
         while self._waiting and self._current is None and not self._write_paused and not self.transport.is_closing():
             received = self._waiting.popleft()
             if isinstance(received, Request):
                 self._waiting_bytes -= received.size
-                self._begin(received, Exchange(half_closed=self._half_closed))
+                self._begin(Exchange(received, half_closed=self._half_closed))
             elif isinstance(received, Continue):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             elif isinstance(received, Refusal):
@@ -181,12 +216,13 @@ class Shortcut(asyncio.Protocol):
             else:
                 self._open_websocket(received)
                 return
-        self._bound_reading()
 
     def _bound_reading(self) -> None:
         too_many = len(self._waiting) >= LATER_MAX or self._waiting_bytes >= LATER_BYTES_MAX
         # The bytes behind a handshake are not read before it is answered.
-        pause = bool(self._waiting) and (too_many or self._reader.ended)
+        held = bool(self._waiting) and (too_many or self._reader.ended)
+        self._input.hold(held)
+        pause = held or not self._input.is_empty
         if pause is not self._read_paused and not self.transport.is_closing():
             self._read_paused = pause
             if pause:
@@ -197,40 +233,25 @@ class Shortcut(asyncio.Protocol):
     def _open_websocket(self, handshake: Handshake) -> None:
         raise NotImplementedError
 
-    def _begin(self, request: Request, exchange: Exchange) -> None:
-        request.gone = exchange.gone
-        begun: Finished[Answer | None] | Rest[Answer | None] = begin(self.app.respond(request))
-        if isinstance(begun, Rest):
-            rest = begun
-            rest.leave = partial(self._leave, request)
-            begun = self.app.hurry(rest)
-            if rest.has_left:
-                return
-        if isinstance(begun, Finished):
-            self._leave(request, begun.result)
-            return
+    def _begin(self, exchange: Exchange) -> None:
+        exchange.request.gone = exchange.gone
         self._current = exchange
-        task = self.loop.create_task(self._finish(begun, request, exchange))
-        task.add_done_callback(self.server_state.tasks.discard)
-        self.server_state.tasks.add(task)
+        pending = self.app.respond(exchange.request, partial(self._answer, exchange))
+        if self._current is exchange:
+            exchange.pending = pending
 
-    async def _finish(self, rest: Rest[Answer | None], request: Request, exchange: Exchange) -> None:
-        try:
-            answer = await rest
-        finally:
-            self._current = None
-        if not exchange.disconnected:
-            self._leave(request, answer)
-            self._proceed()
-
-    def _leave(self, request: Request, answer: Answer | None) -> None:
-        """None: the client has gone."""
+    def _answer(self, exchange: Exchange, answer: Answer | None) -> None:
+        """Send the answer to the request that is being answered. None: the client has gone."""
+        if exchange.disconnected:
+            return
+        self._current = None
         self.server_state.total_requests += 1
         if answer is None:
             self.transport.close()
             return
         last = not self._waiting and (self._draining or self._half_closed)
-        self._write(answer, request.method, close=request.must_close or last)
+        self._write(answer, exchange.request.method, close=exchange.request.must_close or last)
+        self._proceed()
 
     # -- going out ---------------------------------------------------------------------------------------------------
 

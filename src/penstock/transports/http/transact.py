@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
+from penstock.broker.types import TransactReply
+from penstock.pending import PendingReply
 from penstock.transports import publishing
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
@@ -15,10 +19,14 @@ from penstock.wire.parse import parse_json, parse_query
 _decoder = msgspec.json.Decoder(TransactRequest)
 
 
-async def transact(edge: Edge, request: Request) -> Answer:
+def transact(edge: Edge, request: Request) -> PendingReply[Answer]:
     parse_query(NoQuery, request.query)
-    asked = parse_json(_decoder, await request.json_body())
-    reply, parts = await publishing.transact(edge.broker, asked)
-    edge.metrics.published(reply.runs)
-    items = published_items(reply.runs, parts, len(asked.publish))
-    return Answer(200, transact_answer(reply.acked, items, reply.durable))
+    asked = parse_json(_decoder, request.json_body())
+    pending, parts = publishing.transact(edge.broker, asked)
+
+    def answer(reply: TransactReply) -> Answer:
+        items = published_items(reply.runs, parts, len(asked.publish))
+        body = transact_answer(reply.acked, items, reply.durable)
+        return Answer(200, body, on_sent=partial(edge.metrics.published, reply.runs))
+
+    return pending.then(answer)

@@ -71,7 +71,7 @@ async def webhook_attempts(edge: Edge, request: Request) -> Answer:
 
 async def _body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     parse_query(NoQuery, request.query)
-    return parse_json(decoder, await request.json_body(limits.WEBHOOK_BYTES_MAX))
+    return parse_json(decoder, request.json_body(limits.WEBHOOK_BYTES_MAX))
 
 
 def _id_in_path(request: Request) -> str:

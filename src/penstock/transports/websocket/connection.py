@@ -20,6 +20,7 @@ from websockets.protocol import Protocol as Framing
 from websockets.protocol import Side, State
 
 from penstock import limits
+from penstock.transports.input_pacer import InputPacer, Parsed
 from penstock.wire import stream
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ class Connection(asyncio.Protocol):
     """Takes over from the HTTP connection that the handshake came on."""
 
     __slots__ = (
-        "_client_closes", "_close_timer", "_framing", "_heard", "_inbox", "_opcode", "_parts", "_server_state",
-        "_session", "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
+        "_client_closes", "_close_timer", "_fragments", "_framing", "_heard", "_inbox", "_input", "_opcode",
+        "_server_state", "_session", "_slow_timer", "_sockets", "_transport", "_unwritten", "_unwritten_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -83,8 +84,9 @@ class Connection(asyncio.Protocol):
         self._server_state = server_state
         self._framing = Framing(Side.SERVER, state=State.OPEN, max_size=spoken.message_bytes_max, logger=_Quiet)  # type: ignore[arg-type]
         self._opcode = spoken.opcode
-        self._parts: list[bytes] = []
-        """Of a message in fragments."""
+        self._fragments = bytearray()
+        """The fragments of an unfinished message. `Framing` bounds their sum; empty ones take no space."""
+        self._input = InputPacer(self._parse, self._read_on, asyncio.get_running_loop())
         self._inbox: deque[bytes] | None = None
         """Messages that wait until fewer requests are under way."""
         self._unwritten: list[bytes] = []
@@ -109,29 +111,36 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
+        self._input.receive(data)
+
+    def _parse(self, data: bytes) -> Parsed:
+        """Handle the frames of a slice of the input."""
         framing = self._framing
         framing.receive_data(data)
         if framing.close_rcvd_then_sent and not self._client_closes:
             self._close_behind_answers()
-        for event in framing.events_received():
+        events, messages = framing.events_received(), 0
+        for event in events:
             assert isinstance(event, Frame)
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 self._take(event)
+                messages += event.fin
         self._flush()
         if self._unwritten:
-            self.write_now()  # the answers to what was asked just now, if they were ready on the spot
+            self.write_now()  # the answers to requests of this slice that were ready at once
+        return Parsed(len(events), messages)
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT and frame.opcode is not self._opcode:
             self.close(stream.WRONG_KIND)
             return
         if not frame.fin:
-            self._parts.append(bytes(frame.data))
+            self._fragments += frame.data
             return
         message = bytes(frame.data)
-        if self._parts:
-            message = b"".join((*self._parts, message))
-            self._parts = []
+        if self._fragments:
+            message = bytes(self._fragments) + message
+            self._fragments.clear()
         if self._inbox is not None or self._session.busy:
             if self._inbox is None:
                 self._inbox = deque()
@@ -150,13 +159,15 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def _read_on(self) -> None:
-        """Read while nothing waits, neither requests nor answers."""
+        """Read while neither requests, answers nor unparsed input wait."""
         if self._transport.is_closing():
             return
-        if self._inbox is None and self._slow_timer is None:
-            self._transport.resume_reading()
-        else:
+        held = self._inbox is not None or self._slow_timer is not None
+        self._input.hold(held)
+        if held or not self._input.is_empty:
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         self._framing.receive_eof()
@@ -287,6 +298,7 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
         self._slow_timer = self._close_timer = None
         self._inbox = None
+        self._input.close()
         self._session.ended()
         close = self._framing.close_sent or self._framing.close_rcvd
         self._sockets.remove(self, _GONE if close is None else close.code)

@@ -8,15 +8,16 @@ given what they cannot be told of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_group, parse_scope
-from penstock.transports.held import Held
+from penstock.pending import PendingReply
+from penstock.transports.outstanding import OutstandingLeases
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
@@ -43,14 +44,14 @@ class Consumer:
         self.credit = asked.credit or 0
         self.refill = bool(asked.refill)
         self.when_lost = asked.when_lost or "retry"
-        self.held_here = Held()
+        self.held_here = OutstandingLeases()
         self._session = session
         self._format = asked.format
         self._leasing: asyncio.Task[None] | None = None
         self._queue: QueuePath | None = None
         self._end_watch: Callable[[], None] | None = None
         broker = session.sockets.broker
-        take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+        take: Callable[..., PendingReply[LeaseReply]]
         if asked.scope is not None:
             take = partial(broker.lease_scope, parse_scope(asked.scope))
         else:
@@ -122,7 +123,7 @@ class Consumer:
         now_ms = session.sockets.clock.now_ms()
         if not session.delivering:
             # Paused or stopped in the very turn in which the lease came: it was not sent, so it never happened.
-            unsent = Held()
+            unsent = OutstandingLeases()
             unsent.add(reply.runs, now_ms)
             session.sockets.give_back(unsent.receipts(), lost=False)
             return

@@ -19,11 +19,11 @@ import structlog
 
 from penstock import limits
 from penstock._version import __version__
-from penstock.eager import Rest, begin
+from penstock.eager import Suspended, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
-from penstock.transports.held import messages_in
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
+from penstock.transports.outstanding import message_count
 from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
 from penstock.transports.websocket.consumer import Consumer
 from penstock.transports.websocket.reader import Reader
@@ -114,11 +114,11 @@ class Session:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
-        if isinstance(begun, Rest) and not self._tasks:
+        if isinstance(begun, Suspended) and not self._tasks:
             # Who has one request under way waits for its answer; who has more would rather have them share a commit.
-            self.sockets.hurry()
+            self.sockets.commit_now()
             begun = begun.go_on()
-        if isinstance(begun, Rest):
+        if isinstance(begun, Suspended):
             task = asyncio.get_running_loop().create_task(_wait_for(begun))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
@@ -166,7 +166,7 @@ class Session:
         released = 0
         if receipts := sub.held():
             results = await self.sockets.broker.release(receipts)
-            released = sum(messages_in(result.receipt) for result in results if result.status == "released")
+            released = sum(message_count(result.receipt) for result in results if result.status == "released")
         self._send(self.codec.encode(stream.Unsubscribed(id=frame.id, sub=frame.sub, released=released)))
 
     async def _credit(self, frame: stream.Credit) -> None:
@@ -182,7 +182,10 @@ class Session:
 
     async def _nack(self, frame: stream.Nack) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]
-        self._settled(frame.id, await self.sockets.broker.nack(frame.receipts, delay_ms=frame.delay_ms, error=error))
+        results = await self.sockets.broker.nack(
+            frame.receipts, delay_ms=frame.delay_ms, error=error, max_retries=frame.max_retries
+        )
+        self._settled(frame.id, results)
 
     async def _reject(self, frame: stream.Reject) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]
@@ -322,5 +325,5 @@ _HANDLERS: dict[type, Callable[[Session, Any], Coroutine[Any, Any, None]]] = {
 }
 
 
-async def _wait_for(rest: Rest[None]) -> None:
+async def _wait_for(rest: Suspended[None]) -> None:
     await rest

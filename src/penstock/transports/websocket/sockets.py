@@ -67,10 +67,10 @@ class WebSockets:
         self._messages: Counter[str] = Counter()
         self._closed: Counter[str] = Counter()
         metrics.count_websockets = lambda: self._count
-        metrics.others.append(self._families)
+        metrics.collectors.append(self._families)
 
-    def hurry(self) -> None:
-        self.broker.hurry()
+    def commit_now(self) -> None:
+        self.broker.commit_now()
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.transports.dialects.disheap.shapes import (
     HeapSettings,
     MakeHeapRequest,
     TopicQuery,
+    UpdateQuery,
     one_of,
 )
 from penstock.transports.dialects.router import Names
@@ -49,7 +51,7 @@ def _path(topic: str) -> QueuePath:
 async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """How many replicas there are is the store's business; what is asked for is checked, and not kept."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_make_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_make_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path = _path(asked.topic)
     one_of(asked, "rf", "replication_factor")
     settings = {**asked.settings(), "order": "heap", "heap_mode": "max" if asked.mode in ("MAX", 1) else "min"}
@@ -62,10 +64,12 @@ async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
 
 
 async def update(edge: Edge, request: Request, names: Names) -> Answer:
-    parse_query(NoQuery, request.query)
+    """A change that lets go of dead letters is asked about once more, with a token."""
+    query = parse_query(UpdateQuery, request.query)
     path = heap_at(edge, names["topic"])
-    asked = parse_json(_update_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
-    await edge.broker.patch_queue(path, asked.settings())
+    asked = parse_json(_update_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
+    with _confirmation(f"changing {names['topic']} like this"):
+        await edge.broker.patch_queue(path, asked.settings(), confirm=query.confirmation_token)
     return json_answer({})
 
 
@@ -75,14 +79,21 @@ async def delete(edge: Edge, request: Request, names: Names) -> Answer:
     path = heap_at(edge, names["topic"])
     if not query.force:
         raise InvalidRequest("deleting a heap takes force=true", details={"field": "force"})
-    try:
+    with _confirmation(f"deleting {names['topic']}"):
         await edge.broker.delete_queue(path, confirm=query.confirmation_token)
-    except Conflict as error:
-        token = {"confirmation_token": error.details["confirm"], "would_lose": error.details["would_lose"]}
-        raise Conflict(
-            f"deleting {names['topic']} cannot be undone; repeat the call with confirmation_token", details=token
-        ) from None
     return json_answer({})
+
+
+@contextmanager
+def _confirmation(action: str) -> Iterator[None]:
+    """The broker's question whether this is meant, in the words of this dialect."""
+    try:
+        yield
+    except Conflict as error:
+        if "confirm" not in error.details:
+            raise
+        token = {"confirmation_token": error.details["confirm"], "would_lose": error.details["would_lose"]}
+        raise Conflict(f"{action} cannot be undone; repeat the call with confirmation_token", details=token) from None
 
 
 async def list_all(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001

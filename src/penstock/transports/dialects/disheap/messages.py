@@ -44,7 +44,7 @@ _extend_decoder = msgspec.json.Decoder(ExtendRequest)
 
 async def enqueue(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    asked = parse_json(_enqueue_decoder, await request.json_body())
+    asked = parse_json(_enqueue_decoder, request.json_body())
     (stored,) = await store(edge, [_item(edge, asked)], _producer([asked]))
     return json_answer(_stored(stored))
 
@@ -52,7 +52,7 @@ async def enqueue(edge: Edge, request: Request, names: Names) -> Answer:  # noqa
 async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """All or nothing, over all heaps."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_batch_decoder, await request.json_body()).requests
+    asked = parse_json(_batch_decoder, request.json_body()).requests
     items = [_item(edge, each) for each in asked]
     producer = _producer(asked)
     if producer is not None and len({item.queue for item in items}) > 1:
@@ -114,7 +114,7 @@ def _stored(stored: Stored) -> dict[str, Any]:
 
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    asked = parse_json(_ack_decoder, await request.json_body())
+    asked = parse_json(_ack_decoder, request.json_body())
     _check_lease(edge, asked)
     (result,) = await edge.broker.ack([asked.lease_token])
     return _done(result.status)
@@ -122,7 +122,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
 
 async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    asked = parse_json(_nack_decoder, await request.json_body())
+    asked = parse_json(_nack_decoder, request.json_body())
     delay = None if asked.backoff_override is None else milliseconds("backoff_override", asked.backoff_override)
     _check_lease(edge, asked)
     (result,) = await edge.broker.nack([asked.lease_token], delay_ms=delay, error=asked.reason)
@@ -132,7 +132,7 @@ async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
 async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """From now on, not from the deadline: whoever extends late does not get less than was asked."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_extend_decoder, await request.json_body())
+    asked = parse_json(_extend_decoder, request.json_body())
     lease_ms = milliseconds("extension", asked.extension, least=limits.LEASE_MS_MIN, most=limits.LEASE_MS_MAX)
     heap_at(edge, asked.topic)
     if not asked.lease_token.rpartition(".")[2].isdigit():
@@ -164,12 +164,7 @@ def _conflict() -> StaleReceipt:
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(PeekQuery, request.query)
     path = heap_at(edge, query.topic)
-    begun = any(group["group"] == "default" for group in edge.broker.groups(path)["groups"])
-    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1 if begun else limits.PEEK_MESSAGES_MAX))
-    if not begun:
-        # Until somebody leases there is no order but that of arrival: what can be looked at is put in order here.
-        sign = -1 if edge.broker.get_queue(path)["config"]["heap_mode"] == "max" else 1
-        messages.sort(key=lambda message: (sign * message.priority, message.number))
+    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1))
     return json_answer(
         {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}
     )

@@ -68,9 +68,12 @@ class MakeHeapRequest(HeapSettings, kw_only=True):
     replication_factor: Annotated[int, Meta(ge=0, le=3)] | None = None
 
 
-class DeleteQuery(Request):
-    force: bool = False
+class UpdateQuery(Request):
     confirmation_token: Annotated[str, Meta(max_length=128)] | None = None
+
+
+class DeleteQuery(UpdateQuery):
+    force: bool = False
 
 
 class TopicQuery(Request):

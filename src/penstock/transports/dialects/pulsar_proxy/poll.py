@@ -109,7 +109,7 @@ async def begin_groups(edge: Edge, topics: list[QueuePath], client: str, since: 
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Each on its own. What nobody holds is `stale`: acknowledged before, given to another, or only read."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_ack_decoder, await request.json_body())
+    asked = parse_json(_ack_decoder, request.json_body())
     client = None if asked.client_id is None else check_client_id(asked.client_id)
     topic = None if asked.topic is None else topic_path(asked.topic)
     statuses = await acknowledge(edge, asked.message_ids, client, topic)

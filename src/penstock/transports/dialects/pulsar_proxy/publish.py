@@ -35,7 +35,7 @@ _topic_decoder = msgspec.json.Decoder(TopicRequest)
 
 async def publish(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    item = _item(edge, parse_json(_publish_decoder, await request.json_body()))
+    item = _item(edge, parse_json(_publish_decoder, request.json_body()))
     (stored,) = await store(edge, [item], create_as=TOPIC)
     return json_answer(
         {"message_id": id_shown(stored.id), "topic": flat(item.queue), "timestamp": moment(stored.at_ms)}, 201
@@ -45,7 +45,7 @@ async def publish(edge: Edge, request: Request, names: Names) -> Answer:  # noqa
 async def bulk(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """207, also if all are accepted or none: each result says it."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_bulk_decoder, await request.json_body())
+    asked = parse_json(_bulk_decoder, request.json_body())
     read = [_read(edge, raw, row) for row, raw in enumerate(asked.messages)]
     stored = iter(await store_each(edge, [each for each in read if isinstance(each, Item)], create_as=TOPIC))
     outcomes = [next(stored) if isinstance(each, Item) else each for each in read]
@@ -104,7 +104,7 @@ def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int:
 
 async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    asked = parse_json(_topic_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_topic_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     queue, settings = topic_path(asked.topic), {"delivery": asked.delivery_mode}
     created = False
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from penstock.broker.types import LeaseReply
 from penstock.errors import StaleReceipt
 from penstock.ids import check_group, parse_scope
+from penstock.pending import PendingReply
 from penstock.transports.dialects.delivered import Delivered, moment, one_by_one
 from penstock.transports.dialects.queen.shapes import Acknowledgment, BatchRequest, PopQuery
 from penstock.transports.dialects.router import Names
@@ -27,7 +28,7 @@ _batch_decoder = msgspec.json.Decoder(BatchRequest)
 
 async def pop(edge: Edge, request: Request, names: Names) -> Answer:
     query = parse_query(PopQuery, request.query)
-    take: Callable[..., Coroutine[Any, Any, LeaseReply]]
+    take: Callable[..., PendingReply[LeaseReply]]
     if "queue" in names:
         take = partial(edge.broker.lease, parse_queue(f"{names['ns']}/{names['task']}/{names['queue']}"))
     else:
@@ -56,7 +57,7 @@ def _shown(message: Delivered) -> dict[str, Any]:
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Refused with `stale_receipt` if nobody holds it, or somebody else."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_ack_decoder, await request.json_body())
+    asked = parse_json(_ack_decoder, request.json_body())
     (result,) = await _settle(edge, [asked])
     if result["status"] == "stale":
         raise StaleReceipt(
@@ -70,7 +71,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
 async def ack_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Each on its own: what is stale says so, and the others are settled."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_batch_decoder, await request.json_body())
+    asked = parse_json(_batch_decoder, request.json_body())
     results = await _settle(edge, asked.acknowledgments)
     processed = sum(result["status"] != "stale" for result in results)
     return json_answer({"processed": processed, "results": results})

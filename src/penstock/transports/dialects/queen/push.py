@@ -30,7 +30,7 @@ _push_decoder = msgspec.json.Decoder(PushRequest)
 async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """A new queue gets the defaults of this dialect and these options; of one that exists the options change."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_configure_decoder, await request.json_body(limits.CONFIG_BYTES_MAX))
+    asked = parse_json(_configure_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path, settings = parse_queue(asked.path), asked.options.settings()
     try:
         queue = await edge.broker.patch_queue(path, settings)
@@ -44,7 +44,7 @@ async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # no
 async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """201 if all were queued. Item by item some may be refused: then 207, and each says what became of it."""
     parse_query(NoQuery, request.query)
-    asked = parse_json(_push_decoder, await request.json_body())
+    asked = parse_json(_push_decoder, request.json_body())
     items = [_item(item) for item in asked.items]
     if not asked.config.autoCreate:
         for queue in {item.queue for item in items}:

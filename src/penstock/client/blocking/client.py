@@ -1,0 +1,323 @@
+"""The blocking client: each method runs the coroutine of the same name to its end. Public as `penstock.sync`.
+
+A client may be used from many threads; each call is made by the thread that asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from penstock.client.admin import schedules, webhooks
+from penstock.client.blocking.lane import DirectLane
+from penstock.client.blocking.messages import KINDS, Message, MessageBatch
+from penstock.client.blocking.methods import blocking, blocking_iterator, settling
+from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
+from penstock.client.blocking.transport import LoopThreadTransport, open_blocking_transport
+from penstock.client.client import Client as AsyncClient
+from penstock.client.client import client_over as async_client_over
+from penstock.client.consume import consumers, scope
+from penstock.client.publish.lane import Publisher
+from penstock.client.queue import Queue as AsyncQueue
+from penstock.client.transport.base import Transport
+from penstock.client.transport.carrier import Carrier
+from penstock.client.transport.direct import Ask, InProcessTransport, OtherLoopTransport
+from penstock.client.transport.loop_thread import LoopThread
+from penstock.client.transport.open import ConnectSettings, open_transport
+from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
+from penstock.client.workers.worker import GRACE_S
+from penstock.ids import QueuePath
+
+C = TypeVar("C", bound="BlockingIterator")
+P = ParamSpec("P")
+
+
+class CallerClient(AsyncClient):
+    """The client whose coroutines run in the thread that calls them."""
+
+    _kinds = KINDS
+
+    def __init__(self, transport: Transport, retry_for: float, runtime: BlockingRuntime):
+        self._runtime = lambda: runtime
+        self._assemble(transport, retry_for)
+
+    def _new_publisher(self, path: QueuePath) -> Publisher:
+        return DirectLane(self._carrier, path, self._producer)
+
+
+class Client(WorkerDeclarations):
+    """The blocking twin of `penstock.Client`: same arguments, same methods, same errors. Use it with `with`.
+
+    Creating a client connects to nothing.
+    """
+
+    address: tuple[str, int] | None = None
+    """Host and port of the server; None if it is in this process."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:7400",
+        *,
+        token: str | None = None,
+        ssl: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        retry_for: float = 30.0,
+    ):
+        settings = ConnectSettings(url, token, ssl, timeout, connect_timeout)
+        self.address = settings.address
+        runtime = BlockingRuntime()
+        self._assemble(
+            open_blocking_transport(settings, runtime), partial(open_transport, settings), retry_for, runtime
+        )  # fmt: skip
+
+    def _assemble_in_process(self, ask: Ask, thread: LoopThread, retry_for: float) -> None:
+        """Instead of the constructor, for a broker in an event loop of this process."""
+        runtime = BlockingRuntime()
+        self._assemble(
+            LoopThreadTransport(InProcessTransport(ask), thread, runtime),
+            lambda: OtherLoopTransport(InProcessTransport(ask), thread),
+            retry_for,
+            runtime,
+        )
+
+    def _assemble(
+        self,
+        transport: Transport,
+        open_async_transport: Callable[[], Transport],
+        retry_for: float,
+        runtime: BlockingRuntime,
+    ) -> None:
+        """The rest of the constructor. Workers run in an event loop, which needs a transport of its own."""
+        self._runtime = runtime
+        self._inner = CallerClient(transport, retry_for, runtime)
+        self._open_async_transport = open_async_transport
+        self._retry_for = retry_for
+        self.schedules = Schedules(self._inner.schedules)
+        """Messages that a calendar publishes."""
+        self.webhooks = Webhooks(self._inner.webhooks)
+        """Deliveries to HTTP endpoints."""
+        self._workers = WorkerRunner()
+
+    @property
+    def _carrier(self) -> Carrier:
+        return self._inner._carrier
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
+        return Queue(self._runtime.call(self._inner.queue, name), self._runtime)
+
+    def scope(self, name: str) -> Scope:
+        """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
+        return Scope(self._inner.scope(name), self._runtime)
+
+    def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
+        """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
+        named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
+        queue = self.queue(name)
+        run_to_end(self._inner.create_queue(name, confirm=confirm, **config))
+        return queue
+
+    queues = blocking(AsyncClient.queues)
+    summary = blocking(AsyncClient.summary)
+    transact = blocking(AsyncClient.transact)
+    ready = blocking(AsyncClient.ready)
+
+    # -- workers ----------------------------------------------------------------------------------------------------
+
+    def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+        """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
+
+        As `penstock.Client.run_workers`. An event loop takes messages, renews leases and sends acks; only the functions
+        run in threads.
+        """
+
+        async def main() -> bool:
+            async with async_client_over(self._open_async_transport(), self._retry_for) as client:
+                client._carrier.tracing = self._carrier.tracing
+                return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
+
+        return asyncio.run(main())
+
+    def run(self, *, grace: float = GRACE_S) -> int:
+        """The whole program of a worker: open the client, run its workers until a signal, close it.
+
+        Returns the exit code: 0, or 1 if handlers had to be cut off.
+        """
+        with self:
+            finished = self.run_workers(grace=grace)
+        return exit_code(finished)
+
+    # -- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Finish what was begun, then disconnect: acks are sent, leases taken ahead given back."""
+        self._runtime.run(self._inner.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def client_in_process(ask: Ask, thread: LoopThread, retry_for: float) -> Client:
+    """A client of a broker in an event loop of this process."""
+    client = Client.__new__(Client)
+    client._assemble_in_process(ask, thread, retry_for)
+    return client
+
+
+# -- consumers ------------------------------------------------------------------------------------------------------
+
+
+class BlockingIterator:
+    """The part that the two iterators share. Dropping one closes its session."""
+
+    def __init__(self, inner: consumers.SessionIterator):
+        self._inner = inner
+        self._session = inner._session
+        self._runtime = cast(BlockingRuntime, self._session.runtime)
+
+    close = settling(consumers.SessionIterator.aclose)
+    __exit__ = settling(consumers.SessionIterator.__aexit__)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+
+class Consumer(BlockingIterator):
+    """Iterator of messages; made by `Queue.consume`."""
+
+    def __next__(self) -> Message:
+        message: Any = self._runtime.call(self._session.take_message)
+        if message is None:
+            try:
+                message = self._runtime.run(consumers.Consumer.__anext__(cast(Any, self)))
+            except StopAsyncIteration:
+                raise StopIteration from None
+        return cast(Message, message)
+
+
+class BatchConsumer(BlockingIterator):
+    """Iterator of batches; made by `Queue.consume_batches`."""
+
+    def __next__(self) -> MessageBatch:
+        try:
+            return cast(MessageBatch, self._runtime.run(consumers.BatchConsumer.__anext__(cast(Any, self))))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+def _consuming(
+    method: Callable[Concatenate[Any, P], consumers.SessionIterator], kind: Callable[[consumers.SessionIterator], C]
+) -> Callable[Concatenate[Any, P], C]:
+    """`consume` and `consume_batches` of a queue or a scope."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> C:
+        return kind(self._runtime.call(method, self._inner, *args, **kwargs))
+
+    return call
+
+
+class Scope:
+    """The blocking twin of `penstock.Scope`."""
+
+    def __init__(self, inner: scope.Scope, runtime: BlockingRuntime):
+        self._inner = inner
+        self._runtime = runtime
+        self.path = inner.path
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    consume = _consuming(scope.Scope.consume, Consumer)
+    consume_batches = _consuming(scope.Scope.consume_batches, BatchConsumer)
+
+
+class Queue:
+    """The blocking twin of `penstock.Queue`."""
+
+    def __init__(self, inner: AsyncQueue, runtime: BlockingRuntime):
+        self._inner = inner
+        self._runtime = runtime
+        self.path = inner.path
+        """The full path, `namespace/task/name`."""
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    publish = blocking(AsyncQueue.publish)
+    publish_many = blocking(AsyncQueue.publish_many)
+
+    consume = _consuming(AsyncQueue.consume, Consumer)
+    consume_batches = _consuming(AsyncQueue.consume_batches, BatchConsumer)
+
+    read = blocking(AsyncQueue.read)
+    follow = blocking_iterator(AsyncQueue.follow)
+    offsets = blocking(AsyncQueue.offsets)
+    keep_offsets = blocking(AsyncQueue.keep_offsets)
+    forget_offsets = blocking(AsyncQueue.forget_offsets)
+    peek = blocking(AsyncQueue.peek)
+
+    config = blocking(AsyncQueue.config)
+    configure = blocking(AsyncQueue.configure)
+    delete = blocking(AsyncQueue.delete)
+    purge = blocking(AsyncQueue.purge)
+    stats = blocking(AsyncQueue.stats)
+    groups = blocking(AsyncQueue.groups)
+
+    explain = blocking(AsyncQueue.explain)
+    history = blocking(AsyncQueue.history)
+    autoscale = blocking(AsyncQueue.autoscale)
+
+    cancel = blocking(AsyncQueue.cancel)
+    reschedule = blocking(AsyncQueue.reschedule)
+
+    dead_letters = blocking(AsyncQueue.dead_letters)
+    redrive = blocking(AsyncQueue.redrive)
+    redrives = blocking(AsyncQueue.redrives)
+    stop_redrive = blocking(AsyncQueue.stop_redrive)
+    delete_dead_letters = blocking(AsyncQueue.delete_dead_letters)
+
+
+class Schedules:
+    """The blocking twin of `penstock.Schedules`."""
+
+    def __init__(self, inner: schedules.Schedules):
+        self._inner = inner
+
+    set = blocking(schedules.Schedules.set)
+    get = blocking(schedules.Schedules.get)
+    list = blocking(schedules.Schedules.list)
+    pause = blocking(schedules.Schedules.pause)
+    resume = blocking(schedules.Schedules.resume)
+    delete = blocking(schedules.Schedules.delete)
+
+
+class Webhooks:
+    """The blocking twin of `penstock.Webhooks`."""
+
+    def __init__(self, inner: webhooks.Webhooks):
+        self._inner = inner
+
+    add = blocking(webhooks.Webhooks.add)
+    get = blocking(webhooks.Webhooks.get)
+    list = blocking(webhooks.Webhooks.list)
+    change = blocking(webhooks.Webhooks.change)
+    pause = blocking(webhooks.Webhooks.pause)
+    resume = blocking(webhooks.Webhooks.resume)
+    rotate = blocking(webhooks.Webhooks.rotate)
+    test = blocking(webhooks.Webhooks.test)
+    attempts = blocking(webhooks.Webhooks.attempts)
+    delete = blocking(webhooks.Webhooks.delete)

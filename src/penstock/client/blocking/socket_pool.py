@@ -1,0 +1,162 @@
+"""HTTP for the blocking client: a socket around the response reader, and the thread-safe pool that lends sockets."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+
+from penstock.client.blocking.runtime import BlockingRuntime
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.http1 import (
+    JOIN_BELOW_BYTES,
+    READ_BYTES,
+    BadResponse,
+    Origin,
+    ResponseReader,
+    constant_headers,
+    encode_request,
+)
+from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
+from penstock.errors import PenstockError
+
+
+class SocketConnection:
+    """One socket; used by one thread at a time."""
+
+    def __init__(self, connected: socket.socket):
+        self._socket = connected
+        self._reader = ResponseReader()
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+        """Send one request and wait for its answer. Raises OSError or BadResponse; the connection is then of no use."""
+        deadline = time.monotonic() + timeout_s
+        self._socket.settimeout(timeout_s)
+        if len(body) < JOIN_BELOW_BYTES:
+            self._socket.sendall(head + body)
+        else:
+            self._socket.sendall(head)
+            self._socket.sendall(body)
+        while True:
+            size = self._receive(self._buffer, deadline)
+            if responses := self._reader.feed(self._buffer[:size]):
+                return responses[0]
+            rest = self._reader.take_body()
+            if rest is not None:
+                while rest:
+                    rest = rest[self._receive(rest, deadline) :]
+                return self._reader.body_taken()
+
+    def _receive(self, into: memoryview, deadline: float) -> int:
+        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        size = self._socket.recv_into(into)
+        if not size:
+            began = " in the middle of its answer" if self._reader.received else ""
+            raise ConnectionResetError(f"the server closed the connection{began}")
+        return size
+
+    def is_quiet(self) -> bool:
+        """True if nothing has arrived on the idle connection: neither its end nor bytes without a request."""
+        return not self._poll.poll(0)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class SocketPool(SeparateCalls):
+    """Lends connections to one server, to any thread. Its coroutines block instead of waiting for an event loop."""
+
+    reached = False
+
+    def __init__(
+        self,
+        origin: Origin,
+        runtime: BlockingRuntime,
+        *,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        connect_timeout_s: float,
+        timeout_s: float,
+    ):
+        self._origin = origin
+        self._runtime = runtime
+        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
+        self._constant = constant_headers(origin, token)
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._idle: list[SocketConnection] = []
+        self._closed = False
+
+    async def exchange(self, call: Call[Any]) -> Response:
+        """Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+        return self._runtime.unlocked(self._exchange, call)
+
+    def _exchange(self, call: Call[Any]) -> Response:
+        head, body = encode_request(
+            call.method, self._origin.prefix + call.target, self._constant,
+            content_type=call.content_type, accept=call.accept, body=call.body,
+        )  # fmt: skip
+        connection = self._take_idle() or self._connect()
+        try:
+            response = connection.exchange(head, body, self._timeout_s + call.wait_ms / 1000)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, BadResponse):
+                raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
+            if isinstance(error, OSError):  # a TimeoutError is one too
+                raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+            raise
+        self.reached = True
+        if response.keep_alive:
+            with self._lock:
+                if not self._closed:
+                    self._idle.append(connection)
+                    return response
+        connection.close()
+        return response
+
+    async def close(self) -> None:
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close idle connections; requests that are under way in other threads finish, and close theirs then."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take_idle(self) -> SocketConnection | None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise client_is_closed()
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.is_quiet():
+                return connection
+            connection.close()
+
+    def _connect(self) -> SocketConnection:
+        origin = self._origin
+        try:
+            connected = socket.create_connection((origin.host, origin.port), self._connect_timeout_s)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connected = self._tls.wrap_socket(connected, server_hostname=origin.host)
+        except TimeoutError:
+            raise timed_out(origin.url, self._connect_timeout_s) from None
+        except ssl.SSLError as error:
+            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
+        except OSError as error:
+            raise unreachable(origin.url, error) from error
+        return SocketConnection(connected)

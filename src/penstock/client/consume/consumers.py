@@ -1,0 +1,110 @@
+"""The iterators of users around a session, and the sessions of a client that are in use."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakSet
+
+from penstock.client.consume.messages import Message, MessageBatch
+from penstock.client.consume.options import ConsumeOptions
+from penstock.client.consume.session import MessageKinds, Session
+from penstock.client.transport.carrier import Carrier
+from penstock.errors import PenstockError
+
+KINDS = MessageKinds(Message, MessageBatch)
+
+
+class SessionIterator:
+    """The part that the two iterators share. Dropping one closes its session."""
+
+    def __init__(self, session: Session[Message, MessageBatch]):
+        self._session = session
+
+    async def aclose(self) -> None:
+        """Stop: messages that were not handed out go back to the queue, and every ack is sent before this returns.
+
+        Messages that go back are delivered to others at once, and no attempt is counted.
+        """
+        await self._session.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.aclose(interrupted=isinstance(error, KeyboardInterrupt | SystemExit))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._session.close_soon()
+
+
+class Consumer(SessionIterator):
+    """Async iterator of messages; made by `Queue.consume`."""
+
+    async def __anext__(self) -> Message:
+        message = self._session.take_message()
+        if message is not None:
+            return message
+        try:
+            message = await self._session.next_message()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if message is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return message
+
+
+class BatchConsumer(SessionIterator):
+    """Async iterator of batches; made by `Queue.consume_batches`."""
+
+    async def __anext__(self) -> MessageBatch:
+        try:
+            batch = await self._session.next_batch()
+        except PenstockError:
+            await self._session.aclose()
+            raise
+        if batch is None:
+            await self._session.aclose()
+            raise StopAsyncIteration
+        return batch
+
+
+class Consumers:
+    """Opens consumers, and closes those that are still in use: by a loop, by a message, by an ack on its way."""
+
+    def __init__(self, carrier: Carrier, kinds: MessageKinds[Any, Any]):
+        self._carrier = carrier
+        self._kinds = kinds
+        self._sessions: WeakSet[Session[Any, Any]] = WeakSet()
+
+    def of_messages(self, options: ConsumeOptions) -> Consumer:
+        return Consumer(self._open(options, low_water=options.size // 2 if options.size > 1 else -1))
+
+    def of_batches(self, options: ConsumeOptions) -> BatchConsumer:
+        return BatchConsumer(self._open(options, low_water=-1))
+
+    def _open(self, options: ConsumeOptions, *, low_water: int) -> Session[Any, Any]:
+        session = Session(self._carrier, options, self._kinds, low_water=low_water)
+        self._sessions.add(session)
+        return session
+
+    async def aclose(self) -> None:
+        """Give back messages that were leased ahead and send every ack, of all consumers at the same time."""
+        closing = self._carrier.runtime().jobs()
+        for session in list(self._sessions):
+            closing.start(session.aclose(), "penstock close")
+        await closing.drain()
+
+    def stop(self) -> None:
+        """After `aclose`: there are no more calls."""
+        for session in list(self._sessions):
+            session.stop()

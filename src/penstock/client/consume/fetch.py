@@ -1,0 +1,48 @@
+"""A lease call that is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.client.calls.call import Call
+from penstock.client.calls.lease import Leased
+from penstock.client.runtime import Future, Runtime
+from penstock.client.transport.retry import RetryState
+
+
+class Fetch:
+    __slots__ = ("_ended", "_runtime", "behind", "call", "failed", "most", "retry", "task")
+
+    def __init__(self, call: Call[Leased], most: int, retry: RetryState, behind: Fetch | None, runtime: Runtime):
+        self.call = call
+        self.behind = behind
+        """The call that this one was sent behind, if any."""
+        self.failed: Future[None] = runtime.future()
+        """Done when the first attempt has failed."""
+        self.most = most
+        """Messages that it may bring."""
+        self.retry = retry
+        self.task: asyncio.Task[None] | None = None
+        self._ended: Future[None] = runtime.future()
+        self._runtime = runtime
+
+    @property
+    def is_long_poll(self) -> bool:
+        return self.call.wait_ms > 0
+
+    def end(self) -> None:
+        self.behind = None  # otherwise each would keep all before it
+        self._ended.set_result(None)
+
+    async def over(self, timeout_s: float | None = None) -> None:
+        """Until it has ended, or for so many seconds."""
+        await self._runtime.wait([self._end()], timeout_s)
+
+    async def over_or_failed(self) -> None:
+        """Until it has ended, or its first attempt has failed."""
+        await self._runtime.wait([self._end(), self.failed], until_first=True)
+
+    def _end(self) -> Future[Any]:
+        # A task that is cancelled before it has begun never calls `end`.
+        return self.task if self.task is not None else self._ended

@@ -1,0 +1,60 @@
+"""The parts of the client that other packages of this project use: pipeline, CLI, `penstock.open`, tracing, tests.
+
+No other package imports an inner module of `penstock.client`; tests/test_tidy.py checks that. These names keep their
+meaning, or change together with their users:
+
+- **Calls without the client's objects.** `BlockingCalls` makes a `Call` and repeats it as the SDK does; `publish`,
+  `list_queues` and the like, and the functions of `bulk`, give the calls. For programs that read and write by the
+  million and number their frames themselves.
+- **A broker in this process.** `InProcessTransport` asks a function instead of a server, `OtherLoopTransport` from
+  another event loop, `LoopThread` is that event loop; `client_over` and `blocking_client_in_process` make the clients.
+- **Tracing.** `trace` sets the object that a client reports to. The classes of messages are those that it is given.
+- **Conversions and defaults** of the CLI, which must be those of the SDK.
+"""
+
+from penstock.client.blocking.calls import BlockingCalls
+from penstock.client.blocking.client import client_in_process as blocking_client_in_process
+from penstock.client.calls import bulk
+from penstock.client.calls.call import Call, Response
+from penstock.client.calls.publish import ProducerSeq, publish
+from penstock.client.calls.queues import dead_letters, delete_queue, list_queues, put_queue, stats
+from penstock.client.client import client_over
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage
+from penstock.client.messages.stored import DeliveredRun, StoredMessage
+from penstock.client.publish.sequences import EPOCH, new_producer
+from penstock.client.tracing import Tracing, trace
+from penstock.client.transport.direct import InProcessTransport, OtherLoopTransport
+from penstock.client.transport.loop_thread import LoopThread
+from penstock.client.transport.retry import Unreachable
+from penstock.client.units import milliseconds
+from penstock.client.workers.worker import GRACE_S
+
+__all__ = [
+    "EPOCH",
+    "GRACE_S",
+    "BlockingCalls",
+    "Call",
+    "DeliveredRun",
+    "InProcessTransport",
+    "LeasedBatch",
+    "LeasedMessage",
+    "LoopThread",
+    "OtherLoopTransport",
+    "ProducerSeq",
+    "Response",
+    "StoredMessage",
+    "Tracing",
+    "Unreachable",
+    "blocking_client_in_process",
+    "bulk",
+    "client_over",
+    "dead_letters",
+    "delete_queue",
+    "list_queues",
+    "milliseconds",
+    "new_producer",
+    "publish",
+    "put_queue",
+    "stats",
+    "trace",
+]

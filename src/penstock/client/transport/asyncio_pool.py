@@ -1,0 +1,281 @@
+"""HTTP with asyncio: a protocol around the response reader, and the pool that lends connections.
+
+A connection carries one request at a time, and another one behind it only if the caller asks for that. An event that
+ends a request early (a timeout, a cancelled caller, a broken answer) ends its connection too: no caller can then read
+the answer to another request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import client_is_closed
+from penstock.client.transport.http1 import (
+    JOIN_BELOW_BYTES,
+    READ_BYTES,
+    BadResponse,
+    Origin,
+    ResponseReader,
+    constant_headers,
+    encode_request,
+)
+from penstock.client.transport.retry import AnswerLost, timed_out, unreachable
+from penstock.errors import PenstockError
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """One TCP connection. `exchange` is the only thing to do with it.
+
+    It reads into one buffer of its own, over and over: asking the allocator for a large block at every read costs more
+    than everything else about a large answer.
+    """
+
+    def __init__(self) -> None:
+        self._reader = ResponseReader()
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._waiters: deque[asyncio.Future[Response]] = deque()
+        """Of the requests that are not answered yet, in the order in which they were sent."""
+        self._exchanges = 0
+        self.usable = False
+        """True while another request may be sent."""
+        self.recalled = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a call is under way, also one whose answer is here and was not taken yet."""
+        return self._exchanges > 0 and self.usable
+
+    async def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+        """Send one request and wait for its answer, behind those that are under way.
+
+        Raises ConnectionError, BadResponse or TimeoutError.
+        """
+        transport = self._transport
+        if transport is None or not self.usable:
+            raise ConnectionResetError("the server closed the connection")
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Response] = loop.create_future()
+        self._waiters.append(waiter)
+        self._exchanges += 1
+        if len(body) < JOIN_BELOW_BYTES:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        timer = loop.call_later(timeout_s, _fail, waiter, TimeoutError(f"no answer within {timeout_s:g} s"))
+        try:
+            return await waiter
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._exchanges -= 1
+
+    def recall(self) -> bool:
+        """Close the sending half: a server that waits on purpose then answers, and the answer is still read.
+
+        False if that is not possible: TLS has no half of a connection, and this one may have been lost just now.
+        """
+        if self._transport is None or not self._exchanges or not self._transport.can_write_eof():
+            return False
+        if not self._waiters:
+            return True  # the answer is here, and its connection is as good as before
+        try:
+            self._transport.write_eof()
+        except (OSError, RuntimeError):
+            return False
+        self.recalled, self.usable = True, False
+        return True
+
+    def close(self) -> None:
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- called by the event loop -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.usable = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        waiters = self._waiters
+        if not waiters:
+            self.close()  # bytes without a request
+            return
+        bad: BadResponse | None = None
+        try:
+            responses: Sequence[Response] = self._reader.feed(self._buffer[:nbytes], len(waiters))
+        except BadResponse as error:
+            bad, responses = error, error.before
+        for response in responses:
+            self.usable = response.keep_alive and not self.recalled
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(response)
+        if bad is not None:
+            if waiters:
+                _fail(waiters.popleft(), bad)
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.usable = False
+        self._transport = None
+        began = " in the middle of its answer" if self._reader.received else ""
+        while self._waiters:
+            _fail(self._waiters.popleft(), error or ConnectionResetError(f"the server closed the connection{began}"))
+
+
+def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+
+
+class AsyncioPool:
+    """Lends connections to one server. Long polls are not counted: they would keep other calls from starting."""
+
+    def __init__(
+        self, origin: Origin, *, token: str | None, tls: ssl.SSLContext | None, connect_timeout_s: float,
+        timeout_s: float, connections_max: int,
+    ):  # fmt: skip
+        self._origin = origin
+        self._tls = (tls or ssl.create_default_context()) if origin.tls else None
+        self._constant = constant_headers(origin, token)
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._free = connections_max
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._idle: list[HttpConnection] = []
+        self._lent: set[HttpConnection] = set()
+        self._carrying: dict[int, HttpConnection] = {}
+        """Which connection carries a call, by the identity of the call."""
+        self._closed = False
+        self.reached = False
+        """True once any request was answered."""
+
+    @property
+    def sends_at_once(self) -> bool:
+        return self._free > 0 and not self._queue and bool(self._idle) and self._idle[-1].usable
+
+    async def exchange(self, call: Call[Any]) -> Response:
+        """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
+        head, body = self._encoded(call)
+        if call.wait_ms:
+            return await self._carry(call, head, body, self._take_idle() or await self._connect())
+        await self._enter()
+        try:
+            return await self._carry(call, head, body, self._take_idle() or await self._connect())
+        finally:
+            self._leave()
+
+    def can_follow(self, before: Call[Any]) -> bool:
+        connection = self._carrying.get(id(before))
+        return connection is not None and connection.usable and self._free > 0 and not self._queue
+
+    async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
+        if not self.can_follow(before):
+            return await self.exchange(call)
+        head, body = self._encoded(call)
+        self._free -= 1
+        try:
+            return await self._carry(call, head, body, self._carrying[id(before)])
+        finally:
+            self._leave()
+
+    def recall(self, call: Call[Any]) -> bool:
+        connection = self._carrying.get(id(call))
+        return connection is not None and connection.recall()
+
+    async def close(self) -> None:
+        """Drop every connection; requests that are under way fail."""
+        self._closed = True
+        for connection in [*self._idle, *self._lent]:
+            connection.close()
+        self._idle.clear()
+
+    def _encoded(self, call: Call[Any]) -> tuple[bytes, bytes]:
+        return encode_request(
+            call.method, self._origin.prefix + call.target, self._constant,
+            content_type=call.content_type, accept=call.accept, body=call.body,
+        )  # fmt: skip
+
+    async def _carry(self, call: Call[Any], head: bytes, body: bytes, connection: HttpConnection) -> Response:
+        self._lent.add(connection)
+        self._carrying[id(call)] = connection
+        try:
+            response = await connection.exchange(head, body, self._timeout_s + call.wait_ms / 1000)
+        except BadResponse as error:
+            raise PenstockError(f"{self._origin.url} does not answer like a Penstock server: {error}") from error
+        except OSError as error:  # a TimeoutError is one too
+            if connection.recalled:
+                raise PenstockError("the call was withdrawn, and was not answered") from error
+            raise AnswerLost(f"no answer from {self._origin.url}: {error}") from error
+        finally:
+            del self._carrying[id(call)]
+            if not connection.is_busy:
+                self._lent.discard(connection)
+        self.reached = True
+        if connection.is_busy:
+            return response  # the call behind this one gives it back
+        if connection.usable and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return response
+
+    def _take_idle(self) -> HttpConnection | None:
+        # The most recently used one is the least likely to have been closed meanwhile.
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> HttpConnection:
+        origin = self._origin
+        if self._closed:
+            raise client_is_closed()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    HttpConnection, origin.host, origin.port, ssl=self._tls
+                )
+        except TimeoutError:
+            raise timed_out(origin.url, self._connect_timeout_s) from None
+        except ssl.SSLError as error:
+            raise PenstockError(f"cannot trust {origin.url}: {error}") from error
+        except OSError as error:
+            raise unreachable(origin.url, error) from error
+        return connection
+
+    async def _enter(self) -> None:
+        """Wait for a place among the counted requests, first come first served."""
+        if self._free > 0 and not self._queue:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except BaseException:
+            # Cancelled while the place was being assigned: pass it on. Otherwise `_leave` skips the dead turn.
+            if not turn.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the place goes to this request
+                return
+        self._free += 1

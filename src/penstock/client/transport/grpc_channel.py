@@ -1,0 +1,117 @@
+"""grpc:// and grpcs://: one channel, unary calls. `grpc_calls` translates them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+from google.rpc import status_pb2
+
+from penstock import limits
+from penstock.client.calls.call import Call, Response
+from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.grpc_calls import translated
+from penstock.client.transport.grpc_fields import plain
+from penstock.client.transport.http1 import RESPONSE_BYTES_MAX, Origin
+from penstock.client.transport.retry import AnswerLost, Unreachable, timed_out
+from penstock.errors import PenstockError
+from penstock.v1 import broker_pb2 as pb
+from penstock.wire.status import STATUS, error_from_code
+
+SERVICE = "/penstock.v1.Broker/"
+DETAILS_KEY = "grpc-status-details-bin"
+_OPTIONS = [
+    ("grpc.max_receive_message_length", RESPONSE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.REQUEST_BYTES_MAX + limits.MIB),
+    ("grpc.enable_retries", 0),  # the carrier repeats calls
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+_CODE_BY_STATUS = {status.grpc: code for code, status in reversed(STATUS.items())}
+
+
+class GrpcTransport(SeparateCalls):
+    """Connects with the first call, in the event loop that makes it."""
+
+    reached = False
+
+    def __init__(self, origin: Origin, *, token: str | None, connect_timeout_s: float, timeout_s: float):
+        self._origin = origin
+        self._metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._channel: grpc.aio.Channel | None = None
+        self._closed = False
+
+    async def exchange(self, call: Call[Any]) -> Response:
+        rpc = translated(call)
+        channel = await self._connected()
+        method = channel.unary_unary(
+            SERVICE + rpc.name, request_serializer=type(rpc.request).SerializeToString,
+            response_deserializer=rpc.reply.FromString,
+        )  # fmt: skip
+        try:
+            reply = await method(
+                rpc.request, timeout=self._timeout_s + call.wait_ms / 1000, metadata=self._metadata
+            )  # fmt: skip
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from None
+        except grpc.aio.UsageError as error:  # the channel was closed under it
+            raise client_is_closed() from error
+        self.reached = True
+        return Response(200, {}, rpc.read(reply), True)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close(0)
+
+    async def _connected(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise client_is_closed()
+        if self._channel is None:
+            target = f"{self._origin.host}:{self._origin.port}"
+            if ":" in self._origin.host:
+                target = f"[{self._origin.host}]:{self._origin.port}"
+            if self._origin.tls:
+                self._channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
+            else:
+                self._channel = grpc.aio.insecure_channel(target, _OPTIONS)
+        if not self.reached:
+            try:
+                async with asyncio.timeout(self._connect_timeout_s):
+                    await self._ready(self._channel)
+            except TimeoutError:
+                raise timed_out(self._origin.url, self._connect_timeout_s) from None
+        return self._channel
+
+    async def _ready(self, channel: grpc.aio.Channel) -> None:
+        """Wait for the connection; a refused one raises at once, as with HTTP."""
+        state = channel.get_state(try_to_connect=True)
+        while state is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                raise Unreachable(f"cannot reach {self._origin.url}: is `penstock serve` running?")
+            await channel.wait_for_state_change(state)
+            state = channel.get_state(try_to_connect=True)
+
+    def _error(self, error: grpc.aio.AioRpcError) -> PenstockError:
+        """The refusal of the server, or the failure of the call on its way."""
+        for name, value in error.trailing_metadata() or ():
+            if name == DETAILS_KEY and isinstance(value, bytes):
+                for each in status_pb2.Status.FromString(value).details:
+                    refusal = pb.Error()
+                    if each.Unpack(refusal):
+                        self.reached = True
+                        return _refused(refusal)
+        status, text = error.code(), error.details() or ""
+        if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+            return AnswerLost(f"no answer from {self._origin.url}: {text}")
+        if status is grpc.StatusCode.UNIMPLEMENTED:
+            return PenstockError(f"{self._origin.url} does not answer like a Penstock server: {text}")
+        return error_from_code(_CODE_BY_STATUS.get(status.name, ""), text)
+
+
+def _refused(error: pb.Error) -> PenstockError:
+    retry_after_ms = error.retry_after_ms if error.HasField("retry_after_ms") else None
+    return error_from_code(error.code, error.message, details=plain(error.details), retry_after_ms=retry_after_ms)
