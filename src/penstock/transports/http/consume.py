@@ -16,7 +16,7 @@ from penstock.transports import translate
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
-from penstock.transports.http.request import BATCH_TYPE, ClientGone, Request, SaidAll
+from penstock.transports.http.request import BATCH_TYPE, ClientGone, ClientHalfClosed, Request
 from penstock.wire.delivery import encode_delivery
 from penstock.wire.messages import LeaseRequest, NoQuery, PeekQuery, ReadQuery
 from penstock.wire.parse import parse_json, parse_query
@@ -54,7 +54,7 @@ async def read(edge: Edge, request: Request) -> Answer:
     if not reply.runs and query.wait_ms:
         # From where the first look ended: what `latest` meant then must not move while we wait.
         waiting = look(offset=str(reply.next_offset), wait_ms=query.wait_ms)
-        with contextlib.suppress(SaidAll):
+        with contextlib.suppress(ClientHalfClosed):
             reply = await unless_gone(request, waiting)
     if request.wants_batch:
         meta = read_meta(reply.runs, reply.next_offset, reply.end_offset, reply.start_offset, skipped)
@@ -74,7 +74,7 @@ async def peek(edge: Edge, request: Request) -> Answer:
 async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
     """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get.
 
-    Raises ClientGone, or SaidAll for a client that may still be there to hear that it was given up.
+    Raises ClientGone, or ClientHalfClosed for a client that may still be there to hear that it was given up.
     """
     work = asyncio.ensure_future(waiting)
     gone = asyncio.ensure_future(request.gone())
@@ -82,7 +82,7 @@ async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        raise SaidAll if gone.result() else ClientGone
+        raise ClientHalfClosed if gone.result() else ClientGone
     finally:
         if isinstance(waiting, PendingReply) and not work.done():
             waiting.cancel()  # the task may not have begun to wait for it

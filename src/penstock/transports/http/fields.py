@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 class Fields:
-    """Header names are lower case, as ASGI promises."""
+    """Header names are in lower case."""
 
     __slots__ = (
         "accept", "content_encoding", "content_length", "content_type", "expects_continue", "headers", "hosts",

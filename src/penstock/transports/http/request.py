@@ -18,7 +18,7 @@ class ClientGone(Exception):
     """The client closed the connection: no answer can reach it."""
 
 
-class SaidAll(ClientGone):
+class ClientHalfClosed(ClientGone):
     """The client closed its half of the connection. An answer that is there all the same may be given."""
 
 

@@ -208,7 +208,6 @@ class Session:
         """As if it had come by HTTP: the same operations, the same refusals, the same counters."""
         headers = ((b"host", b"localhost"), (b"content-type", asked.content_type), (b"accept", asked.accept))
         request = Request(asked.method, asked.path, asked.query, Fields(headers), asked.body)
-        request.gone = _never
         answer = await self.sockets.respond(request)
         assert answer is not None, "nobody goes away in the middle of this"
         self._send(self.codec.answer(asked, answer))
@@ -328,9 +327,3 @@ _HANDLERS: dict[type, Callable[[Session, Any], Coroutine[Any, Any, None]]] = {
 
 async def _wait_for(rest: Suspended[None]) -> None:
     await rest
-
-
-async def _never() -> bool:
-    """The client goes away together with the task that would have to be told."""
-    await asyncio.get_running_loop().create_future()
-    return False
