@@ -53,10 +53,12 @@ class Ending:
 
     async def _check_figures(self) -> None:
         for queue in list(self._ledger.queues.values()):
-            dead = sum(len(partition.dead) for partition in queue.partitions)
+            before = sum(len(partition.dead) for partition in queue.partitions)
             reply = await self._network.call("dead_letters", queue.path, limit=PAGE)
-            if reply["total"] != dead or len(reply["dead_letters"]) != min(PAGE, dead):
-                raise Violation("I8", f"{queue.path} has {dead} dead letters, the broker shows {reply['total']}")
+            after = sum(len(partition.dead) for partition in queue.partitions)
+            # Upkeep may have pruned some meanwhile.
+            if reply["total"] not in (before, after) or len(reply["dead_letters"]) != min(PAGE, reply["total"]):
+                raise Violation("I8", f"{queue.path} has {after} dead letters, the broker shows {reply['total']}")
             told = await self._network.call("redrives", queue.path)
             for redrive in told["redrives"]:
                 known = queue.redrives[redrive["redrive_id"]]

@@ -156,8 +156,20 @@ class ObservedJournal:
     async def delete_blob(self, name: str) -> None:
         await self._inner.delete_blob(name)
 
+    async def roll(self) -> None:
+        await self._inner.roll()
+
+    def file_ends(self) -> list[tuple[int, int]]:
+        return self._inner.file_ends()
+
+    def free_bytes(self) -> int:
+        return self._inner.free_bytes()
+
     async def check_space(self) -> None:
         await self._inner.check_space()
+
+    async def hold_room_for(self, blob_bytes: int) -> None:
+        await self._inner.hold_room_for(blob_bytes)
 
     async def close(self) -> None:
         await self._inner.close()

@@ -10,10 +10,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.core import ranges
-from penstock.engines.local.journal import Fsync
+from penstock.engines.local.recovery import Fsync
 from penstock.journal.frame import PAGE_BYTES
-from penstock.runtime import upkeep
+from penstock.runtime import sealing
 
 FEATURES = (
     "ack_in_lease", "at_most_once", "batches", "budgets", "cancels", "client_ids", "cold", "delays", "deletes",
@@ -86,10 +87,14 @@ class Plan:
         small = self.rng("small")
         self.crumbs = small.choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
         """Ranges from which on a set of offsets is kept as bits: worlds are too small for the real number."""
-        self.portion = small.choice((1, 2, 5, upkeep.CHANGE_PIECES))
+        self.portion = small.choice((1, 2, 5, sealing.CHANGE_PIECES))
         """Pieces of the log that upkeep handles in one go; the same goes for them."""
         self.page_bytes = small.choice((1, 1, 64, PAGE_BYTES))
         """Of the disk. In a file that is used again, what it held before begins with the next one."""
+        self.reclaim_bytes = self.rng("reclaim").choice((1_000, 8_000, 1 << 25))
+        """What a round of upkeep must promise to free."""
+        self.reserve_bytes = self.rng("reserve").choice((limits.DISK_RESERVE_BYTES, 6_000, 20_000))
+        """With a small one there is not always room for copies on a full disk, nor for every ack."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
             # A killed process loses nothing that it has written, so the weaker policies must pass as well.

@@ -12,8 +12,9 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
+from penstock import limits
 from penstock.core import ranges
-from penstock.runtime import upkeep
+from penstock.runtime import sealing, upkeep
 from sim.checkers import Checkers
 from sim.ending import Ending
 from sim.ledger import Ledger
@@ -95,9 +96,13 @@ class World:
         """Numbers that are made for millions, as small as this world; returns how to undo it."""
         sizes = {
             (ranges, "CRUMBS"): self.plan.crumbs,
-            (upkeep, "WEIGH_PIECES"): self.plan.portion,
-            (upkeep, "CHANGE_PIECES"): self.plan.portion,
-            (upkeep, "SEGMENT_PIECES_MAX"): 4 * self.plan.portion,
+            (sealing, "WEIGH_PIECES"): self.plan.portion,
+            (sealing, "CHANGE_PIECES"): self.plan.portion,
+            (sealing, "SEGMENT_PIECES_MAX"): 4 * self.plan.portion,
+            (limits, "DISK_RESERVE_BYTES"): self.plan.reserve_bytes,
+            (upkeep, "RECLAIM_BYTES"): self.plan.reclaim_bytes,
+            (upkeep, "RECLAIM_WHEN_SHORT_BYTES"): self.plan.reclaim_bytes // 4,
+            (upkeep, "ROLL_BYTES_MIN"): self.plan.reclaim_bytes // 4,
         }
         before = {place: getattr(*place) for place in sizes}
 

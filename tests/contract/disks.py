@@ -115,10 +115,14 @@ class SmallDisk(OsFiles):
         super().truncate(handle, size)
 
     def allocate(self, handle: int, size: int) -> None:
-        if size > self.room:
+        growth = size - self.size(handle)
+        if growth > self.room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.room -= size
+        self.room -= growth
         super().truncate(handle, size)
+
+    def free(self, path: str) -> int:
+        return self.room
 
     def remove(self, path: str) -> None:
         if Path(path).exists():

@@ -448,7 +448,7 @@ def test_a_missing_term_is_not_replaced_by_an_old_one(three_files):
 
 def test_a_damaged_term(three_files):
     (three_files.root / "term").write_bytes(bytes(12))
-    with pytest.raises(Damaged, match=f"{three_files.root}/term: the term's checksum"):
+    with pytest.raises(Damaged, match=f"{three_files.root}/term, offset 0: the term's checksum"):
         three_files.opened()
     three_files.files.close_all()
 

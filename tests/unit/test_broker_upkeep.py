@@ -18,7 +18,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.errors import Conflict, DiskFull
 from penstock.ids import parse_queue
 from penstock.journal.port import Damaged, OutOfSpace
-from penstock.runtime import upkeep
+from penstock.runtime import sealing
 from penstock.testing.inprocess import in_process, messages
 
 ORDERS = parse_queue("orders")
@@ -194,13 +194,13 @@ def test_a_large_segment_is_summed_up_in_small_steps(monkeypatch):
     since_a_breath = [0]
     longest = [0]
 
-    class Watched(upkeep.Seal):
+    class Watched(sealing.Seal):
         def add(self, part):
             since_a_breath[0] += len(part)
             longest[0] = max(longest[0], since_a_breath[0])
             super().add(part)
 
-    monkeypatch.setattr(upkeep, "Seal", Watched)
+    monkeypatch.setattr(sealing, "Seal", Watched)
 
     async def run() -> None:
         async with in_process(**ON_DEMAND) as box:
@@ -217,7 +217,7 @@ def test_a_large_segment_is_summed_up_in_small_steps(monkeypatch):
                 await box.host.upkeep.round()
             segments = await box.host.journal.list_blobs("segment-")
             assert sum(size for _, size in segments) > 3_000_000
-            assert longest[0] < 2 * upkeep.PART_BYTES
+            assert longest[0] < 2 * sealing.PART_BYTES
 
     asyncio.run(run())
 

@@ -297,3 +297,9 @@ def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes, below):
     assert [index.time_of(piece) for piece in range(len(index))] == left
     # What is left of a piece may be its largest messages.
     assert index.each_max == index.places().each_max == (701 if moved else 501)
+    read = PartitionIndex.load(index.dump())
+    for twin in (read, index.places(), index.since(0)):
+        assert (twin.count, twin.sealed_count) == (10 * len(left), 10 * len(moved))
+        assert (twin.size, twin.sealed_size) == (sum(index.sizes), 7000 * len(moved))
+    assert (index.count, index.sealed_count) == (read.count, read.sealed_count)
+    assert (index.size, index.sealed_size) == (read.size, read.sealed_size)

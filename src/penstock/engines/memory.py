@@ -91,6 +91,13 @@ class MemoryJournal:
         del self._store.frames[:drop]
         self._store.first += drop
 
+    async def roll(self) -> None:
+        self._check()
+
+    def file_ends(self) -> list[tuple[int, int]]:
+        last = self.tail.index - 1
+        return [(last, last)] if last >= self._store.first else []
+
     async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
         self._check()
         self._store.blobs[name] = b"".join(parts)
@@ -107,6 +114,12 @@ class MemoryJournal:
 
     async def check_space(self) -> None:
         return
+
+    def free_bytes(self) -> int:
+        return 1 << 40
+
+    async def hold_room_for(self, blob_bytes: int) -> None:  # noqa: ARG002  there is no disk
+        self._check()
 
     def _check(self) -> None:
         if self._closed:

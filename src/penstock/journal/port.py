@@ -97,6 +97,14 @@ class ShardJournal(Protocol):
     async def trim(self, upto: int) -> None:
         """Frames up to this index will not be asked for again; the engine may drop them, whole files at a time."""
 
+    async def roll(self) -> None:
+        """Store the next frame in a new file, so that everything before it can be trimmed. `OutOfSpace` if there is no
+        room for one. Nothing to do for an engine that trims frame by frame."""
+
+    def file_ends(self) -> list[tuple[int, int]]:
+        """For each file that takes no more frames, oldest first: the index of its last frame, and a locator that is not
+        lower than that of any of its frames and lower than that of every later one."""
+
     async def first_kept(self) -> int:
         """The lowest index that `replay` could still deliver."""
 
@@ -111,7 +119,13 @@ class ShardJournal(Protocol):
     async def delete_blob(self, name: str) -> None: ...
 
     async def check_space(self) -> None:
-        """Look again whether there is room; called when a publish was refused for want of it."""
+        """Look again whether there is room; called while `short_of_space`."""
+
+    def free_bytes(self) -> int:
+        """About how many bytes can still be stored. A large number where the store has no bound of its own."""
+
+    async def hold_room_for(self, blob_bytes: int) -> None:
+        """Hold back room for one more blob of this size: a snapshot, without which nothing could be trimmed."""
 
     async def close(self) -> None:
         """Make everything durable and let go."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import compress
 from operator import floordiv, sub
 from typing import NamedTuple
 from zlib import crc32
@@ -39,7 +40,8 @@ class PartitionIndex:
     """Pieces in ascending order of their first offset, in parallel arrays of integers."""
 
     __slots__ = (
-        "each_max", "ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sizes", "skips", "spans",
+        "count", "each_max", "ends", "firsts", "ids_high", "ids_low", "lengths", "locators", "prints", "sealed_count",
+        "sealed_size", "size", "sizes", "skips", "spans",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -63,12 +65,25 @@ class PartitionIndex:
         """(locator, skip) of a piece -> `key_prints` of all of its messages, where they are known."""
         self.each_max = 0
         """No piece in here has larger messages than this, on average. Does not fall when pieces go."""
+        self.count = 0
+        """Messages in all pieces."""
+        self.size = 0
+        """Bytes of those messages."""
+        self.sealed_count = 0
+        """Messages in pieces of sealed segments."""
+        self.sealed_size = 0
+        """Bytes of those."""
 
     def add(
         self, first: int, end: int, locator: int, skip: int, length: int, message_id: int,
         prints: bytes | None = None,
     ) -> None:  # fmt: skip
         self.each_max = max(self.each_max, length // (end - first) + 1)
+        self.count += end - first
+        self.size += length
+        if locator < 0:
+            self.sealed_count += end - first
+            self.sealed_size += length
         if (
             self.firsts
             and self.locators[-1] == locator
@@ -137,6 +152,10 @@ class PartitionIndex:
         side by side. Those that are not here any more are no matter.
         """
         kept, added = self._without(gone), fresh or PartitionIndex()
+        begin = 0
+        for first, stop in kept:
+            self._uncount(begin, first)
+            begin = stop
         if (gap := self._gap(kept, added)) is not None:
             for name in _COLUMNS:
                 getattr(self, name)[gap] = getattr(added, name)
@@ -152,6 +171,20 @@ class PartitionIndex:
         if fresh is not None:
             self.prints |= fresh.prints
             self.each_max = max(self.each_max, fresh.each_max)
+            self.count += fresh.count
+            self.size += fresh.size
+            self.sealed_count += fresh.sealed_count
+            self.sealed_size += fresh.sealed_size
+
+    def _uncount(self, begin: int, stop: int) -> None:
+        """These pieces are about to be taken out."""
+        for piece in range(begin, stop):
+            messages = self.ends[piece] - self.firsts[piece]
+            self.count -= messages
+            self.size -= self.sizes[piece]
+            if self.locators[piece] < 0:
+                self.sealed_count -= messages
+                self.sealed_size -= self.sizes[piece]
 
     def _without(self, gone: Sequence[StoredPiece]) -> list[tuple[int, int]]:
         """The stretches of pieces between these."""
@@ -196,7 +229,8 @@ class PartitionIndex:
         twin = PartitionIndex()
         for name in _COLUMNS:
             setattr(twin, name, getattr(self, name)[:])
-        twin.each_max = self.each_max
+        twin.each_max, twin.count, twin.size = self.each_max, self.count, self.size
+        twin.sealed_count, twin.sealed_size = self.sealed_count, self.sealed_size
         return twin
 
     def since(self, offset: int) -> PartitionIndex:
@@ -209,6 +243,7 @@ class PartitionIndex:
     def drop_before(self, offset: int) -> None:
         piece = self.at(offset)
         if piece:
+            self._uncount(0, piece)
             for place in zip(self.locators[:piece], self.skips[:piece], strict=True):
                 self.prints.pop(place, None)
             for name in _COLUMNS:
@@ -247,8 +282,12 @@ class PartitionIndex:
         return index
 
     def _weigh(self) -> None:
-        counts = map(sub, self.ends, self.firsts)
+        counts = array("q", map(sub, self.ends, self.firsts))
         self.each_max = 1 + max(map(floordiv, self.sizes, counts), default=0)
+        self.count, self.size = sum(counts), sum(self.sizes)
+        sealed = [locator < 0 for locator in self.locators]
+        self.sealed_count = sum(compress(counts, sealed))
+        self.sealed_size = sum(compress(self.sizes, sealed))
 
 
 def key_prints(batch: Batch) -> bytes:

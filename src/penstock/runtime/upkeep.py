@@ -1,71 +1,68 @@
-"""What keeps a shard from growing with its history: snapshots, sealing, compaction, retention, trimming.
+"""Upkeep keeps a shard from growing with its history: retention, sealing, snapshots, trimming.
 
-Nothing here is on the way of a message. One round runs when the journal has grown by a segment:
+None of it is on the path of a message. A round has these steps:
 
-1. *Retention*: queues that keep messages let go of what is too old or too much.
-2. *Sealing*: messages that are still wanted but lie in journal files about to be left behind move into segments of
-   their own partition. Segments that are mostly unwanted by now are rewritten with them (compaction).
-3. *Far entries*: what is due in an hour or later is written to blobs and need not be in memory (`far.py`).
-4. *Snapshot*: the state, and where everything lies, after one exact journal frame.
-5. *Trimming*: only now, with all of that durable, are journal files, old segments and the old snapshot removed.
-   Journal files that an archive has not read yet stay (`core/holds.py`).
+1. *Retention*: queues in mode `keep` let go of messages that are too old or too many; dead letters are pruned.
+2. *Dead pieces*: stored pieces without live messages are forgotten.
+3. *Sealing*: live messages in old journal files move into segments of their partition (`sealing.py`). Segments that are
+   mostly dead are rewritten with them.
+4. *Far entries*: delays and expiries that are due in an hour or later are written to blobs (`far.py`).
+5. *Snapshot*: the state, and the place of every message, after one exact journal frame.
+6. *Trimming*: only now, with all of that durable, are journal files, segments and the old snapshot removed. Journal
+   files that an archive has not read yet stay (`core/holds.py`).
 
-A crash between any two steps costs nothing but the work: the newest snapshot names what counts. Nothing here holds up
-the event loop: what has to be walked over is walked over in steps, and everybody else has their turn in between.
+A round runs when the journal has grown by a file, and when an estimate (`space.py`) says that it would free enough to
+be worth its cost. On a full disk a little is enough, and how much can be copied depends on the room that is left.
+
+A crash between any two steps costs only the work: the newest snapshot names what counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
 from penstock.core import snapshot
 from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.holds import journal_held_from
-from penstock.core.ranges import RangeSet
-from penstock.core.records import Published
 from penstock.core.slices import encoded
-from penstock.core.state import Partition, Queue
 from penstock.errors import DiskFull, PenstockError, Unavailable
-from penstock.journal.blobs import HEADER as BLOB_HEADER
-from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, Seal, SegmentDescription, described
-from penstock.journal.codec import encode
+from penstock.journal.blobs import SNAPSHOT_MAGIC
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
 from penstock.runtime.holding import spanned_bytes
-from penstock.runtime.index import PartitionIndex, StoredPiece, key_prints
-from penstock.runtime.log import StoredRun, cut_record, segment_name
+from penstock.runtime.log import segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
 from penstock.runtime.retention import first_kept
+from penstock.runtime.sealing import UNLIMITED, Sealer, ShardReloaded
+from penstock.runtime.space import survey
 
 RETENTION_EVERY_S = 30.0
-SEGMENT_BYTES_MAX = 4 * limits.MIB
-"""A segment is put together in memory."""
-WEIGH_PIECES = 256
-"""Pieces of the log weighed, or written down in an index, in one go."""
-CHANGE_PIECES = 2_000
-"""Pieces of the log picked out, or taken out of its index, in one go."""
-SEGMENT_PIECES_MAX = 8_000
-"""Pieces whose messages go into one segment: they lie side by side, which makes them cheap to take out."""
-PART_BYTES = 256 * limits.KIB
-"""Of a blob, put together and summed up in one go."""
-TRAIT_OFFSETS = 1 << 12
-"""Offsets whose traits are looked at in one go."""
-COMPACT_BELOW = 0.5
-"""A segment with a smaller share of wanted messages than this is rewritten."""
-
-
-class _ReadAgain(Exception):
-    """The shard was read again out of the journal, in the middle of a round that was about another one."""
+LOOK_EVERY_S = 1.0
+"""After a commit: how long until the estimate is made again, at most."""
+LOOK_WHEN_SHORT_S = 0.1
+RECLAIM_BYTES = 32 * limits.MIB
+"""A round is worth its cost if it frees about this much."""
+RECLAIM_WHEN_SHORT_BYTES = 1 * limits.MIB
+TIGHT_BYTES = 4 * limits.JOURNAL_SEGMENT_BYTES
+"""With less room than this a round also shortens the journal, as far as there is room for the copies."""
+RETRY_WHEN_SHORT_S = 10.0
+"""On a full disk a round is tried this often, whatever the estimate says, as long as there are commits."""
+SPARED_SHARE = 20
+"""Looks and retries take one part in so many of the time, at most."""
+COPIED_SHARE_MAX = 0.9
+"""A nearly full disk gains too little from removing a journal file if more of it than this has to be copied."""
+ROLL_BYTES_MIN = 64 * limits.KIB
+"""A smaller current journal file is not worth a new one."""
 
 
 class Upkeep:
-    """The housekeeper of one shard."""
+    """The upkeep of one shard, as a task."""
 
     def __init__(
         self,
@@ -84,93 +81,226 @@ class Upkeep:
         on_round: Callable[[], None],
     ):
         self._loop = loop
-        self._log = loop.log
-        """That this round is about."""
         self._marks = marks
+        """Places in the journal up to which live messages may be sealed, oldest first."""
         self._next_segment = next_segment
         self._named_agendas = agenda_blobs
         """Blobs of agenda entries that the newest snapshot names."""
         self._sealed = sealed
-        """Up to this frame nothing in the journal is needed to find a message or to start again."""
+        """Up to this frame the journal is needed neither to find a message nor to start again."""
         self._pace = pace
+        self._sealer = Sealer(loop, pace, self._take_number)
         self._far = FarEntries(loop.journal, self._take_number, far_entries, pace)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
         self._on_trouble = on_trouble
         self._on_round = on_round
+        self._events = asyncio.get_running_loop()
         self._due = asyncio.Event()
+        self._look: asyncio.TimerHandle | None = None
+        """Ends the wait for the next estimate."""
+        self._look_is_urgent = False
+        self._committed_bytes = 0
+        """Since the last round."""
+        self._was_tight = False
+        self._irreducible = 0
+        """What the estimate called excess after the last round that was to free space: more is not to be had."""
+        self._retry_at_s = 0.0
+        self._survey_took_s = 0.0
+        self._snapshot_bytes = 0
         pace.behind = self._due.is_set
         self.rounds = 0
+        self._one_round = asyncio.Lock()
         loop.on_commit = self._on_commit
         self._task = asyncio.ensure_future(self._run())
 
+    # -- when ---------------------------------------------------------------------------------------------------------
+
     def _on_commit(self, committed_bytes: int) -> None:
         self._changed = True
-        if committed_bytes >= self._every_bytes:
+        self._committed_bytes = committed_bytes
+        if self._round_is_due():
             self._due.set()
+            return
+        short = self._loop.journal.short_of_space
+        if self._look is None or (short and not self._look_is_urgent):
+            self._cancel_look()
+            every_s = LOOK_WHEN_SHORT_S if short else LOOK_EVERY_S
+            self._look_is_urgent = short
+            self._look = self._events.call_later(max(every_s, SPARED_SHARE * self._survey_took_s), self._due.set)
+
+    def _cancel_look(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _round_is_due(self) -> bool:
+        return self._committed_bytes >= self._every_bytes
 
     async def _run(self) -> None:
-        await self._remove_leftovers()
+        self._due.set()  # what an earlier process left may be worth a round
+        begun = False
         while self._loop.failed is None:
             try:
-                # Not `wait_for`: before Python 3.12 it forgets that it was cancelled when what it waits for has just
-                # happened, and whoever stops the upkeep then waits for ever.
-                async with asyncio.timeout(RETENTION_EVERY_S):
-                    await self._due.wait()
-            except TimeoutError:
-                await self._retain()
-                await self._trim_what_was_held()
-                continue
-            self._due.clear()
-            self._loop.take_committed_bytes()
-            try:
-                await self.round()
+                if not begun:
+                    await self._remove_leftovers()
+                    await self._hold_room()
+                    begun = True
+                if await self._wait_until_due():
+                    await self._do_due_work()
+                else:
+                    await self._retain()
+                    await self._trim_what_was_held()
+                    if self._loop.journal.short_of_space:
+                        await self._reclaim()
             except (OutOfSpace, DiskFull):
+                begun = True
                 self._on_trouble("upkeep found the disk full; the next round tries again")
             except (EngineError, Unavailable):
                 return  # the loop meets the same failure and reports it
             except Exception as error:  # a bug here must not stop the broker, nor be silent: nothing durable is lost
+                begun = True
                 self._on_trouble(f"a round of upkeep failed: {error!r}")
 
-    async def round(self) -> None:
-        """All five steps. Safe to call at any time; one at a time."""
-        # What was decided before the disk was full may not have happened: who went on by it would throw away what is
-        # wanted. The next round begins with what is true.
-        with contextlib.suppress(_ReadAgain):
-            await self._round()
+    async def _wait_until_due(self) -> bool:
+        """False if nothing became due for a while."""
+        try:
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the end of the wait, and then
+            # `stop` would wait for ever.
+            async with asyncio.timeout(RETENTION_EVERY_S):
+                await self._due.wait()
+        except TimeoutError:
+            return False
+        self._due.clear()
+        self._cancel_look()
+        return True
 
-    async def _breathe(self) -> None:
-        await self._pace.breathe()
-        self._check_log()
+    async def _do_due_work(self) -> None:
+        if self._round_is_due():
+            await self.round()
+        else:
+            await self._reclaim()
 
-    def _check_log(self) -> None:
-        if self._loop.log is not self._log:
-            raise _ReadAgain
+    async def _reclaim(self) -> None:
+        """Make a round if it frees enough to be worth its cost."""
+        journal = self._loop.journal
+        if journal.short_of_space:
+            await journal.check_space()
+        tight, enough = self._pressure()
+        if tight is not self._was_tight:
+            self._was_tight, self._irreducible, self._retry_at_s = tight, 0, 0.0
+        excess = await self._excess(tight=tight)
+        retry = journal.short_of_space and self._changed and self._events.time() >= self._retry_at_s
+        if excess - self._irreducible < enough and not retry:
+            self._irreducible = min(self._irreducible, excess)
+            return
+        begun_s = self._events.time()
+        # If the round frees nothing, there is nothing to be had until the excess has grown.
+        self._irreducible = excess
+        try:
+            await self.round(shorten=tight)
+        finally:
+            ended_s = self._events.time()
+            self._retry_at_s = ended_s + max(RETRY_WHEN_SHORT_S, SPARED_SHARE * (ended_s - begun_s))
+        if journal.short_of_space:
+            await journal.check_space()
+        if excess - await self._excess(tight=tight) >= enough // 2:
+            # It was worth it, and messages may have been finished meanwhile.
+            self._irreducible = 0
+            self._due.set()
 
-    async def _round(self) -> None:
-        self._pace.begin()
+    def _pressure(self) -> tuple[bool, int]:
+        """Whether the disk is nearly full, and how many bytes a round has to free then."""
+        journal = self._loop.journal
+        free = 0 if journal.short_of_space else journal.free_bytes()
+        if free > TIGHT_BYTES:
+            return False, RECLAIM_BYTES
+        return True, max(RECLAIM_WHEN_SHORT_BYTES, min(RECLAIM_BYTES, free // 4), self._snapshot_bytes // 2)
+
+    async def _excess(self, *, tight: bool) -> int:
+        """Bytes on the disk that no message needs, as far as upkeep can do something about them.
+
+        Of the journal only what is beyond its bound counts, unless the disk is nearly full.
+        """
+        begun_s = self._events.time()
+        wanted = await survey(self._loop, self._pace)
+        self._survey_took_s = self._events.time() - begun_s
+        journal_bytes = self._loop.journal.bytes_since(0)
+        if tight:
+            return self._sealer.segment_bytes + journal_bytes - wanted.total
+        beyond = max(0, journal_bytes - (self._kept + 1) * self._every_bytes)
+        return self._sealer.segment_bytes - wanted.sealed + beyond
+
+    # -- a round ------------------------------------------------------------------------------------------------------
+
+    async def round(self, *, shorten: bool = False) -> None:
+        """All steps. Safe to call at any time. With `shorten` the journal is made as short as the room for copies
+        allows."""
+        # After a reload the next round begins with what is true.
+        with contextlib.suppress(ShardReloaded):
+            async with self._one_round:
+                await self._round(shorten=shorten)
+
+    async def _round(self, *, shorten: bool) -> None:
+        self._loop.take_committed_bytes()
+        self._committed_bytes = 0
         await self._retain()
-        self._log = self._loop.log
-        bound = self._marks[-self._kept] if len(self._marks) >= self._kept else None
-        if bound is not None:
-            await self._seal(bound)
-        await self._drop_unwanted()
-        await self._far.tidy(self._loop.shard)
-        self._check_log()
+        self._sealer.begin()
+        sparse = await self._sealer.drop_dead()
+        bound, room = await self._choose_bound(shorten=shorten)
+        await self._sealer.seal(bound, sparse, room)
+        if not shorten:
+            await self._far.tidy(self._loop.shard)
+        self._sealer.check_log()
         await self._snapshot(self._sealed if bound is None else bound.index)
-        self._check_log()  # its messages are where they were, the snapshot may say otherwise
+        self._sealer.check_log()  # after a reload messages are where they were: the snapshot may say otherwise
         if bound is not None:
             self._sealed = bound.index
             self._marks = [mark for mark in self._marks if mark.index > bound.index]
         await self._trim()
         await self._remove_leftovers()
+        await self._hold_room()
         self.rounds += 1
         self._on_round()
+
+    async def _choose_bound(self, *, shorten: bool) -> tuple[Mark | None, int]:
+        """The place up to which live messages are copied out of the journal, and the room that is left after that."""
+        journal = self._loop.journal
+        if shorten:
+            # The current file is closed, so that it can be removed with the others.
+            if journal.bytes_since(journal.tail.index) > ROLL_BYTES_MIN:
+                await journal.roll()
+            bounds = [Mark(index, locator) for index, locator in journal.file_ends()]
+        else:
+            bounds = self._outdated()
+        if not self._pressure()[0]:
+            return bounds[-1] if bounds else None, UNLIMITED
+        # Half of the room stays for acks that come meanwhile.
+        room = max(0, journal.free_bytes() - self._snapshot_bytes * 5 // 4) // 2
+        chosen, used, stored = None, 0, journal.bytes_since(0)
+        for bound, live in zip(bounds, await self._sealer.live_bytes_until(bounds), strict=True):
+            if live > room:
+                break
+            if live <= COPIED_SHARE_MAX * (stored - journal.bytes_since(bound.index + 1)):
+                chosen, used = bound, live
+        return chosen, room - used
+
+    def _outdated(self) -> list[Mark]:
+        """The furthest place in the journal with so many rounds behind it, or so many bytes, as are to be kept."""
+        journal = self._loop.journal
+        rounds = self._marks[-self._kept :][:1] if len(self._marks) >= self._kept else []
+        files = [
+            Mark(index, locator)
+            for index, locator in journal.file_ends()
+            if journal.bytes_since(index + 1) >= self._kept * self._every_bytes
+        ]
+        return sorted([*rounds, *files], key=lambda mark: mark.index)[-1:]
 
     async def stop(self, *, final_snapshot: bool) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        self._cancel_look()
         if final_snapshot and self._changed and self._loop.failed is None:
             log = self._loop.log
             try:
@@ -183,12 +313,12 @@ class Upkeep:
     # -- retention ----------------------------------------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Leave behind what was sealed, but for what an archive still wants to read."""
+        """Remove journal files up to the sealed frame, except those that an archive has not read yet."""
         held_from = journal_held_from(self._loop.shard)
         await self._loop.journal.trim(self._sealed if held_from is None else min(self._sealed, held_from - 1))
 
     async def _trim_what_was_held(self) -> None:
-        """An archive may have moved on since the last round, and the next one may be long in coming."""
+        """Trim what archives have read since the last round: the next one may be long in coming."""
         if self._sealed and self._loop.shard.holds:
             with contextlib.suppress(EngineError):  # the loop meets the same failure and reports it
                 await self._trim()
@@ -208,7 +338,7 @@ class Upkeep:
         await self._bound_holds()
         await self._prune()
         loop = self._loop
-        for queue, number, partition in self._partitions():
+        for queue, number, partition in self._sealer.partitions():
             start = first_kept(loop.log, queue, number, queue.config.retention, loop.now_ms())
             if start > partition.start:
                 try:
@@ -225,137 +355,6 @@ class Upkeep:
             with contextlib.suppress(PenstockError):
                 while await self._loop.submit(PruneLetters(queue.number)):
                     pass
-
-    def _partitions(self) -> Iterator[tuple[Queue, int, Partition]]:
-        for queue in list(self._loop.shard.queues.values()):
-            for number, partition in enumerate(queue.partitions):
-                yield queue, number, partition
-
-    def _live(self, queue: Queue, number: int, partition: Partition, first: int, stop: int) -> RangeSet:
-        """Offsets of `[first, stop)` whose bytes somebody may still ask for. What is not wanted now never will be."""
-        live = partition.live_in(first, stop, keeps=queue.config.retention.mode == "keep")
-        for run in self._loop.replying():
-            if (run.queue, run.partition) == (queue.number, number):
-                live.add(max(first, run.first), min(stop, run.first + run.count))
-        return live
-
-    async def _weigh(
-        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex
-    ) -> AsyncIterator[tuple[StoredPiece, int, int]]:
-        """(piece, messages stored in it, messages of it that are wanted), with turns for everybody else in between.
-
-        While this one pauses the index may change: a purge takes pieces away, and the numbers of the others shift.
-        """
-        pieces = index.places()
-        for begin in range(0, len(pieces), WEIGH_PIECES):
-            stop = min(begin + WEIGH_PIECES, len(pieces))
-            live = self._live(queue, number, partition, pieces.firsts[begin], pieces.ends[stop - 1])
-            for piece in range(begin, stop):
-                first, end = pieces.firsts[piece], pieces.ends[piece]
-                yield pieces.stored(piece), end - first, live.count_in(first, end)
-            await self._breathe()
-
-    # -- sealing and compaction ---------------------------------------------------------------------------------------
-
-    async def _seal(self, bound: Mark) -> None:
-        """Move what is wanted out of the journal up to `bound`, and out of segments that are mostly unwanted."""
-        for queue, number, partition in self._partitions():
-            index = self._loop.log.indexes.get((queue.number, number))
-            if index is None or not len(index):
-                continue
-            sparse = await self._sparse_segments(queue, number, partition, index)
-            moving: list[StoredPiece] = []
-            pieces = index.places()
-            for begin in range(0, len(pieces), CHANGE_PIECES):
-                moving += [
-                    pieces.stored(piece)
-                    for piece, locator in enumerate(pieces.locators[begin : begin + CHANGE_PIECES], begin)
-                    if 0 < locator <= bound.locator or -locator in sparse
-                ]
-                await self._breathe()
-            await self._move(queue, number, partition, index, moving)
-
-    async def _sparse_segments(
-        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex
-    ) -> set[int]:
-        stored: dict[int, int] = {}
-        wanted: dict[int, int] = {}
-        async for piece, messages, living in self._weigh(queue, number, partition, index):
-            if piece.locator < 0:
-                stored[-piece.locator] = stored.get(-piece.locator, 0) + messages
-                wanted[-piece.locator] = wanted.get(-piece.locator, 0) + living
-        return {segment for segment, count in stored.items() if wanted[segment] < COMPACT_BELOW * count}
-
-    async def _move(
-        self, queue: Queue, number: int, partition: Partition, index: PartitionIndex, pieces: list[StoredPiece]
-    ) -> None:
-        """A segment at a time: as soon as one is on the disk its messages are found there."""
-        place = (queue.number, number)
-        moved: list[StoredPiece] = []
-        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]] = []
-        size = 0
-        for piece in pieces:
-            for record in self._loop.log.records(place, piece):
-                live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
-                for run in _runs(record, live, small=queue.config.indexed):
-                    cut = cut_record(run)
-                    head, attached = encode(cut)
-                    prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
-                    batch.append((run, head, attached or b"", prints))
-                    size += len(head) + len(attached or b"")
-            moved.append(piece)
-            if size >= SEGMENT_BYTES_MAX or len(moved) >= SEGMENT_PIECES_MAX or piece is pieces[-1]:
-                fresh = await self._write_segment(queue, number, batch) if batch else None
-                if self._loop.log.indexes.get(place) is not index:
-                    return  # deleted, or the shard was read again: nobody will ask for it here
-                index.replace(moved, fresh)
-                moved, batch, size = [], [], 0
-            await self._breathe()
-
-    async def _write_segment(
-        self,
-        queue: Queue,
-        number: int,
-        batch: list[tuple[StoredRun, bytes, bytes, bytes | None]],
-    ) -> PartitionIndex:
-        """Where the messages are now."""
-        segment = self._take_number()
-        messages = sum(run.stop - run.first for run, *_ in batch)
-        prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
-        parts, pieces, held = [prefix], list[bytes](), 0
-        for _, head, attached, _ in batch:
-            pieces += (head, attached)
-            held += len(head) + len(attached)
-            if held >= PART_BYTES:
-                parts.append(b"".join(pieces))
-                pieces, held = [], 0
-                await self._breathe()
-        parts.append(b"".join(pieces))
-        await self._put_blob(segment_name(segment), SEGMENT_MAGIC, parts)
-        self._check_log()
-        fresh = PartitionIndex()
-        at = BLOB_HEADER.size + len(prefix)
-        for added, (run, head, attached, prints) in enumerate(batch, 1):
-            length = len(head) + len(attached)
-            first_id = run.record.id + run.first - run.record.offset
-            fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
-            at += length
-            if not added % WEIGH_PIECES:
-                await self._breathe()
-        return fresh
-
-    async def _put_blob(self, name: str, magic: bytes, parts: Sequence[bytes]) -> None:
-        """Sealed and durable. A checksum over megabytes is a long time for whoever waits for an answer."""
-        seal = Seal(magic, sum(map(len, parts)))
-        added = 0
-        for part in parts:
-            seal.add(part)
-            added += len(part)
-            if added >= PART_BYTES:
-                added = 0
-                await self._pace.breathe()
-        await self._loop.journal.put_blob(name, [seal.header(), *parts])
-        self._pace.begin()
 
     def _take_number(self) -> int:
         """For the name of the next blob."""
@@ -392,49 +391,31 @@ class Upkeep:
         for part in encoded(values):
             parts.append(part)
             await self._pace.breathe()
-        await self._put_blob(name, SNAPSHOT_MAGIC, parts)
+        self._snapshot_bytes = await self._sealer.put_blob(name, SNAPSHOT_MAGIC, parts)
         self._named_agendas = named
         self._changed = False
 
-    async def _drop_unwanted(self) -> None:
-        """Forget pieces in which nothing is wanted any more, and traits of messages that nobody wants."""
-        for queue, number, partition in self._partitions():
-            index = self._loop.log.indexes.get((queue.number, number))
-            if index is not None and len(index):
-                unwanted = [
-                    piece
-                    async for piece, _, living in self._weigh(queue, number, partition, index)
-                    if not living and piece.end <= partition.end
-                ]
-                for begin in range(0, len(unwanted), CHANGE_PIECES):
-                    index.replace(unwanted[begin : begin + CHANGE_PIECES])
-                    await self._breathe()
-            if queue.config.indexed:
-                for first, stop in partition.traits.stretches(TRAIT_OFFSETS):
-                    partition.traits.keep(first, stop, self._live(queue, number, partition, first, stop))
-                    await self._breathe()
+    async def _hold_room(self) -> None:
+        """The next snapshot is written while this one still stands, also on a full disk."""
+        await self._loop.journal.hold_room_for(self._snapshot_bytes * 5 // 4)
 
     async def _remove_leftovers(self) -> None:
-        """Blobs that the newest snapshot does not need: older snapshots, segments and agenda entries nobody names."""
+        """Remove blobs that the newest snapshot does not need: older snapshots, segments and agenda entries."""
         journal = self._loop.journal
         snapshots = await journal.list_blobs("snapshot-")
         for name, _ in snapshots[:-1]:
             await journal.delete_blob(name)
+        self._snapshot_bytes = snapshots[-1][1] if snapshots else 0
         locators = set().union(*(index.locators for index in self._loop.log.indexes.values()))
         named = {segment_name(-locator) for locator in locators if locator < 0}
-        for name, _ in await journal.list_blobs("segment-"):
+        kept = 0
+        for name, size in await journal.list_blobs("segment-"):
             if name not in named and int(name.removeprefix("segment-")) < self._next_segment:
                 await journal.delete_blob(name)
+            else:
+                kept += size
+        self._sealer.segment_bytes = kept
         in_use = self._named_agendas | blobs_in_use(self._loop.shard)
         for name, _ in await journal.list_blobs("agenda-"):
             if int(name.removeprefix("agenda-")) not in in_use:
                 await journal.delete_blob(name)
-
-
-def _runs(record: Published, live: RangeSet, *, small: bool) -> Iterator[StoredRun]:
-    """What is wanted of a record, in the pieces in which it is sealed."""
-    each = len(record.batch.frame) // record.batch.count + 1
-    step = max(1, limits.SEALED_SCATTERED_BYTES // each) if small else record.batch.count
-    for first, stop in live:
-        for begin in range(first, stop, step):
-            yield StoredRun(record, begin, min(stop, begin + step))

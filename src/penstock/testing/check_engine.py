@@ -208,6 +208,29 @@ async def trimming_drops_only_what_is_not_needed(open_engine: OpenEngine) -> Non
     await stop(engine, owner)
 
 
+async def what_lies_before_a_roll_can_be_trimmed(open_engine: OpenEngine) -> None:
+    engine = open_engine()
+    owner = await opened(engine)
+    journal = owner.journal
+    written = await owner.append_some(5)
+    await journal.roll()
+    await journal.roll()
+    written += await owner.append_some(5)
+    ends = journal.file_ends()
+    assert ends == sorted(ends) and all(index < journal.tail.index for index, _ in ends)
+    for index, locator in ends:
+        assert all(one.locator <= locator for one in written[:index])
+        assert all(one.locator > locator for one in written[index:])
+    await journal.trim(5)
+    assert await journal.first_kept() == 6
+    assert await replayed(journal, 5) == written[5:]
+    await stop(engine, owner)
+    engine = open_engine()
+    owner = await opened(engine)
+    assert await replayed(owner.journal, 5) == written[5:]
+    await stop(engine, owner)
+
+
 async def a_replay_is_not_disturbed(open_engine: OpenEngine) -> None:
     """Whoever reads sees all that was there when they began, whatever is appended and trimmed meanwhile."""
     engine = open_engine()
@@ -340,6 +363,7 @@ CHECKS: list[Check] = [
     a_new_owner_fences_the_earlier_one,
     shards_do_not_see_each_other,
     trimming_drops_only_what_is_not_needed,
+    what_lies_before_a_roll_can_be_trimmed,
     a_replay_is_not_disturbed,
     a_search_begins_before_its_time,
     a_journal_is_read_piece_by_piece,

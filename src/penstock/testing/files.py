@@ -267,6 +267,9 @@ class SimFiles:
             raise OSError(errno.ENOSPC, "the disk is full", path)
         node.allocated = size
 
+    def free(self, path: str) -> int:  # noqa: ARG002  there is one disk
+        return 1 << 40 if self.capacity is None else max(0, self.capacity - self.used())
+
     def drop_cache(self, handle: int) -> None:
         self._node(handle)[0].drop_cache()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
-from penstock.engines.local.journal import ZERO_AHEAD_BYTES, Fsync, LocalJournal
+from penstock.engines.local.journal import ZERO_AHEAD_BYTES, LocalJournal
+from penstock.engines.local.recovery import Fsync
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 from penstock.journal.frame import PAGE_BYTES

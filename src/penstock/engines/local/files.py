@@ -56,6 +56,9 @@ class Files(Protocol):
     def allocate(self, handle: int, size: int) -> None:
         """Make sure that `size` bytes are really there."""
 
+    def free(self, path: str) -> int:
+        """Bytes that can still be written to the file system of this directory."""
+
     def drop_cache(self, handle: int) -> None:
         """Forget cached pages, so that the next read sees what the disk has."""
 
@@ -160,6 +163,10 @@ class OsFiles:
 
     def allocate(self, handle: int, size: int) -> None:
         os.posix_fallocate(handle, 0, size)
+
+    def free(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def drop_cache(self, handle: int) -> None:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

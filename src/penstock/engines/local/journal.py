@@ -13,34 +13,24 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.blobs import BlobFiles
 from penstock.engines.local.files import FULL, Files, portions
-from penstock.engines.local.opening import (
-    CELL,
-    FILE_HEADER_BYTES,
-    cell,
-    chain_before,
-    file_header,
-    header_problem,
-    number_in,
-    take_term,
-)
-from penstock.engines.local.pieces import PieceReader, Place
+from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, file_header, number_in
+from penstock.engines.local.pieces import PieceReader
+from penstock.engines.local.recovery import Fsync, chain_at_start, open_segments, recover_tail, scan, take_term
 from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
-from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_behind, read_frame, time_of
+from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
-Fsync = Literal["always", "interval", "batch", "never"]
 T = TypeVar("T")
 
 POSITION_BITS = 27
-SCAN_CHUNK_BYTES = 4 * limits.MIB
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
 BLOB_SLICE_BYTES = 256 * limits.KIB
@@ -48,6 +38,10 @@ BLOB_SLICE_BYTES = 256 * limits.KIB
 BLOB_PAUSE_S_MAX = 0.02
 ZERO_AHEAD_BYTES = 1 * limits.MIB
 ZERO_AHEAD_FOR_BYTES = 64 * limits.KIB
+FILE_BYTES_MIN = 4 * limits.MIB
+FILES_IN_FREE_SPACE = 16
+"""A file takes this share of what is free when it begins, at most. Upkeep has to copy the live messages of a file
+before it can remove it: on a nearly full disk there is only room for a small copy."""
 
 
 class LocalJournal:
@@ -60,7 +54,9 @@ class LocalJournal:
         self._shard = shard
         self._reserve = Reserve(files, reserve)
         self._fsync = fsync
+        self._segment_bytes_max = segment_bytes
         self._segment_bytes = segment_bytes
+        """The current file ends at this size; smaller where the disk is nearly full (`_roll`)."""
         self._zero_ahead = zeros(zero_ahead_bytes)
         self._page = zeros(page_bytes)
         self._segments: dict[int, Segment] = {}
@@ -74,7 +70,7 @@ class LocalJournal:
         self._blobs = BlobFiles(files, f"{root}/blobs")
         self._hint = -1
         self._spares = Spares(files, f"{root}/journal")
-        self._pieces = PieceReader(self._pin, self._unpin, self._scan)
+        self._pieces = PieceReader(self._pin, self._unpin, partial(scan, files))
         self._pinning = threading.Lock()
         """Files are trimmed by the disk's thread and read by the loop's."""
         self.term = 0
@@ -95,12 +91,11 @@ class LocalJournal:
         self._with_reserve(self._take_term)
         self._hint = files.open_cell(f"{self._root}/durable")
         known_durable = number_in(files.read(self._hint, 0, CELL.size)) or 0
-        names = [name for name in files.list_dir(f"{self._root}/journal") if name.endswith(".log")]
-        for position, name in enumerate(names):
-            self._open_segment(f"{self._root}/journal/{name}", is_last=position == len(names) - 1, known=known_durable)
+        self._segments = open_segments(files, self._root, self._shard, known_durable)
         if self._segments:
             self._current = max(self._segments)
-            self._recover_tail(self._segments[self._current], known_durable)
+            current = self._segments[self._current]
+            self.tail = recover_tail(files, self._root, current, self.term, known_durable, self._fsync)
         else:
             if known_durable:
                 raise Damaged(f"{self._root}/journal is empty, but frame {known_durable} was durable in it")
@@ -112,90 +107,6 @@ class LocalJournal:
 
     def _take_term(self) -> None:
         self.term = take_term(self._files, self._root)
-
-    def _open_segment(self, path: str, *, is_last: bool, known: int) -> None:
-        files = self._files
-        handle = files.open(path)
-        size = files.size(handle)
-        if is_last:
-            files.drop_cache(handle)
-        header = files.read(handle, 0, FILE_HEADER_BYTES)
-        first = int(path.rpartition("/")[2].removesuffix(".log"))
-        problem = header_problem(header, self._shard, first)
-        if problem is None:
-            self._segments[first] = Segment(path, handle, first, size)
-            return
-        files.close(handle)
-        # A file is only used once its header is durable: without one it was being made when the power went.
-        if is_last and first > known and size <= FILE_HEADER_BYTES:
-            files.remove(path)
-            files.sync_dir(f"{self._root}/journal")
-            return
-        raise Damaged(f"{path}, offset 0: {problem}")
-
-    def _chain_before(self, segment: Segment) -> bytes:
-        return chain_before(self._files.read(segment.handle, 0, FILE_HEADER_BYTES))
-
-    def _recover_tail(self, segment: Segment, known_durable: int) -> None:
-        """Find the last whole frame of the last file; what is behind it is a torn tail, or damage."""
-        at, index, chain = FILE_HEADER_BYTES, segment.first - 1, self._chain_before(segment)
-        node, problem = b"", None
-        try:
-            for position, frame in self._scan(segment):
-                at, index, chain, node = position + frame.size, frame.index, frame.chain, frame.node
-                if frame.term >= self.term:
-                    raise Damaged(
-                        f"{segment.path}, offset {position}: frame {index} was written in term {frame.term}, but "
-                        f"{self._root}/term has only come to {self.term - 1}: it is from before"
-                    )
-        except BadFrame as error:
-            problem = str(error)
-        if index < known_durable:
-            raise Damaged(
-                f"{segment.path}, offset {at}: frame {index + 1} was durable and cannot be read: "
-                f"{problem or 'the file ends before it'}"
-            )
-        rest = self._files.read(segment.handle, at, segment.size - at)
-        if rest.count(0) == len(rest):
-            # Zeros written ahead of time: a clean end.
-            segment.size = at
-        elif problem is not None:
-            following = newer_behind(memoryview(rest), index, node)
-            # Where commits are synced one by one, one at most is on its way. Under the other policies many are, in any
-            # order, and what stands behind a hole is no more than what was not promised.
-            if following is not None and self._fsync == "always":
-                raise Damaged(
-                    f"{segment.path}, offset {at}: {problem}; a whole frame stands behind it at offset "
-                    f"{at + following}. If the power failed under another --fsync than always, start with that once: "
-                    "it cuts the end off"
-                )
-            self._files.truncate(segment.handle, at)
-            segment.size = segment.prepared = at
-        # The same goes for its last frame. What the shard builds on, and tells others, must be durable.
-        self._files.sync(segment.handle)
-        self.tail = Tail(index, chain)
-
-    def _scan(self, segment: Segment, place: Place | None = None) -> Iterator[tuple[int, Frame]]:
-        """(position, frame) of a file, in order; raises BadFrame at the first that is not whole."""
-        begin = place or Place(segment.first, FILE_HEADER_BYTES, segment.first, self._chain_before(segment))
-        _, at, index, chain = begin
-        chunk, chunk_at = memoryview(b""), at
-        while at < segment.size:
-            if at + HEADER.size > chunk_at + len(chunk):
-                # Not beyond what is written by now: the rest of the file may be just about to be.
-                room = min(SCAN_CHUNK_BYTES, segment.size - at)
-                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, room)), at
-            try:
-                frame = read_frame(chunk, at - chunk_at, (index, chain))
-            except BadFrame:
-                # Perhaps only this chunk ends inside the frame: look again with all there is of it.
-                need = limits.COMMIT_BYTES_MAX * 2 + HEADER.size
-                if chunk_at + len(chunk) >= min(segment.size, at + need):
-                    raise
-                chunk, chunk_at = memoryview(self._files.read(segment.handle, at, min(need, segment.size - at))), at
-                frame = read_frame(chunk, 0, (index, chain))
-            yield at, frame
-            at, index, chain = at + frame.size, frame.index + 1, frame.chain
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -347,6 +258,9 @@ class LocalJournal:
         files.remove(path)  # of an attempt that ran out of space
         spare = self._spares.take()
         handle = files.open(path, create=True) if spare is None else files.open(spare)
+        self._segment_bytes = min(
+            self._segment_bytes_max, max(FILE_BYTES_MIN, files.free(self._root) // FILES_IN_FREE_SPACE)
+        )
         segment = Segment(path, handle, first, FILE_HEADER_BYTES)
         header = file_header(self._shard, first, self.tail.chain)
         try:
@@ -363,11 +277,26 @@ class LocalJournal:
             if error.errno in FULL:
                 files.remove(spare or path)
                 self._spares.used(spare)
+                # Frames may follow in the file before: after a crash a file that belongs behind them must not be back.
+                files.sync_dir(f"{self._root}/journal")
             raise
         self._spares.used(spare)
         files.sync_dir(f"{self._root}/journal")
         self._current = first
         self._segments[first] = segment
+
+    async def roll(self) -> None:
+        self._check()
+        await self._offload(self._finish_and_roll)
+
+    def _finish_and_roll(self) -> None:
+        current = self._segments[self._current]
+        if current.size > FILE_HEADER_BYTES:
+            self._finish(current)
+            self._with_reserve(self._roll)
+
+    def file_ends(self) -> list[tuple[int, int]]:
+        return [(first - 1, (first << POSITION_BITS) - 1) for first in sorted(self._segments)[1:]]
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -382,11 +311,11 @@ class LocalJournal:
     def _frames(self, segments: list[Segment], after: int) -> Iterator[tuple[int, Frame]]:
         chain: bytes | None = None
         for segment, following in zip(segments, [*(each.first for each in segments[1:]), None], strict=True):
-            if chain is not None and self._chain_before(segment) != chain:
+            if chain is not None and chain_at_start(self._files, segment) != chain:
                 raise Damaged(f"{segment.path}, offset 0: this file does not continue the history of the one before it")
             at, index = FILE_HEADER_BYTES, segment.first - 1
             try:
-                for at, frame in self._scan(segment):
+                for at, frame in scan(self._files, segment):
                     index, chain = frame.index, frame.chain
                     if index > after:
                         yield segment.first << POSITION_BITS | at, frame
@@ -540,10 +469,17 @@ class LocalJournal:
 
     # -- space, failure, end ------------------------------------------------------------------------------------------
 
+    def free_bytes(self) -> int:
+        return self._files.free(self._root)
+
     async def check_space(self) -> None:
         """Take the reserve back if there is room for it again."""
         if self._reserve.is_missing and self._failed is None:
             await self._offload(self._restore_reserve)
+
+    async def hold_room_for(self, blob_bytes: int) -> None:
+        self._check()
+        await self._offload(partial(self._reserve.grow_for, blob_bytes))
 
     def fence(self) -> None:
         """The shard has another owner from now on: whatever this one still tries is refused."""
@@ -560,10 +496,16 @@ class LocalJournal:
 
     async def _offload(self, work: Callable[[], T], *, bulk: bool = False) -> T:
         """Disk work whose failure ends the journal's life here, unless the failure is known to have changed nothing."""
-        try:
-            return await (self._files.offload_bulk(work) if bulk else self._files.offload(work))
-        except OSError as error:
-            raise self._fail(error) from error
+
+        def guarded() -> T:
+            # On the worker's thread: no work that is queued behind a failure may be done.
+            self._check()
+            try:
+                return work()
+            except OSError as error:
+                raise self._fail(error) from error
+
+        return await (self._files.offload_bulk(guarded) if bulk else self._files.offload(guarded))
 
     def _fail(self, error: OSError) -> Failed:
         self._failed = f"the disk failed ({error}); restart to read the journal again"

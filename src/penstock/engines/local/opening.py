@@ -6,9 +6,6 @@ import struct
 
 import google_crc32c
 
-from penstock.engines.local.files import Files
-from penstock.journal.port import Damaged
-
 FILE_HEADER = struct.Struct("<8sIIQ16s20sI")
 FILE_MAGIC = b"PENSTKJ1"
 FILE_HEADER_BYTES = 64
@@ -54,28 +51,3 @@ def number_in(data: bytes) -> int | None:
 
 
 assert FILE_HEADER.size == FILE_HEADER_BYTES
-
-
-def take_term(files: Files, root: str) -> int:
-    """Write the next term of the shard in this directory, durable before this returns."""
-    path = f"{root}/term"
-    term = 1
-    if files.exists(path):
-        handle = files.open(path)
-        stored = number_in(files.read(handle, 0, CELL.size))
-        files.close(handle)
-        if stored is None:
-            raise Damaged(f"{path}: the term's checksum does not match")
-        term = stored + 1
-    elif files.list_dir(f"{root}/journal"):
-        raise Damaged(f"{path}, offset 0: the file is missing, and a journal without its term cannot be owned")
-    files.remove(f"{path}.tmp")
-    handle = files.open(f"{path}.tmp", create=True)
-    try:
-        files.write(handle, 0, [cell(term)])
-        files.sync(handle)
-    finally:
-        files.close(handle)
-    files.rename(f"{path}.tmp", path)
-    files.sync_dir(root)
-    return term
