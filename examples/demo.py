@@ -161,7 +161,7 @@ def count(url: str, home: Path, out: Path) -> bool:
     spark = spark_session("penstock demo", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
     lake = home / "lake"
-    rows = Archive(spark, Lake.made(lake), Broker(url, None, 60.0)).once()
+    rows = Archive(spark, Lake.open_or_create(lake), Broker(url, None, 60.0)).once()
     console.print(f"archived {rows} rows as Delta tables")
     for step in Analysis(spark, lake, url).run():
         console.print(f"analysed batch {step.batch}: {step.events} events in {step.seconds:.1f} s")

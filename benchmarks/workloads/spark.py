@@ -24,7 +24,7 @@ from benchmarks.stats import Spread, ratio
 from benchmarks.workloads.run import Run, data_directory, failures
 from penstock.pipeline.background import stand_back
 from penstock.pipeline.connect import Broker
-from penstock.pipeline.lake.archive import Archive, Progress
+from penstock.pipeline.lake.archive import Archive, BatchProgress
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
 
@@ -90,9 +90,14 @@ async def spark_archive_1m(run: Run) -> list[Row]:
 
 def _archive(spark: Any, peer: PenstockSdk, lake: Path) -> float:
     """Rows a second of `penstock pipeline archive --no-events`, from the begin of its batches to their commit."""
-    told: list[Progress] = []
+    told: list[BatchProgress] = []
     Archive(
-        spark, Lake.made(lake), Broker(peer.server.url, None, 60.0), queues=["log"], events=False, report=told.append
+        spark,
+        Lake.open_or_create(lake),
+        Broker(peer.server.url, None, 60.0),
+        queues=["log"],
+        events=False,
+        report=told.append,
     ).once()
     return sum(each.rows for each in told) / sum(each.rows / each.rows_per_second for each in told)
 

@@ -1,4 +1,4 @@
-"""Lakes and checkpoints that earlier versions wrote are opened, gone on with, and say which queue they are of."""
+"""Lakes and checkpoints of earlier versions are opened and continued; the present queues are adopted once."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def test_archive_adopts_the_present_queues_once(spark, server, root, caplog):  #
     assert verify(Lake(root / "lake"), broker).sound
     uuid = server.ask("GET", "/v1/queues/orders").json["uuid"]
     with caplog.at_level(logging.WARNING, "penstock.pipeline"):
-        Archive(spark, Lake.made(root / "lake"), broker).once()
+        Archive(spark, Lake.open_or_create(root / "lake"), broker).once()
         assert caplog.text.count("lake_queue_adopted") == 1 and uuid in caplog.text
-        Archive(spark, Lake.made(root / "lake"), broker).once()
+        Archive(spark, Lake.open_or_create(root / "lake"), broker).once()
         assert caplog.text.count("lake_queue_adopted") == 1
     lake = Lake(root / "lake")
     described = json.loads((root / "lake/penstock.json").read_text())
@@ -83,7 +83,7 @@ def test_archive_adopts_the_present_queues_once(spark, server, root, caplog):  #
     # From now on both queues are known: one that is created again is another subject.
     create(server, "gone", 1, 2)
     recreate(server, "orders", 1, 2, 3)
-    Archive(spark, Lake.made(lake.directory), broker).once()
+    Archive(spark, Lake.open_or_create(lake.directory), broker).once()
     assert [len(offsets(lake, queue)) for queue in (ORDERS, GONE)] == [28, 7]
     assert verify(Lake(lake.directory), broker).faults == []
     compact(Lake(lake.directory))
@@ -94,7 +94,7 @@ def test_lake_is_not_adopted_by_another_broker(spark, root, tmp_path):  # noqa: 
     with running(tmp_path / "other") as other:
         create(other, "orders", *range(40), partitions=2)
         with pytest.raises(PipelineError, match="has no hold"):
-            Archive(spark, Lake.made(root / "lake"), Broker(other.url, None, 5.0)).once()
+            Archive(spark, Lake.open_or_create(root / "lake"), Broker(other.url, None, 5.0)).once()
     assert Lake(root / "lake").format == 1
 
 

@@ -41,7 +41,7 @@ def pipe(spark: Any, url: str, checkpoint: str) -> None:
 
 
 def archive(spark: Any, url: str, lake: str) -> None:
-    Archive(spark, Lake.made(lake), Broker(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
+    Archive(spark, Lake.open_or_create(lake), Broker(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
 
 
 def main() -> None:

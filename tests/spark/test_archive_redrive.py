@@ -1,4 +1,4 @@
-"""Messages out of the archive, published again: the right ones, as they were, each once, and with a record of it."""
+"""A redrive publishes archived messages again: the chosen ones, unchanged, each once, with a record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 from deltalake import DeltaTable
 
 from penstock.pipeline.connect import Broker
-from penstock.pipeline.lake import redrive as module
 from penstock.pipeline.lake.archive import Archive
-from penstock.pipeline.lake.redrive import Redrive, wish_of
+from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
+from penstock.pipeline.lake.redrive_table import RedriveRows
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
 from penstock.server.cli import app
@@ -47,13 +47,13 @@ def lake(spark, client, broker, tmp_path_factory):
     for value, tenant in ((b"123", "a"), (123, "b"), (b"\xff\xfe", "a")):
         raw.publish(value, tenant=tenant)
     client.create_queue("untouched")
-    made = Lake.made(tmp_path_factory.mktemp("lake") / "lake")
+    made = Lake.open_or_create(tmp_path_factory.mktemp("lake") / "lake")
     Archive(spark, made, broker, queues=["orders", "raw"]).once()
     return made
 
 
-def wish(queue, where, *, target, group=None, **options):
-    return wish_of(queue, where, group=group, target=target, delay_ms=0, priority=options.get("priority"))
+def spec(queue, where, *, target, group=None, **options):
+    return redrive_spec(queue, where, group=group, target=target, delay_ms=0, priority=options.get("priority"))
 
 
 def read_all(client, queue):
@@ -67,16 +67,16 @@ def records(lake, redrive_id):
     return [row for row in rows if row["redrive_id"] == redrive_id]
 
 
-def test_what_a_predicate_chooses_is_published_once_and_recorded(spark, client, broker, lake):
+def test_chosen_messages_are_published_once_and_recorded(spark, client, broker, lake):
     client.create_queue("again", retention={"mode": "keep"})
-    asked = wish("orders", "get_json_object(text, '$.order') < 250 and key = 'k3'", target="again")
+    asked = spec("orders", "get_json_object(text, '$.order') < 250 and key = 'k3'", target="again")
     expected = sorted(n for n in range(250) if n % 7 == 3)
 
-    preview = Redrive(spark, lake, broker, asked).preview()
+    preview = ArchiveRedrive(spark, lake, broker, asked).preview()
     assert preview.messages == len(expected) and 0 < len(preview.sample) <= 10
     assert client.queue("again").stats()["totals"]["published"] == 0
 
-    outcome = Redrive(spark, lake, broker, asked, "first").run(FAST)
+    outcome = ArchiveRedrive(spark, lake, broker, asked, "first").run(FAST)
     assert (outcome.messages, outcome.published) == (len(expected), len(expected))
     found = read_all(client, "again")
     assert sorted(message.value["order"] for message in found) == expected
@@ -85,7 +85,7 @@ def test_what_a_predicate_chooses_is_published_once_and_recorded(spark, client, 
     assert one.headers["penstock-archive-queue"] == "default/default/orders"
     assert one.headers["penstock-redrive"] == "first"
 
-    repeated = Redrive(spark, lake, broker, asked, "first").run(FAST)
+    repeated = ArchiveRedrive(spark, lake, broker, asked, "first").run(FAST)
     assert (repeated.messages, repeated.published) == (len(expected), 0)
     assert len(read_all(client, "again")) == len(expected)
     started, finished = sorted(records(lake, "first"), key=lambda row: row["at"])
@@ -94,16 +94,16 @@ def test_what_a_predicate_chooses_is_published_once_and_recorded(spark, client, 
     assert not list((lake.directory / "redrives" / "_work").glob("first-*"))
 
 
-def test_the_fate_of_a_message_can_be_asked_for(spark, client, broker, lake):
+def test_predicate_may_use_the_fate_of_a_message(spark, client, broker, lake):
     client.create_queue("dead-again", retention={"mode": "keep"})
-    asked = wish("orders", "fate = 'dead' and error like '%no stock'", target="dead-again", group="default")
-    Redrive(spark, lake, broker, asked, "fates").run(FAST)
+    asked = spec("orders", "fate = 'dead' and error like '%no stock'", target="dead-again", group="default")
+    ArchiveRedrive(spark, lake, broker, asked, "fates").run(FAST)
     assert sorted(message.value["order"] for message in read_all(client, "dead-again")) == list(range(0, 1_000, 10))
 
 
-def test_bytes_stay_bytes(spark, client, broker, lake):
+def test_redrive_keeps_payload_kind_and_tenant(spark, client, broker, lake):
     client.create_queue("raw-again", retention={"mode": "keep"})
-    Redrive(spark, lake, broker, wish("raw", "true", target="raw-again"), "bytes").run(FAST)
+    ArchiveRedrive(spark, lake, broker, spec("raw", "true", target="raw-again"), "bytes").run(FAST)
     first, second, third = sorted(read_all(client, "raw-again"), key=lambda message: message.offset)
     assert (first.payload, second.value, third.payload) == (b"123", 123, b"\xff\xfe")
     assert [message.is_json for message in (first, second, third)] == [False, True, False]
@@ -111,10 +111,10 @@ def test_bytes_stay_bytes(spark, client, broker, lake):
 
 
 @pytest.mark.parametrize("where", ["before it is noted", "after it is noted"])
-def test_an_interrupted_redrive_goes_on_where_it_was(spark, client, broker, lake, where, monkeypatch):
+def test_interrupted_redrive_resumes(spark, client, broker, lake, where, monkeypatch):
     name = where.split()[0]
     queue = client.create_queue(f"interrupted-{name}", partitions=2, retention={"mode": "keep"})
-    asked = wish("orders", "true", target=queue.path)
+    asked = spec("orders", "true", target=queue.path)
     steps = 0
 
     def stop_at_third(*_):
@@ -125,21 +125,21 @@ def test_an_interrupted_redrive_goes_on_where_it_was(spark, client, broker, lake
 
     with monkeypatch.context() as patched:
         if where == "before it is noted":
-            note = module._Work.note
-            patched.setattr(module._Work, "note", lambda work, rows: (stop_at_third(), note(work, rows)))
+            mark = RedriveRows.mark_published
+            patched.setattr(RedriveRows, "mark_published", lambda work, rows: (stop_at_third(), mark(work, rows)))
         report = stop_at_third if where == "after it is noted" else (lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
-            Redrive(spark, lake, broker, asked, where.replace(" ", "-")).run(1_000, report)
+            ArchiveRedrive(spark, lake, broker, asked, where.replace(" ", "-")).run(1_000, report)
     assert 200 <= queue.stats()["totals"]["published"] < 1_000
     # At another rate, so that nothing is cut where it was cut before.
-    Redrive(spark, lake, broker, asked, where.replace(" ", "-")).run(FAST)
+    ArchiveRedrive(spark, lake, broker, asked, where.replace(" ", "-")).run(FAST)
     assert sorted(message.value["order"] for message in read_all(client, queue.path)) == list(range(1_000))
 
 
-def test_what_cannot_work_is_said_and_nothing_is_published(spark, client, broker, lake):
+def test_invalid_redrive_is_refused_and_publishes_nothing(spark, client, broker, lake):
     def refuses(match, queue="orders", where="true", target="untouched", redrive_id=None, **options):
         with pytest.raises(PipelineError, match=match):
-            Redrive(spark, lake, broker, wish(queue, where, target=target, **options), redrive_id).run()
+            ArchiveRedrive(spark, lake, broker, spec(queue, where, target=target, **options), redrive_id).run()
 
     refuses("--where: .*colour", where="colour = 'red'")
     refuses("--where: ", where="key = (")
@@ -148,25 +148,25 @@ def test_what_cannot_work_is_said_and_nothing_is_published(spark, client, broker
     refuses("no group 'strangers'", group="strangers")
     refuses("no queue", target="nobody-made-it")
     refuses("--redrive-id is a name", redrive_id="../../etc/passwd")
-    Redrive(spark, lake, broker, wish("orders", "false", target="untouched"), "taken").run()
+    ArchiveRedrive(spark, lake, broker, spec("orders", "false", target="untouched"), "taken").run()
     refuses("was something else", where="key = 'k1'", redrive_id="taken")
     assert client.queue("untouched").stats()["totals"]["published"] == 0
 
 
-def test_one_process_at_a_time(spark, broker, lake):
-    work = Redrive(spark, lake, broker, wish("orders", "true", target="untouched"), "mine")
+def test_redrive_is_locked_by_its_process(spark, broker, lake):
+    work = ArchiveRedrive(spark, lake, broker, spec("orders", "true", target="untouched"), "mine")
     with work._records.locked("mine"), pytest.raises(PipelineError, match="another process"):
         work.run()
 
 
-def test_nothing_chosen_is_nothing_published(spark, broker, lake):
-    work = Redrive(spark, lake, broker, wish("orders", "false", target="untouched"), "nothing")
+def test_redrive_of_no_messages_publishes_nothing(spark, broker, lake):
+    work = ArchiveRedrive(spark, lake, broker, spec("orders", "false", target="untouched"), "nothing")
     assert work.preview() == (0, [])
     assert work.run(FAST)[1:3] == (0, 0)
     assert sorted(row["state"] for row in records(lake, "nothing")) == ["finished", "started"]
 
 
-def test_on_the_command_line(spark, client, broker, lake, monkeypatch):
+def test_redrive_command(spark, client, broker, lake, monkeypatch):
     # The session is that of all tests here, and not to be slowed down for them.
     monkeypatch.setattr("penstock.pipeline.session.stand_back", lambda _: None)
     client.create_queue("by-hand", retention={"mode": "keep"})

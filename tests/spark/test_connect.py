@@ -1,4 +1,4 @@
-"""The same through Spark Connect: a session in a process of its own, because one process has one kind of session."""
+"""Source, sink and lake through Spark Connect, in a process of its own: a process has one kind of session."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ url, lake = sys.argv[1:]
 from penstock.pipeline.analytics import Analysis
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
-from penstock.pipeline.lake.redrive import Redrive, wish_of
+from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
 from penstock.server.cli import app
 spark = spark_session(remote="local[1]")
 broker, reported = Broker(url, None, 20.0), []
-Archive(spark, Lake.made(lake), broker, queues=["archived"], report=reported.append).once()
+Archive(spark, Lake.open_or_create(lake), broker, queues=["archived"], report=reported.append).once()
 print("archived", sum(each.rows for each in reported if each.source != "events"))
-wish = wish_of("archived", "offset < 7", group=None, target=None, delay_ms=0, priority=None)
-print("chosen", Redrive(spark, Lake(lake), broker, wish).preview().messages)
+spec = redrive_spec("archived", "offset < 7", group=None, target=None, delay_ms=0, priority=None)
+print("chosen", ArchiveRedrive(spark, Lake(lake), broker, spec).preview().messages)
 print("counted", Analysis(spark, lake, url).step().events > 0)
 app(["pipeline", "archive", "--lake", lake, "--url", url, "--queue", "archived", "--remote", "local[1]"])
 """

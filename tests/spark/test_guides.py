@@ -80,7 +80,7 @@ def test_examples_of_the_guide_to_spark_run(spark, broker, tmp_path):
 def test_examples_of_the_guide_to_the_lake_run(spark, broker, tmp_path):
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     pytest.importorskip("polars", reason="Polars is not installed")
-    Archive(spark, Lake.made(tmp_path / "lake"), Broker(broker.url, None, 20.0)).once()
+    Archive(spark, Lake.open_or_create(tmp_path / "lake"), Broker(broker.url, None, 20.0)).once()
     # DuckDB would fetch its extension over the network.
     duckdb.sql(f"CREATE OR REPLACE MACRO delta_scan(path) AS TABLE FROM read_parquet('{tmp_path}/lake/messages/*/*/*')")
     broker.publish("orders", {"order": 400})

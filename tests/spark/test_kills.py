@@ -24,7 +24,7 @@ def driver(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.skipif(find_java() is None, reason="Spark needs Java 17 or newer, and there is none here")
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_message_once_whatever_dies(kind, tmp_path, driver):
+def test_every_message_once_after_kills(kind, tmp_path, driver):
     for number in range(ATTEMPTS):
         directory = tmp_path / str(number)
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""Queues and events in a lake: each row once, whatever is killed, and a recount that sees what was tampered with."""
+"""The archive copies queues and events into a lake: each row once, also after kills and lost checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.subject import EVENTS
-from penstock.pipeline.lake.tables import Lake, Table
+from penstock.pipeline.lake.tables import Lake, LakeTable
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
 from tests.acceptance.http_server import running
@@ -31,7 +31,7 @@ def broker(server):
 
 
 def archive(spark, lake, broker, queues, **options):
-    return Archive(spark, Lake.made(lake), broker, queues=queues, **options).once()
+    return Archive(spark, Lake.open_or_create(lake), broker, queues=queues, **options).once()
 
 
 def stored(lake, queue=None):
@@ -74,7 +74,7 @@ def test_retention_waits_for_the_lake(spark, client, broker, server, tmp_path):
     assert server.ask("GET", "/v1/extent?queue=fleeting").json["partitions"][0]["start_offset"] == 100
 
 
-def test_a_lost_checkpoint_is_no_loss(spark, client, broker, tmp_path):
+def test_lost_checkpoint_loses_no_rows(spark, client, broker, tmp_path):
     queue = client.create_queue("again", retention={"mode": "keep"})
     queue.publish_many(list(range(50)))
     lake = tmp_path / "lake"
@@ -86,7 +86,7 @@ def test_a_lost_checkpoint_is_no_loss(spark, client, broker, tmp_path):
     assert verify(Lake(lake)).sound
 
 
-def test_killed_between_the_lake_and_its_own_notes_it_goes_on(spark, client, broker, tmp_path):
+def test_archive_resumes_after_a_crash_between_lake_commit_and_checkpoint(spark, client, broker, tmp_path):
     """The last batch is in the lake and gone from the broker, and Spark's checkpoint does not know that it is done."""
     queue = client.create_queue("torn")
     lake = tmp_path / "lake"
@@ -103,7 +103,7 @@ def test_killed_between_the_lake_and_its_own_notes_it_goes_on(spark, client, bro
     assert verify(Lake(lake), broker).sound
 
 
-def test_a_killed_archive_goes_on_where_it_was(spark, client, broker, server, tmp_path):
+def test_killed_archive_resumes(spark, client, broker, server, tmp_path):
     queue = client.create_queue("killed", partitions=2, retention={"mode": "keep"})
     for first in range(0, 2_000, 1_000):
         queue.publish_many(list(range(first, first + 1_000)), keys=[str(n) for n in range(1_000)])
@@ -135,7 +135,7 @@ def test_a_killed_archive_goes_on_where_it_was(spark, client, broker, server, tm
     assert checked.returncode == 0 and "sound" in checked.stdout, checked
 
 
-def test_an_archive_that_was_overtaken_goes_on_behind_who_overtook_it(spark, client, broker, tmp_path, monkeypatch):
+def test_overtaken_archive_resumes_behind_the_other_commit(spark, client, broker, tmp_path, monkeypatch):
     queue = client.create_queue("overtaken", retention={"mode": "keep"})
     queue.publish_many(list(range(20)))
     archive(spark, tmp_path / "lake", broker, ["overtaken"])
@@ -146,7 +146,7 @@ def test_an_archive_that_was_overtaken_goes_on_behind_who_overtook_it(spark, cli
         with monkeypatch.context() as past:
             if source != EVENTS and len(overtaken) < times:
                 overtaken.append(source)
-                past.setattr(Table, "positions", lambda _self, _source: {})
+                past.setattr(LakeTable, "positions", lambda _self, _source: {})
             return start(self, source, trigger)
 
     monkeypatch.setattr(Archive, "_start", start_before_the_other_committed)
@@ -165,7 +165,7 @@ def signal_group(process):
     process.wait()
 
 
-def test_what_cannot_work_is_said_first(spark, client, broker, tmp_path):
+def test_wrong_queue_broker_or_directory_is_refused_before_work(spark, client, broker, tmp_path):
     with pytest.raises(PipelineError, match="no queue"):
         archive(spark, tmp_path / "one", broker, ["nobody-made-it"])
     with pytest.raises(PipelineError, match="cannot reach"):
@@ -173,12 +173,12 @@ def test_what_cannot_work_is_said_first(spark, client, broker, tmp_path):
     (tmp_path / "three").mkdir()
     (tmp_path / "three" / "thesis.txt").touch()
     with pytest.raises(PipelineError, match="other files"):
-        Lake.made(tmp_path / "three")
+        Lake.open_or_create(tmp_path / "three")
     with pytest.raises(PipelineError, match="there is no lake"):
         Lake(tmp_path / "four")
 
 
-def test_a_lake_belongs_to_its_broker(spark, client, broker, tmp_path):
+def test_lake_of_another_broker_is_refused(spark, client, broker, tmp_path):
     client.create_queue("home", retention={"mode": "keep"}).publish_many([1, 2, 3])
     archive(spark, tmp_path / "lake", broker, ["home"])
     with running(tmp_path / "other") as stranger:

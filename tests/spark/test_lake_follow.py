@@ -1,4 +1,4 @@
-"""`archive --follow`: what comes is copied while it comes, and no end of it is one that the next run does not mend."""
+"""`archive --follow` copies messages as they are published; after a stop or a kill the next run resumes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def confirmed_delete(server, queue):
     assert server.ask("DELETE", f"/v1/queues/{queue}?confirm={confirm}").status == 200
 
 
-def test_what_comes_is_copied_and_sigterm_ends_it_in_order(client, server, tmp_path):
+def test_follow_copies_new_messages_and_stops_on_sigterm(client, server, tmp_path):
     lake = tmp_path / "lake"
     orders = client.create_queue("orders", retention={"mode": "keep"})
     orders.publish_many(list(range(10)))
@@ -76,7 +76,7 @@ def test_what_comes_is_copied_and_sigterm_ends_it_in_order(client, server, tmp_p
     assert report.sound, report.faults
 
 
-def test_killed_in_the_middle_it_has_everything_once(spark, client, server, tmp_path):
+def test_killed_follow_has_every_row_once(spark, client, server, tmp_path):
     lake = tmp_path / "lake"
     busy = client.create_queue("busy")
     with Following(lake, server.url, "--queue", "busy", "--batch-rows", "20") as archive:

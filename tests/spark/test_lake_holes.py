@@ -1,4 +1,4 @@
-"""A queue in which messages were cancelled can be archived, wherever they were."""
+"""The archive copies queues with cancelled messages at any position."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 
 
-def test_what_was_cancelled_is_no_gap(spark, server, tmp_path):
+def test_cancelled_messages_are_no_gap(spark, server, tmp_path):
     server.ask("PUT", "/v1/queues/orders", {"retention": {"mode": "keep"}})
     ids = [message["id"] for message in server.publish("orders", *range(20), delay_ms=3_600_000)]
     gone = [0, 1, 5, *range(8, 13), 19]
     server.ask("POST", "/v1/cancel", {"queue": "orders", "ids": [ids[number] for number in gone]})
-    lake, broker = Lake.made(tmp_path / "lake"), Broker(server.url, None, 20.0)
+    lake, broker = Lake.open_or_create(tmp_path / "lake"), Broker(server.url, None, 20.0)
     # One of these batches finds nothing.
     Archive(spark, lake, broker, queues=["orders"], rows_per_batch=4).once()
     left = [number for number in range(20) if number not in gone]

@@ -16,7 +16,7 @@ from penstock.pipeline.analytics import Analysis
 from penstock.pipeline.audit import audit
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
-from penstock.pipeline.lake.redrive import Redrive, wish_of
+from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
@@ -32,7 +32,7 @@ def broker(server):
 
 
 def archive(spark, lake, broker, *queues, **options):
-    return Archive(spark, Lake.made(lake), broker, queues=list(queues) or None, **options).once()
+    return Archive(spark, Lake.open_or_create(lake), broker, queues=list(queues) or None, **options).once()
 
 
 def stored(lake, queue):
@@ -150,8 +150,8 @@ def test_redrive_asks_which_incarnation_is_meant(spark, server, broker, tmp_path
     create(server, "target")
 
     def redrive(uuid=None):
-        wish = wish_of("chosen", "true", group=None, target="target", delay_ms=0, priority=None, uuid=uuid)
-        return Redrive(spark, Lake(lake), broker, wish, "once")
+        spec = redrive_spec("chosen", "true", group=None, target="target", delay_ms=0, priority=None, uuid=uuid)
+        return ArchiveRedrive(spark, Lake(lake), broker, spec, "once")
 
     with pytest.raises(PipelineError, match="2 times: choose one with --uuid") as refused:
         redrive().run()
@@ -165,7 +165,7 @@ def test_redrive_asks_which_incarnation_is_meant(spark, server, broker, tmp_path
 def test_adoption_is_logged_once(spark, server, broker, tmp_path, caplog):
     """A lake of format 1, made from one of today."""
     lake = tmp_path / "lake"
-    Lake.made(lake)
+    Lake.open_or_create(lake)
     (lake / "penstock.json").write_text('{"format": 1, "lake": "0123456789abcdef0123456789abcdef"}')
     create(server, "plain", 1)
     with caplog.at_level(logging.WARNING, "penstock.pipeline"):

@@ -1,4 +1,4 @@
-"""A lake that was tampered with is caught; one that was compacted, or is read by others, says the same as before."""
+"""`verify` finds changes to a lake; compaction and other engines read the same rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def original(spark, client, broker, tmp_path_factory):
     queue = client.create_queue("orders", partitions=2, retention={"mode": "keep"})
     queue.publish_many([{"n": n} for n in range(COUNT)], keys=[str(n) for n in range(COUNT)])
     lake = tmp_path_factory.mktemp("lakes") / "lake"
-    Archive(spark, Lake.made(lake), broker, queues=["orders"], rows_per_batch=250).once()
+    Archive(spark, Lake.open_or_create(lake), broker, queues=["orders"], rows_per_batch=250).once()
     queue.publish_many(list(range(100)), keys=[str(n) for n in range(100)])
     return lake
 
@@ -55,7 +55,7 @@ def faults(lake):
     return [f"{fault.where}: {fault.what}" for fault in verify(lake).faults]
 
 
-def test_a_missing_file_is_named(lake):
+def test_missing_file_is_a_fault(lake):
     gone = files(lake)[0]
     gone.unlink()
     (fault,) = faults(lake)
@@ -64,7 +64,7 @@ def test_a_missing_file_is_named(lake):
     assert told.exit_code == 1 and gone.name in told.stdout
 
 
-def test_changed_bytes_are_seen(lake):
+def test_changed_bytes_are_a_fault(lake):
     path = files(lake)[0]
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -73,7 +73,7 @@ def test_changed_bytes_are_seen(lake):
     assert path.name in fault and "bytes have changed" in fault
 
 
-def test_a_doubled_file_is_seen(lake):
+def test_file_listed_twice_is_a_fault(lake):
     """The same rows listed a second time, under another directory."""
     table = lake.table("messages")
     file = next(iter(table.files()))
@@ -89,7 +89,7 @@ def test_a_doubled_file_is_seen(lake):
     assert any("rows were committed" in fault for fault in found)
 
 
-def test_a_file_that_was_taken_out_of_the_log_is_missed(lake):
+def test_file_removed_from_the_log_is_a_fault(lake):
     from deltalake.transaction import RemoveAction
 
     for name in ("messages", "events"):
@@ -100,14 +100,14 @@ def test_a_file_that_was_taken_out_of_the_log_is_missed(lake):
     assert {fault.table for fault in told} == {"messages", "events"}
 
 
-def test_what_a_failed_attempt_left_is_no_fault(lake):
+def test_unlisted_file_is_a_stray_and_no_fault(lake):
     path = files(lake)[0]
     shutil.copy(path, path.with_name("0-5-9-" + "0" * 32 + ".parquet"))
     report = verify(lake)
     assert report.sound and report.strays == 1
 
 
-def test_compacting_keeps_every_row_and_the_proof(lake):
+def test_compaction_keeps_every_row_and_stays_sound(lake):
     before = (
         lake.table("messages").delta.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
     )
@@ -122,14 +122,14 @@ def test_compacting_keeps_every_row_and_the_proof(lake):
     assert compact(lake) == (0, 0)
 
 
-def test_compacting_does_not_take_over_damage(lake):
+def test_compaction_refuses_damaged_files(lake):
     path = files(lake)[0]
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(PipelineError, match="damaged"):
         compact(lake)
 
 
-def test_archive_and_live_tail_are_one_table(spark, server, lake):
+def test_union_has_every_offset_once(spark, server, lake):
     rows = penstock.pipeline.union(spark, lake=lake.directory, url=server.url, queue="orders")
     places = [tuple(row) for row in rows.select("partition", "offset").collect()]
     assert len(places) == len(set(places)) == COUNT + 100
@@ -138,7 +138,7 @@ def test_archive_and_live_tail_are_one_table(spark, server, lake):
     )
 
 
-def test_others_read_the_same(spark, lake):
+def test_duckdb_and_polars_read_the_same_rows(spark, lake):
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     polars = pytest.importorskip("polars", reason="Polars is not installed")
     table = lake.table("messages")

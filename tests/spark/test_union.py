@@ -1,4 +1,4 @@
-"""Archive and live tail stay one table while an archive runs and somebody publishes.
+"""`union` reads archive and live tail as one table while an archive runs and messages are published.
 
 `python -m tests.spark.union --reads 50` does it as often as it takes to believe it.
 """
@@ -20,7 +20,7 @@ from tests.spark.union import watch
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.made(tmp_path / "lake")
+    return Lake.open_or_create(tmp_path / "lake")
 
 
 def archive(spark, server, lake, queue):
@@ -33,13 +33,13 @@ def ack_all(queue):
     batches.close()
 
 
-def test_every_offset_once_while_all_of_it_grows(spark, server, tmp_path):
+def test_union_has_every_offset_once_while_archive_and_queue_grow(spark, server, tmp_path):
     seen = list(watch(spark, server, tmp_path / "lake", reads=4))
     assert len(seen) == 8 and any(read.late for read in seen)
     assert [str(read) for read in seen if read.faults] == []
 
 
-def test_what_the_broker_lets_go_of_is_found_in_the_lake(spark, client, server, lake):
+def test_union_reads_removed_messages_from_the_lake(spark, client, server, lake):
     queue = client.create_queue("moving")
     queue.publish_many(list(range(10)))
     archive(spark, server, lake, "moving")
@@ -56,7 +56,7 @@ def test_what_the_broker_lets_go_of_is_found_in_the_lake(spark, client, server, 
     assert again.count() == 21
 
 
-def test_what_nobody_has_any_more_is_said(spark, client, server, lake):
+def test_union_names_offsets_that_neither_broker_nor_lake_has(spark, client, server, lake):
     queue = client.create_queue("fleeting")
     queue.publish_many(list(range(5)))
     rows = penstock.pipeline.union(spark, lake=lake.directory, url=server.url, queue="fleeting")
@@ -65,7 +65,7 @@ def test_what_nobody_has_any_more_is_said(spark, client, server, lake):
         rows.collect()
 
 
-def test_a_lake_of_another_broker_is_no_archive_of_this_one(spark, client, server, lake, tmp_path):
+def test_union_with_a_lake_of_another_broker_is_refused(spark, client, server, lake, tmp_path):
     client.create_queue("mine", retention={"mode": "keep"}).publish_many([1, 2, 3])
     archive(spark, server, lake, "mine")
     with running(tmp_path / "other") as stranger:

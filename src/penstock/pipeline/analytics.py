@@ -85,7 +85,7 @@ class Analysis:
         self._spark = spark
         self._url, self._token = url, token
         self._broker = Broker(url, token, 60.0)
-        self._lake = Lake.made(lake)
+        self._lake = Lake.open_or_create(lake)
         self._archived = Archived(self._lake)
         self._most = events_per_batch
         self._skip_missing = skip_missing

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.lake.spans import frame_of, parse_name
 from penstock.pipeline.lake.subject import EVENTS
-from penstock.pipeline.lake.tables import Lake, Listed
+from penstock.pipeline.lake.tables import Lake, ListedFile
 from penstock.pipeline.schema import EVENTS as COLUMNS
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class Archived:
         return until
 
 
-def _frames(file: Listed) -> tuple[int, int] | None:
+def _frames(file: ListedFile) -> tuple[int, int] | None:
     named = parse_name(file.path.rpartition("/")[2])
     return None if named is None else (frame_of(named.span.first), frame_of(named.span.last))
 
 
-def _overlaps(file: Listed, after: int, until: int) -> bool:
+def _overlaps(file: ListedFile, after: int, until: int) -> bool:
     frames = _frames(file)
     return frames is None or (frames[1] > after and frames[0] <= until)

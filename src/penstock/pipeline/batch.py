@@ -20,7 +20,7 @@ from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
 from penstock.pipeline.ranges import (
     JournalRange,
     LogRange,
-    Recall,
+    ReadArchived,
     gone_frames,
     gone_offsets,
     other_journal,
@@ -71,17 +71,19 @@ class MessagesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogRange):
             schema = arrow_schema(self._schema)
-            recall = self._recall(partition.partition, schema)
-            yield from read_log(self._broker, self._queue, partition, schema, self._options.fail_on_data_loss, recall)
+            read_archived = self._archive_reader(partition.partition, schema)
+            yield from read_log(
+                self._broker, self._queue, partition, schema, self._options.fail_on_data_loss, read_archived
+            )
 
-    def _recall(self, partition: int, schema: pa.Schema) -> Recall | None:
+    def _archive_reader(self, partition: int, schema: pa.Schema) -> ReadArchived | None:
         lake = self._options.lake
         if lake is None:
             return None
-        from penstock.pipeline.lake.recall import recalled
+        from penstock.pipeline.lake.archived_rows import read_archived
 
         uuid = self._options.queue_uuid
-        return lambda first, stop: recalled(lake, self._queue, uuid, partition, first, stop, schema)
+        return lambda first, stop: read_archived(lake, self._queue, uuid, partition, first, stop, schema)
 
 
 class EventsReader(DataSourceReader):

@@ -23,7 +23,7 @@ from penstock.wire.holds import ExtentReply, PartitionExtent
 
 READ_BYTES = 4 * limits.MIB
 """One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
-Recall = Callable[[int, int], Iterator[pa.RecordBatch]]
+ReadArchived = Callable[[int, int], Iterator[pa.RecordBatch]]
 """Offsets `first` to `stop` (exclusive), from elsewhere."""
 _IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
 _IGNORE_LATER = "Start again, or set failOnDataLoss to false to go on with the present queue"
@@ -119,15 +119,16 @@ def read_log(
     part: LogRange,
     schema: pa.Schema,
     fail_on_data_loss: bool,
-    recall: Recall | None = None,
+    read_archived: ReadArchived | None = None,
     *,
     holes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
 
-    `recall` reads from the lake the offsets that the broker no longer has. With `holes` a row says so where there is no
-    message at the first or the last offset of the range. If the queue was deleted and created again since the range was
-    planned, `recall` reads the rest, or PipelineError is raised; without `fail_on_data_loss` there is no rest.
+    `read_archived` reads offsets that the broker has removed from the lake. With `holes` a row says so where there is
+    no message at the first or the last offset of the range. If the queue was deleted and created again since the range
+    was planned, `read_archived` reads the rest, or PipelineError is raised; without `fail_on_data_loss` the rest is
+    skipped.
     """
     first = covered = part.first
     if first >= part.stop:
@@ -145,13 +146,13 @@ def read_log(
             try:
                 meta, batches = coming.result()
             except OtherIncarnation as error:
-                if recall is not None:
-                    yield from recall(first, part.stop)
+                if read_archived is not None:
+                    yield from read_archived(first, part.stop)
                 elif fail_on_data_loss:
                     raise PipelineError(f"{error}: it has not all that was asked for. {_IGNORE_LATER}") from None
                 return
-            if meta.skipped and recall is not None:
-                yield from recall(first, min(part.stop, first + meta.skipped))
+            if meta.skipped and read_archived is not None:
+                yield from read_archived(first, min(part.stop, first + meta.skipped))
             elif meta.skipped and fail_on_data_loss:
                 stop = min(part.stop, first + meta.skipped)
                 raise PipelineError(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.lake.subject import Subject
-    from penstock.pipeline.lake.tables import Table
+    from penstock.pipeline.lake.tables import LakeTable
     from penstock.wire.holds import ExtentReply
 
 RETRY_FOR_S = 60.0
@@ -85,7 +85,7 @@ def _json(offsets: dict[int, int]) -> str:
     return json.dumps({str(partition): offset for partition, offset in offsets.items()})
 
 
-def archived_messages(spark: SparkSession, table: Table, subject: Subject) -> DataFrame | None:
+def archived_messages(spark: SparkSession, table: LakeTable, subject: Subject) -> DataFrame | None:
     """The messages of a queue in this version of the table `messages` of a lake; None if there are none."""
     from pyspark.sql import functions as F
 

@@ -17,7 +17,7 @@ from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOp
 
 if TYPE_CHECKING:
     from penstock.pipeline.connect import Broker
-    from penstock.pipeline.lake.archive import Progress
+    from penstock.pipeline.lake.archive import BatchProgress
 
 LakeOption = Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the tables are.", show_default=False)]
 RETRY_FOR_S = 60.0
@@ -58,7 +58,7 @@ def archive(
         broker = _broker(url)
         lake_directory(lake)
         reachable(broker)
-        made = Lake.made(lake)
+        made = Lake.open_or_create(lake)
         with made.locked("archive"):
             pass  # a second archive is refused before Spark starts, which takes seconds
         spark = session("penstock archive", master, remote)
@@ -132,7 +132,7 @@ def reachable(broker: Broker) -> None:
     broker.ask(calls.list_queues(prefix="", page=1, limit=1))
 
 
-def _tell(progress: Progress) -> None:
+def _tell(progress: BatchProgress) -> None:
     typer.echo(
         f"{progress.source}: batch {progress.batch}, {progress.rows} rows, {progress.rows_per_second:,.0f} rows/s",
         err=True,

@@ -21,7 +21,7 @@ from penstock.server.terminal import (
 )
 
 if TYPE_CHECKING:
-    from penstock.pipeline.lake.redrive import Outcome, Redrive
+    from penstock.pipeline.lake.redrive import ArchiveRedrive, RedriveOutcome
 
 _SAMPLE = Listing("messages", ("partition", "offset", "id", "key", "priority", "payload"))
 RETRY_FOR_S = 60.0
@@ -66,11 +66,11 @@ def redrive(
     """
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.connect import Broker
-        from penstock.pipeline.lake.redrive import Redrive, wish_of
+        from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
         from penstock.pipeline.lake.tables import Lake
         from penstock.server.lake_cli import reachable
 
-        wish = wish_of(
+        spec = redrive_spec(
             queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority, uuid=uuid
         )  # fmt: skip
         found, broker = Lake(lake), Broker(url, None, RETRY_FOR_S)
@@ -78,18 +78,18 @@ def redrive(
             reachable(broker)
         with working("looking …"):
             spark = session("penstock redrive", master, remote)
-            work = Redrive(spark, found, broker, wish, redrive_id)
+            work = ArchiveRedrive(spark, found, broker, spec, redrive_id)
             preview = work.preview() if dry_run or not yes else None
         if dry_run:
             assert preview is not None
             answer: dict[str, Any] = {"messages": preview.sample, "total": preview.messages}
             if output is Output.table:
-                typer.echo(f"{preview.messages} messages would be published to {wish.target}")
+                typer.echo(f"{preview.messages} messages would be published to {spec.target}")
                 answer |= {"page": 1, "limit": len(preview.sample)}
             show(answer, output, _SAMPLE)
             return
         if preview is not None:
-            typer.confirm(f"Publish {preview.messages} messages to {wish.target}?", abort=True, err=True)
+            typer.confirm(f"Publish {preview.messages} messages to {spec.target}?", abort=True, err=True)
         typer.echo(f"redrive {work.id}", err=True)
         try:
             show(_watched(work, rate)._asdict(), output)
@@ -98,7 +98,7 @@ def redrive(
             raise typer.Exit(EXIT_REFUSED) from None
 
 
-def _watched(work: Redrive, rate: int) -> Outcome:
+def _watched(work: ArchiveRedrive, rate: int) -> RedriveOutcome:
     """Show how far it is, on standard error."""
     with contextlib.ExitStack() as stack:
         bar: Any = None

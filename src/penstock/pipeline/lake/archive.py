@@ -42,7 +42,7 @@ _OURS = "PipelineError: "
 _log = logging.getLogger("penstock.pipeline")
 
 
-class Progress(NamedTuple):
+class BatchProgress(NamedTuple):
     """A batch that is in the lake."""
 
     source: str
@@ -64,7 +64,7 @@ class Archive:
         rows_per_batch: int = 1_000_000,
         hold_bytes: int | None = None,
         adopt: bool = False,
-        report: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[BatchProgress], None] = lambda _: None,
     ):
         """`queues` None: those that keep their log; queues may be created and deleted while the archive runs.
 
@@ -245,7 +245,7 @@ class Archive:
                 moved = True
                 self._failures.pop(subject, None)
                 self._rows += rows
-                self._report(Progress(subject.queue, batch, rows, speed))
+                self._report(BatchProgress(subject.queue, batch, rows, speed))
             failure = query.exception()
             if failure is None:
                 continue
@@ -260,7 +260,7 @@ class Archive:
             self._overtaken += (was_overtaken := OVERTAKEN in str(failure))
             is_ours = _OURS in str(failure) and not was_overtaken
             if is_ours or self._failures[subject] > FAILURES_MAX or self._overtaken > FAILURES_MAX:
-                raise PipelineError(_sentence(str(failure))) from None
+                raise PipelineError(_pipeline_sentence(str(failure))) from None
             again.append(subject)
         if moved:
             self._move()
@@ -313,7 +313,7 @@ def _is_present(subject: Subject, present: dict[str, tuple[str, Any]]) -> bool:
     return subject.queue in present and present[subject.queue][0] == subject.uuid
 
 
-def _sentence(text: str) -> str:
+def _pipeline_sentence(text: str) -> str:
     """The message of a PipelineError, out of the text that Spark puts around it."""
     ours = [line.partition(_OURS)[2] for line in text.splitlines() if _OURS in line]
     return ours[-1] if ours else text

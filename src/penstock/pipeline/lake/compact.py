@@ -1,8 +1,8 @@
-"""Few large files from many small ones, without a moment in which the lake could not be proven.
+"""Merge small files into large ones. The lake can be verified at any time meanwhile.
 
-Not delta-rs' own `optimize`: it would put rows of several partitions into one file, under a name that says nothing, and
-would take over damaged bytes without a look. Here files are checked, neighbours become one file with a name of its own,
-and one commit exchanges them. Files that were replaced stay on the disk for readers that have begun.
+`optimize` of delta-rs would put rows of several partitions into one file, under a name that tells no span, and would
+copy damaged bytes. Here each file is checked, neighbours are merged into a file with a name of its own, and one commit
+replaces them. The old files stay on the disk for readers that have begun.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
-from penstock.pipeline.lake.shelf import digest_of, write_file
-from penstock.pipeline.lake.spans import Named, Span, bundles, parse_name
-from penstock.pipeline.lake.tables import Lake, Listed, Table
+from penstock.pipeline.lake.parquet_files import digest_of, write_file
+from penstock.pipeline.lake.spans import LaneSpan, ParsedName, mergeable, parse_name
+from penstock.pipeline.lake.tables import Lake, LakeTable, ListedFile
 from penstock.pipeline.options import PipelineError
 
 TARGET_BYTES = 128 * limits.MIB
@@ -30,49 +30,49 @@ class Compacted(NamedTuple):
     before: int
     """Files that were replaced."""
     after: int
-    """By so many."""
+    """Files that replace them."""
 
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES) -> Compacted:
-    """Raises PipelineError if a file is not what its name says; what was exchanged before stays exchanged."""
+    """Raises PipelineError if the bytes of a file are not those of its name; merges that were committed stay."""
     before = after = 0
     for layout in LAYOUTS.values():
         table = lake.table(layout.table)
-        for old in _worthwhile(table, target_bytes):
-            _exchange(table, old)
+        for old in _mergeable_files(table, target_bytes):
+            _merge(table, old)
             before, after = before + len(old), after + 1
     return Compacted(before, after)
 
 
-class _Known(NamedTuple):
-    file: Listed
-    named: Named
+class _NamedFile(NamedTuple):
+    file: ListedFile
+    named: ParsedName
 
 
-def _worthwhile(table: Table, target_bytes: int) -> Iterator[list[_Known]]:
-    shelves: dict[tuple[str, str | None], list[_Known]] = defaultdict(list)
+def _mergeable_files(table: LakeTable, target_bytes: int) -> Iterator[list[_NamedFile]]:
+    shelves: dict[tuple[str, str | None], list[_NamedFile]] = defaultdict(list)
     for file in table.files():
         named = parse_name(Path(file.path).name)
         if named is not None:
-            shelves[table.layout.directory(file.values), named.uuid].append(_Known(file, named))
+            shelves[table.layout.directory(file.values), named.uuid].append(_NamedFile(file, named))
     for known in shelves.values():
         sizes = [(each.named.span, each.file.size) for each in known]
-        for bundle in bundles(sizes, target_bytes, dense=table.layout.dense):
+        for bundle in mergeable(sizes, target_bytes, dense=table.layout.dense):
             yield [known[index] for index in bundle]
 
 
-def _exchange(table: Table, old: Sequence[_Known]) -> None:
+def _merge(table: LakeTable, old: Sequence[_NamedFile]) -> None:
     paths = [table.directory / each.file.path for each in old]
     for path, each in zip(paths, old, strict=True):
         if not path.exists() or digest_of(path) != each.named.digest:
-            raise PipelineError(f"{path} is missing or damaged: `penstock pipeline verify` tells all that is wrong")
+            raise PipelineError(f"{path} is missing or damaged: `penstock pipeline verify` lists every fault")
     first, last = old[0].named.span, old[-1].named.span
-    span = Span(first.lane, first.first, last.last)
+    span = LaneSpan(first.lane, first.first, last.last)
     rows_of = _rows(table.layout, paths)
     new = write_file(table.directory, table.layout, old[0].file.values, span, rows_of, old[0].named.uuid)
     rows = sum(each.file.rows or 0 for each in old)
     assert new.rows == rows, f"{new.rows} rows were made of {rows}"
-    # The newest version: an archive may have added to it, which does not concern these files.
+    # The newest version: an archive may have added other files since.
     table.newest().replace([each.file for each in old], new)
 
 
@@ -84,7 +84,7 @@ def _rows(layout: Layout, paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def _widened(rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
-    """With columns that the table did not have yet when the file was written."""
+    """With nulls for columns that the table did not have when the file was written."""
     schema = layout.file_schema
     arrays = [
         rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)

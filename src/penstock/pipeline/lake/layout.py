@@ -1,4 +1,4 @@
-"""The two tables of a lake: their columns, and in which directory a row belongs."""
+"""The two tables of a lake: their columns, and the directory of each row."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _US_PER_DAY = 86_400_000_000
 class Layout:
     table: str
     columns: dict[str, str]
-    """As Spark has them."""
+    """Name -> type, as Spark writes it."""
     partition_by: tuple[str, ...]
     """Columns that are directories, and not in the files."""
     lane: str
     moment: str
     """The column whose day is the partition `date`."""
     dense: bool
-    """Places have no holes."""
+    """Whether places count up without gaps."""
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -44,12 +44,12 @@ class Layout:
 
     @property
     def table_schema(self) -> pa.Schema:
-        """What readers of the table see."""
+        """The columns that readers of the table see."""
         fields = [(name, _ARROW[kind]) for name, kind in self.columns.items()]
         return pa.schema([*fields, ("date", pa.date32())])
 
     def directory(self, values: dict[str, str]) -> str:
-        """Named as Hive does it: readers that look at paths find the columns there."""
+        """Hive-style directories: readers that parse paths find the partition columns there."""
         return "/".join(f"{name}={quote(values[name], safe='')}" for name in self.partition_by)
 
     def places(self, rows: pa.RecordBatch | pa.Table) -> Any:

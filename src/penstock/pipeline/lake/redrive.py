@@ -1,8 +1,8 @@
-"""Messages out of the archive, published again: chosen by a predicate, each once, no faster than a live queue can take.
+"""Publish messages of the archive again: chosen by a predicate, each once, at a limited rate.
 
-What was chosen is decided once: Spark writes the chosen rows down, then a record in the table `redrives` says that they
-are what this redrive is about. From there on it is a list that is published in order, under numbers by which the broker
-knows what it has. Whoever comes again under the same id goes on with that list, whatever the archive has become.
+The choice is made once: Spark writes the chosen rows to files, then a record in the table `redrives` names these files.
+From there on the redrive is a list that is published in order, under sequence numbers by which the broker recognises a
+repeated publish. A later run with the same id goes on with that list, whatever was archived since.
 """
 
 from __future__ import annotations
@@ -11,19 +11,14 @@ import getpass
 import os
 import re
 import secrets
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock import limits
 from penstock.client import lowlevel as calls
@@ -31,10 +26,10 @@ from penstock.errors import Conflict, PenstockError, QueueFull
 from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.folding import lifecycles
-from penstock.pipeline.lake.lock import locked
-from penstock.pipeline.lake.shelf import sync
+from penstock.pipeline.lake.parquet_files import sync
+from penstock.pipeline.lake.redrive_table import RedriveRows, RedriveTable
 from penstock.pipeline.lake.subject import Subject
-from penstock.pipeline.lake.tables import Lake, Table
+from penstock.pipeline.lake.tables import Lake, LakeTable
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.outgoing import Outgoing, frames
 from penstock.pipeline.schema import EVENTS
@@ -48,29 +43,19 @@ RATE_PER_S = 1_000
 STEPS_PER_S = 10
 """A step publishes a tenth of the rate."""
 PAUSE_S = 1.0
-"""When the target is full."""
-RECORDS = pa.schema(
-    [
-        ("redrive_id", pa.string()), ("state", pa.string()), ("at", pa.timestamp("us", "UTC")), ("by", pa.string()),
-        ("queue", pa.string()), ("predicate", pa.string()), ("group", pa.string()), ("target", pa.string()),
-        ("delay_ms", pa.int64()), ("priority", pa.int64()), ("rate_per_s", pa.int64()), ("messages", pa.int64()),
-        ("rows", pa.string()), ("version", pa.int64()), ("queue_uuid", pa.string()),
-    ]
-)  # fmt: skip
-"""Of the table `redrives`: one row when it was decided, one when it had ended."""
-STATES = ("started", "finished")
+"""Between attempts while the target is full."""
 _FATES = ("fate", "deliveries", "consumer", "ended_at", "error", "wait_ms", "processing_ms", "end_to_end_ms")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _CHOSEN = ("partition", "offset", "id", "key", "priority", "tenant", "headers", "payload", "is_json")
 
 
-class Wish(NamedTuple):
+class RedriveSpec(NamedTuple):
     """The messages that are to be published again, and how."""
 
     queue: QueuePath
     predicate: str
     group: str | None
-    """With it the predicate may speak of what became of a message in this group."""
+    """With a group the predicate may use the columns of `lifecycles` for this group."""
     target: QueuePath
     delay_ms: int = 0
     priority: int | None = None
@@ -78,22 +63,24 @@ class Wish(NamedTuple):
     """The incarnation of the queue; needed only if the lake has several."""
 
 
-class Preview(NamedTuple):
+class RedrivePreview(NamedTuple):
     messages: int
     sample: list[dict[str, Any]]
 
 
-class Outcome(NamedTuple):
+class RedriveOutcome(NamedTuple):
     redrive_id: str
     messages: int
     published: int
-    """By this run; what an earlier one had done is not among them."""
+    """By this run, without those of earlier runs."""
     seconds: float
 
 
-class Redrive:
-    def __init__(self, spark: SparkSession, lake: Lake, broker: Broker, wish: Wish, redrive_id: str | None = None):
-        """Raises PipelineError."""
+class ArchiveRedrive:
+    def __init__(
+        self, spark: SparkSession, lake: Lake, broker: Broker, spec: RedriveSpec, redrive_id: str | None = None
+    ):
+        """Raises PipelineError if the id is not a name."""
         self.id = redrive_id or secrets.token_hex(8)
         if _NAME.fullmatch(self.id) is None:
             raise PipelineError(
@@ -102,78 +89,78 @@ class Redrive:
         self._spark = spark
         self._lake = lake
         self._broker = broker
-        self._wish = wish
-        self._records = _Records(lake)
+        self._spec = spec
+        self._records = RedriveTable(lake)
 
-    def preview(self) -> Preview:
-        """How many, and the first of them. Changes nothing. Raises PipelineError."""
+    def preview(self) -> RedrivePreview:
+        """The number of chosen messages and a sample. Changes nothing. Raises PipelineError."""
         chosen = self._chosen(self._lake.table("messages")).persist()
         try:
             sample = chosen.orderBy("partition", "offset").limit(SAMPLE).collect()
-            return Preview(chosen.count(), [_shown(row.asDict()) for row in sample])
+            return RedrivePreview(chosen.count(), [_shown(row.asDict()) for row in sample])
         finally:
             chosen.unpersist()
 
-    def run(self, rate_per_s: int = RATE_PER_S, report: Callable[[int, int], None] = lambda *_: None) -> Outcome:
-        """Publish them; `report` is told how many of how many. Raises PipelineError."""
+    def run(self, rate_per_s: int = RATE_PER_S, report: Callable[[int, int], None] = lambda *_: None) -> RedriveOutcome:
+        """Publish the messages; `report` is called with (published, all). Raises PipelineError."""
         with self._records.locked(self.id):
             return self._run(rate_per_s, report)
 
-    def _run(self, rate_per_s: int, report: Callable[[int, int], None]) -> Outcome:
+    def _run(self, rate_per_s: int, report: Callable[[int, int], None]) -> RedriveOutcome:
         began = time.monotonic()
         record = self._records.find(self.id)
         if record is None:
-            self._broker.ask(calls.stats(self._wish.target))  # a target that is not there is told before the work
+            self._broker.ask(calls.stats(self._spec.target))  # raises if there is no such target, before Spark works
             record = self._decide(rate_per_s)
-        elif not _is_same(_wish_of(record), self._wish):
+        elif not _is_same(_spec_of(record), self._spec):
             raise PipelineError(
-                f"redrive {self.id!r} was something else: {_said(_wish_of(record))}. Choose another --redrive-id"
+                f"redrive {self.id!r} was something else: {_described(_spec_of(record))}. Choose another --redrive-id"
             )
         if record["state"] == "finished":
-            return Outcome(self.id, record["messages"], 0, time.monotonic() - began)
-        work = _Work(self._lake.directory / "redrives" / record["rows"])
+            return RedriveOutcome(self.id, record["messages"], 0, time.monotonic() - began)
+        rows_left = RedriveRows(self._lake.directory / "redrives" / record["rows"])
         published = 0
-        for rows in _publish(self._broker, self.id, self._wish, work, rate_per_s):
+        for rows in _publish(self._broker, self.id, self._spec, rows_left, rate_per_s):
             published += rows
-            report(work.done, record["messages"])
-        self._records.note({**record, "state": "finished", "at": _now(), "by": _who()})
-        work.remove()
-        return Outcome(self.id, record["messages"], published, time.monotonic() - began)
+            report(rows_left.published, record["messages"])
+        self._records.add({**record, "state": "finished", "at": _now(), "by": _operator()})
+        rows_left.remove()
+        return RedriveOutcome(self.id, record["messages"], published, time.monotonic() - began)
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
-    def _chosen(self, table: Table) -> DataFrame:
+    def _chosen(self, table: LakeTable) -> DataFrame:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
-        wish, subject = self._wish, self._subject(table)
+        spec, subject = self._spec, self._subject(table)
         messages = archived_messages(self._spark, table, subject)
         if messages is None:
             raise PipelineError(f"the files of queue {subject} are missing: `penstock pipeline verify` names them")
         rows = messages.withColumn("text", F.expr("cast(payload as string)"))
-        if wish.group is not None:
-            rows = rows.join(self._fates(subject, wish.group), ["partition", "offset"], "left")
+        if spec.group is not None:
+            rows = rows.join(self._fates(subject, spec.group), ["partition", "offset"], "left")
         try:
-            chosen = rows.where(wish.predicate)
+            chosen = rows.where(spec.predicate)
             chosen.schema  # noqa: B018  Spark Connect looks at it only when it is asked
         except PySparkException as error:
             raise PipelineError(f"--where: {_first_line(error)}") from None
         return chosen.select(*_CHOSEN)
 
-    def _subject(self, table: Table) -> Subject:
+    def _subject(self, table: LakeTable) -> Subject:
         """The incarnation of the queue that is meant. Raises PipelineError if there is none, or if it is not clear."""
-        found = table.subjects(self._wish.queue)
-        if self._wish.uuid is not None:
-            found = [subject for subject in found if subject.uuid == self._wish.uuid]
+        found = table.subjects(self._spec.queue)
+        if self._spec.uuid is not None:
+            found = [subject for subject in found if subject.uuid == self._spec.uuid]
         if len(found) == 1:
             return found[0]
         where = f"in the lake in {self._lake.directory}"
         if not found:
             known = ", ".join(map(str, table.subjects())) or "no queue"
-            raise PipelineError(f"queue {self._wish.queue} is not {where}; it has {known}")
+            raise PipelineError(f"queue {self._spec.queue} is not {where}; it has {known}")
         choices = ", ".join(f"{each.uuid} ({table.rows_committed(each)} messages)" for each in found)
         raise PipelineError(
-            f"queue {self._wish.queue} was deleted and created again, and is {where} {len(found)} times: choose one "
+            f"queue {self._spec.queue} was deleted and created again, and is {where} {len(found)} times: choose one "
             f"with --uuid: {choices}"
         )
 
@@ -194,105 +181,36 @@ class Redrive:
         return lives.where(F.col("group") == group).select("partition", "offset", *_FATES)
 
     def _decide(self, rate_per_s: int) -> dict[str, Any]:
-        """Write down what was chosen, then that this is it."""
+        """Write the chosen rows to files, then add the record that makes them the list of this redrive."""
         name = f"_work/{self.id}-{secrets.token_hex(4)}"
         rows = self._lake.directory / "redrives" / name
         rows.parent.mkdir(parents=True, exist_ok=True)
-        # One version of the table, which the record names: whatever is archived meanwhile is not looked at.
+        # One version of the table, which the record names: rows that are archived meanwhile are not in it.
         table = self._lake.table("messages")
         self._chosen(table).orderBy("partition", "offset").write.parquet(str(rows))
         for each in sorted(rows.iterdir()):
             sync(each)
         sync(rows)
         count = sum(pq.read_metadata(path).num_rows for path in rows.glob("*.parquet"))
-        wish = self._wish
+        spec = self._spec
         record = {
-            "redrive_id": self.id, "state": "started", "at": _now(), "by": _who(), "queue": wish.queue,
-            "predicate": wish.predicate, "group": wish.group, "target": wish.target, "delay_ms": wish.delay_ms,
-            "priority": wish.priority, "rate_per_s": rate_per_s, "messages": count, "rows": name,
+            "redrive_id": self.id, "state": "started", "at": _now(), "by": _operator(), "queue": spec.queue,
+            "predicate": spec.predicate, "group": spec.group, "target": spec.target, "delay_ms": spec.delay_ms,
+            "priority": spec.priority, "rate_per_s": rate_per_s, "messages": count, "rows": name,
             "version": table.version, "queue_uuid": self._subject(table).uuid,
         }  # fmt: skip
-        self._records.note(record)
+        self._records.add(record)
         return record
 
 
-class _Records:
-    """The table `redrives` of a lake: who published what again, and when."""
-
-    def __init__(self, lake: Lake):
-        self._path = lake.directory / "redrives"
-
-    def locked(self, redrive_id: str) -> AbstractContextManager[None]:
-        """Entering it raises PipelineError if another process runs this redrive."""
-        work = self._path / "_work"
-        work.mkdir(parents=True, exist_ok=True)
-        return locked(work / f"{redrive_id}.lock", f"redrive {redrive_id!r} is being run by another process")
-
-    def find(self, redrive_id: str) -> dict[str, Any] | None:
-        """The last that is known about it."""
-        if not DeltaTable.is_deltatable(str(self._path)):
-            return None
-        rows = DeltaTable(self._path).to_pyarrow_table(filters=[("redrive_id", "=", redrive_id)]).to_pylist()
-        last = max(rows, key=lambda row: STATES.index(row["state"]), default=None)
-        return None if last is None else {"queue_uuid": None, **last}
-
-    def note(self, record: dict[str, Any]) -> None:
-        """Durable when it returns. Noted once, whatever is repeated."""
-        table = DeltaTable.create(self._path, RECORDS, mode="ignore")
-        name, number = f"redrive:{record['redrive_id']}", STATES.index(record["state"])
-        known = table.transaction_version(name)
-        if known is not None and known >= number:
-            return
-        properties = CommitProperties(app_transactions=[Transaction(name, number)])
-        rows = pa.Table.from_pylist([record], RECORDS)
-        # The table may have been made before it had all of these columns.
-        write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
-        log = self._path / "_delta_log"
-        for each in (*self._path.glob("*.parquet"), *log.glob("*.json")):
-            sync(each)
-        sync(log)
-        sync(self._path)
-
-
-class _Work:
-    """The rows of a redrive, and how many of them were published."""
-
-    def __init__(self, rows: Path):
-        self._rows = rows
-        self._noted = rows.with_name(rows.name + ".done")
-        self.done = int(self._noted.read_text()) if self._noted.exists() else 0
-
-    def left(self, at_once: int) -> Iterator[pa.RecordBatch]:
-        """What is not published yet, in the order in which it was written down."""
-        files = sorted(str(path) for path in self._rows.glob("*.parquet"))
-        if not files:
-            return
-        skip = self.done
-        for batch in ds.dataset(files, format="parquet").to_batches(batch_size=at_once, batch_readahead=2):
-            if skip < batch.num_rows:
-                yield batch.slice(skip)
-            skip = max(0, skip - batch.num_rows)
-
-    def note(self, rows: int) -> None:
-        self.done += rows
-        hidden = self._noted.with_name(self._noted.name + ".new")
-        hidden.write_text(str(self.done))
-        sync(hidden)
-        hidden.replace(self._noted)
-
-    def remove(self) -> None:
-        shutil.rmtree(self._rows, ignore_errors=True)
-        self._noted.unlink(missing_ok=True)
-
-
-def _publish(broker: Broker, redrive_id: str, wish: Wish, work: _Work, rate_per_s: int) -> Iterator[int]:
-    """In steps; yields how many rows each has published."""
+def _publish(broker: Broker, redrive_id: str, spec: RedriveSpec, source: RedriveRows, rate_per_s: int) -> Iterator[int]:
+    """Publish in steps; yields the number of rows of each step."""
     step = max(1, min(limits.BATCH_MESSAGES_MAX, rate_per_s // STEPS_PER_S))
     next_at = time.monotonic()
-    for rows in work.left(step):
-        for outgoing in frames(iter([_dressed(rows, wish, redrive_id)]), wish.target):
-            _send(broker, outgoing, calls.ProducerSeq(f"redrive:{redrive_id}", 1, work.done))
-            work.note(outgoing.rows)
+    for rows in source.unpublished(step):
+        for outgoing in frames(iter([_with_headers(rows, spec, redrive_id)]), spec.target):
+            _send(broker, outgoing, calls.ProducerSeq(f"redrive:{redrive_id}", 1, source.published))
+            source.mark_published(outgoing.rows)
             yield outgoing.rows
             next_at = max(next_at, time.monotonic()) + outgoing.rows / rate_per_s
             time.sleep(max(0.0, next_at - time.monotonic()))
@@ -308,50 +226,50 @@ def _send(broker: Broker, outgoing: Outgoing, number: calls.ProducerSeq) -> None
         except Conflict as error:
             if "seq" not in error.details:
                 raise PipelineError(f"queue {outgoing.queue} does not take them: {error.message}") from None
-            return  # it has this number, and only no longer knows under which id
+            return  # the broker has this number, and has forgotten the id of the message
         except PenstockError as error:
             raise PipelineError(f"queue {outgoing.queue} does not take them: {error.message}") from None
 
 
-def _dressed(rows: pa.RecordBatch, wish: Wish, redrive_id: str) -> pa.RecordBatch:
-    """As they are to be published: the same bytes, and headers that say where they come from."""
+def _with_headers(rows: pa.RecordBatch, spec: RedriveSpec, redrive_id: str) -> pa.RecordBatch:
+    """The columns to publish: the same bytes, with headers that name queue, message and redrive."""
     table = {name: rows.column(name) for name in ("key", "priority", "tenant", "payload", "is_json")}
-    marks = {"penstock-archive-queue": wish.queue, "penstock-redrive": redrive_id}
+    marks = {"penstock-archive-queue": spec.queue, "penstock-redrive": redrive_id}
     headers = [
         _marked(dict(own or ()), {**marks, "penstock-archive-id": id})
         for own, id in zip(rows.column("headers").to_pylist(), rows.column("id").to_pylist(), strict=True)
     ]
     table["headers"] = pa.array(headers, pa.map_(pa.string(), pa.string()))
-    if wish.priority is not None:
-        table["priority"] = pa.array([wish.priority] * rows.num_rows, pa.int64())
-    if wish.delay_ms:
-        table["delay_ms"] = pa.array([wish.delay_ms] * rows.num_rows, pa.int64())
+    if spec.priority is not None:
+        table["priority"] = pa.array([spec.priority] * rows.num_rows, pa.int64())
+    if spec.delay_ms:
+        table["delay_ms"] = pa.array([spec.delay_ms] * rows.num_rows, pa.int64())
     return pa.RecordBatch.from_pydict(table)
 
 
 def _marked(own: dict[str, str], marks: dict[str, str]) -> list[tuple[str, str]]:
-    """As long as there is room for that."""
+    """The headers with the marks, or without them if they would exceed the limits."""
     headers = {**own, **marks}
     size = len(msgspec.json.encode(headers))
     fits = len(headers) <= limits.HEADERS_COUNT_MAX and size <= limits.HEADERS_BYTES_MAX
     return list((headers if fits else own).items())
 
 
-def _wish_of(record: dict[str, Any]) -> Wish:
-    return Wish(
+def _spec_of(record: dict[str, Any]) -> RedriveSpec:
+    return RedriveSpec(
         QueuePath(record["queue"]), record["predicate"], record["group"], QueuePath(record["target"]),
         record["delay_ms"], record["priority"], record["queue_uuid"],
     )  # fmt: skip
 
 
-def _is_same(known: Wish, asked: Wish) -> bool:
-    """The uuid counts if both have one: it need not be asked for, and older records have none."""
+def _is_same(known: RedriveSpec, asked: RedriveSpec) -> bool:
+    """Whether two specs are equal. Uuids are compared if both have one: the option may be left out."""
     uuid = known.uuid if None not in (known.uuid, asked.uuid) else asked.uuid
     return known._replace(uuid=uuid) == asked
 
 
-def _said(wish: Wish) -> str:
-    return f"queue {wish.queue}, where {wish.predicate!r}, to {wish.target}"
+def _described(spec: RedriveSpec) -> str:
+    return f"queue {spec.queue}, where {spec.predicate!r}, to {spec.target}"
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -369,7 +287,7 @@ def _now() -> Any:
     return pa.scalar(time.time_ns() // 1000, pa.timestamp("us", "UTC")).as_py()
 
 
-def _who() -> str:
+def _operator() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -377,7 +295,7 @@ def _who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def wish_of(
+def redrive_spec(
     queue: str,
     predicate: str,
     *,
@@ -386,10 +304,10 @@ def wish_of(
     delay_ms: int,
     priority: int | None,
     uuid: str | None = None,
-) -> Wish:
-    """As people write it. Raises PipelineError."""
+) -> RedriveSpec:
+    """A spec from the options of the command. Raises PipelineError for names that are not queues."""
     try:
         path = parse_queue(queue)
-        return Wish(path, predicate, group, parse_queue(target) if target else path, delay_ms, priority, uuid)
+        return RedriveSpec(path, predicate, group, parse_queue(target) if target else path, delay_ms, priority, uuid)
     except PenstockError as error:
         raise PipelineError(error.message) from None

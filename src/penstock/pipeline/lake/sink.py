@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.lake.shelf import Shelf, Written
+from penstock.pipeline.lake.parquet_files import DataFile, TaskFileWriter
 from penstock.pipeline.lake.subject import EVENTS
 from penstock.pipeline.lake.tables import Lake
 
 
-class Files(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """The files that a task has written."""
 
-    def __init__(self, written: list[Written]):
+    def __init__(self, written: list[DataFile]):
         self.written = written
 
 
@@ -31,17 +31,17 @@ class LakeWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         table = Lake(self._lake).table(self._table)
         fixed = {} if self._queue is None else {"queue": self._queue}
-        shelf = Shelf(table.directory, table.layout, fixed, self._uuid)
+        shelf = TaskFileWriter(table.directory, table.layout, fixed, self._uuid)
         try:
             for rows in iterator:
                 shelf.put(rows)
-            return Files(shelf.close())
+            return WrittenFiles(shelf.close())
         except BaseException:
             shelf.discard()
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-        written = [file for each in messages if isinstance(each, Files) for file in each.written]
+        written = [file for each in messages if isinstance(each, WrittenFiles) for file in each.written]
         if written:
             lake = Lake(self._lake)
             subject = EVENTS if self._queue is None else lake.subject(self._queue, self._uuid)

@@ -56,7 +56,7 @@ EVENTS = Subject("events")
 
 
 class Committed(NamedTuple):
-    """What was committed of a subject."""
+    """Rows and positions that were committed for a subject."""
 
     rows: int
     positions: dict[int, int]

@@ -27,8 +27,8 @@ from penstock.errors import InvalidRequest
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.lock import locked
 from penstock.pipeline.lake.log import LogContent, read_log
-from penstock.pipeline.lake.shelf import Written, sync
-from penstock.pipeline.lake.spans import Mismatch, frame_of, next_positions, parse_name
+from penstock.pipeline.lake.parquet_files import DataFile, sync
+from penstock.pipeline.lake.spans import SpanMismatch, frame_of, next_positions, parse_name
 from penstock.pipeline.lake.subject import EVENTS, Committed, Subject, committed
 from penstock.pipeline.options import PipelineError
 
@@ -37,7 +37,7 @@ FORMAT = 2
 _ATTEMPTS = 10
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file as Delta's log lists it."""
 
     path: str
@@ -81,8 +81,8 @@ class Lake:
             raise PipelineError(f"{directory}/penstock.json cannot be read: {error}") from None
 
     @classmethod
-    def made(cls, directory: Path | str) -> Lake:
-        """The lake that is there, or a new one."""
+    def open_or_create(cls, directory: Path | str) -> Lake:
+        """The lake in the directory, created if there is none. Raises PipelineError if other files are in it."""
         where = _directory(directory)
         if not (where / "penstock.json").exists():
             if where.is_dir() and any(where.iterdir()):
@@ -95,8 +95,8 @@ class Lake:
         sync(where)
         return lake
 
-    def table(self, name: str) -> Table:
-        return Table(self.directory / name, LAYOUTS[name], self.subject)
+    def table(self, name: str) -> LakeTable:
+        return LakeTable(self.directory / name, LAYOUTS[name], self.subject)
 
     @property
     def checkpoints(self) -> Path:
@@ -163,7 +163,7 @@ def _describe(lake: Path, description: dict[str, Any]) -> None:
 OVERTAKEN = "does not go on where the table ends"
 
 
-class Table:
+class LakeTable:
     """One version of a table: the one that is the newest when it is first looked at."""
 
     def __init__(self, directory: Path, layout: Layout, subject_of: Callable[[str, str | None], Subject]):
@@ -172,7 +172,7 @@ class Table:
         self._subject_of = subject_of
 
     def create(self) -> None:
-        """Also adds columns that have come since it was made."""
+        """Create the table if it does not exist, and add columns of later versions."""
         schema = Schema.from_arrow(self.layout.table_schema)
         made = DeltaTable.create(
             self.directory, schema, mode="ignore", partition_by=list(self.layout.partition_by),
@@ -183,8 +183,8 @@ class Table:
         if new:
             made.alter.add_columns(new)
 
-    def newest(self) -> Table:
-        return Table(self.directory, self.layout, self._subject_of)
+    def newest(self) -> LakeTable:
+        return LakeTable(self.directory, self.layout, self._subject_of)
 
     @cached_property
     def delta(self) -> DeltaTable:
@@ -208,39 +208,39 @@ class Table:
         return read_log(self.directory / "_delta_log", self.version)
 
     def committed(self) -> dict[Subject, Committed]:
-        """What was committed of every subject, whether or not its files are still listed."""
+        """Rows and positions of every subject, whether or not its files are still listed."""
         found = committed(self.log.transactions.items())
         return {self._subject_of(queue, uuid): each for (queue, uuid), each in found.items()}
 
     def subjects(self, queue: str | None = None) -> list[Subject]:
-        """All that something was committed of, or those with this path."""
+        """All subjects with a commit, or those with this path."""
         return sorted((each for each in self.committed() if queue in (None, each.queue)), key=str)
 
-    def subject_of(self, file: Listed) -> Subject:
+    def subject_of(self, file: ListedFile) -> Subject:
         return self._subject_of(file.queue, file.uuid)
 
-    def files(self, subject: Subject | None = None) -> Iterator[Listed]:
+    def files(self, subject: Subject | None = None) -> Iterator[ListedFile]:
         listed = pa.table(self.delta.get_add_actions())
         for each in listed.select(["path", "size_bytes", "num_records", "partition"]).to_pylist():
             values = {name: str(value) for name, value in each["partition"].items()}
             # The log has paths as URLs have them.
-            file = Listed(unquote(each["path"]), each["size_bytes"], each["num_records"], values)
+            file = ListedFile(unquote(each["path"]), each["size_bytes"], each["num_records"], values)
             if subject is None or subject.key == self.subject_of(file).key:
                 yield file
 
-    def removed(self) -> Iterator[Listed]:
+    def removed(self) -> Iterator[ListedFile]:
         """Files that were listed once and are no longer, as far as the log remembers."""
         for path, values in self.log.removed.items():
-            yield Listed(path, 0, None, values)
+            yield ListedFile(path, 0, None, values)
 
-    def commit(self, subject: Subject, written: Sequence[Written]) -> bool:
+    def commit(self, subject: Subject, written: Sequence[DataFile]) -> bool:
         """Make these files part of the table. False if they are already. Raises PipelineError if they do not fit."""
         for attempt in range(_ATTEMPTS):
             newest = self.newest()
             before = newest.positions(subject)
             try:
                 after = next_positions(before, [each.span for each in written], dense=self.layout.dense)
-            except Mismatch as error:
+            except SpanMismatch as error:
                 raise PipelineError(
                     f"{self.directory}: {subject.queue} {OVERTAKEN} ({error}). Does another archive "
                     "write to this lake? `penstock pipeline verify` says whether all is well"
@@ -261,7 +261,7 @@ class Table:
             return True
         raise AssertionError("unreachable")
 
-    def replace(self, old: Sequence[Listed], new: Written) -> None:
+    def replace(self, old: Sequence[ListedFile], new: DataFile) -> None:
         """The same rows in another file."""
         now = int(time.time() * 1000)
         gone = [RemoveAction(each.path, False, now, each.size, dict(each.values)) for each in old]
@@ -285,7 +285,7 @@ class Table:
 
 
 def _marks(
-    subject: Subject, before: dict[int, int], after: dict[int, int], written: Sequence[Written], rows: int
+    subject: Subject, before: dict[int, int], after: dict[int, int], written: Sequence[DataFile], rows: int
 ) -> list[Transaction]:
     marks = [Transaction(subject.rows_mark, rows), Transaction(subject.lanes_mark, max(after, default=-1) + 1)]
     for lane, position in after.items():
@@ -297,7 +297,7 @@ def _marks(
     return marks
 
 
-def _added(file: Written, layout: Layout, *, data_change: bool = True) -> AddAction:
+def _added(file: DataFile, layout: Layout, *, data_change: bool = True) -> AddAction:
     name = "offset" if layout.dense else "frame"
     stats: dict[str, Any] = {"numRecords": file.rows, "nullCount": {layout.lane: 0, name: 0}}
     if file.held is not None:

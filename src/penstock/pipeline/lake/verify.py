@@ -21,10 +21,10 @@ from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
-from penstock.pipeline.lake.shelf import digest_of
-from penstock.pipeline.lake.spans import Named, Span, frame_of, gaps, overlaps, parse_name, uncovered
+from penstock.pipeline.lake.parquet_files import digest_of
+from penstock.pipeline.lake.spans import LaneSpan, ParsedName, frame_of, gaps, overlaps, parse_name, uncovered
 from penstock.pipeline.lake.subject import Committed, Subject
-from penstock.pipeline.lake.tables import Lake, Listed, Table
+from penstock.pipeline.lake.tables import Lake, LakeTable, ListedFile
 from penstock.pipeline.options import PipelineError
 
 
@@ -36,23 +36,23 @@ class Fault(NamedTuple):
 
 
 @dataclass
-class Report:
+class VerifyReport:
     files: int = 0
     rows: int = 0
     size: int = 0
     versions: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     strays: int = 0
-    """Files that no version lists: left by attempts that failed, or by compaction. Readers of the table skip them."""
+    """Files that no version lists: left by attempts that failed, or by compaction. Readers skip them."""
 
     @property
     def sound(self) -> bool:
         return not self.faults
 
 
-def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], None] = lambda _: None) -> Report:
+def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], None] = lambda _: None) -> VerifyReport:
     """Recount both tables. `seen` is called with the number of files that have been looked at."""
-    report = Report()
+    report = VerifyReport()
     for layout in LAYOUTS.values():
         _verify_table(lake.table(layout.table), report, seen)
     if broker is not None:
@@ -62,10 +62,10 @@ def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], No
     return report
 
 
-def _verify_table(table: Table, report: Report, seen: Callable[[int], None]) -> None:
+def _verify_table(table: LakeTable, report: VerifyReport, seen: Callable[[int], None]) -> None:
     name = table.layout.table
     report.versions[name] = table.version
-    held: dict[Subject, list[Span]] = defaultdict(list)
+    held: dict[Subject, list[LaneSpan]] = defaultdict(list)
     rows: dict[Subject, int] = defaultdict(int)
     listed = list(table.files())
     for file in listed:
@@ -82,7 +82,7 @@ def _verify_table(table: Table, report: Report, seen: Callable[[int], None]) -> 
     report.faults += [Fault(name, path, "rows of it were deleted by a deletion vector") for path in _masked(table)]
     # Subjects come from the commits, not from the files: files that are gone are missed.
     committed = table.committed()
-    removed: dict[Subject, list[Span]] = defaultdict(list)
+    removed: dict[Subject, list[LaneSpan]] = defaultdict(list)
     for file in table.removed():
         named = parse_name(Path(file.path).name)
         if named is not None:
@@ -96,12 +96,12 @@ def _verify_table(table: Table, report: Report, seen: Callable[[int], None]) -> 
     report.strays += sum(each.as_posix() not in names for each in on_disk)
 
 
-def _masked(table: Table) -> Iterator[str]:
+def _masked(table: LakeTable) -> Iterator[str]:
     for batch in table.delta.deletion_vectors():
         yield from pa.record_batch(batch)["filepath"].to_pylist()
 
 
-def _wrong(table: Table, file: Listed, named: Named) -> Iterator[str]:
+def _wrong(table: LakeTable, file: ListedFile, named: ParsedName) -> Iterator[str]:
     """The faults of one file; the first one that makes the others meaningless ends the list."""
     path = table.directory / file.path
     try:
@@ -125,13 +125,13 @@ def _wrong(table: Table, file: Listed, named: Named) -> Iterator[str]:
         yield f"has rows of another queue than the one with uuid {named.uuid}"
 
 
-def _columns(layout: Layout, named: Named) -> list[str]:
+def _columns(layout: Layout, named: ParsedName) -> list[str]:
     if not layout.dense:
         return ["shard", "frame", "record"]
     return ["partition", "offset", *(["queue_uuid"] if named.uuid is not None else [])]
 
 
-def _recount(layout: Layout, file: Listed, span: Span, rows: pa.Table) -> Iterator[str]:
+def _recount(layout: Layout, file: ListedFile, span: LaneSpan, rows: pa.Table) -> Iterator[str]:
     if rows.num_rows != file.rows:
         yield f"has {rows.num_rows} rows, and the log says {file.rows}"
     if not rows.num_rows:
@@ -145,10 +145,12 @@ def _recount(layout: Layout, file: Listed, span: Span, rows: pa.Table) -> Iterat
         yield "its rows are not in order, or some are there twice"
 
 
-def _misfits(layout: Layout, expected: Committed, held: list[Span], removed: list[Span], rows: int) -> Iterator[str]:
+def _misfits(
+    layout: Layout, expected: Committed, held: list[LaneSpan], removed: list[LaneSpan], rows: int
+) -> Iterator[str]:
     """Where the files of a subject do not add up to what was committed."""
     for one, other in overlaps(held):
-        twice = Span(one.lane, max(one.first, other.first), min(one.last, other.last))
+        twice = LaneSpan(one.lane, max(one.first, other.first), min(one.last, other.last))
         yield f"{_places(layout, twice)} are there twice"
     gone = list(gaps(_expected(expected, held), held, dense=layout.dense))
     if not layout.dense:
@@ -160,22 +162,22 @@ def _misfits(layout: Layout, expected: Committed, held: list[Span], removed: lis
         yield f"{expected.rows} rows were committed, and the log lists {rows}"
 
 
-def _expected(committed: Committed, held: list[Span]) -> Iterator[Span]:
+def _expected(committed: Committed, held: list[LaneSpan]) -> Iterator[LaneSpan]:
     """All places of each lane. A lake of format 1 did not note the first one."""
     for lane, position in sorted(committed.positions.items()):
         first = min((span.first for span in held if span.lane == lane), default=0)
         first = committed.starts.get(lane, first)
         if first < position:
-            yield Span(lane, first, position - 1)
+            yield LaneSpan(lane, first, position - 1)
 
 
-def _places(layout: Layout, span: Span) -> str:
+def _places(layout: Layout, span: LaneSpan) -> str:
     if layout.dense:
         return f"{layout.lane} {span.lane}: offsets {span.first} to {span.last}"
     return f"{layout.lane} {span.lane}: events of frames {frame_of(span.first)} to {frame_of(span.last)}"
 
 
-def _seam(lake: Lake, broker: Broker, table: Table, subject: Subject) -> Iterator[str]:
+def _seam(lake: Lake, broker: Broker, table: LakeTable, subject: Subject) -> Iterator[str]:
     """Whether the broker still has the messages behind those of the lake. A queue that was deleted has none."""
     done = table.positions(subject)
     try:

@@ -1,4 +1,4 @@
-"""Parquet files, written by tasks. Nothing here is part of a table before the driver has committed it.
+"""Parquet files that tasks write. A file is part of a table only when the driver has committed it.
 
 A file appears under its name when it is whole and on the disk. The same rows make the same bytes and so the same name:
 a task that is done again finds its file there, or makes it again.
@@ -22,31 +22,31 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.pipeline.lake.layout import Layout
-from penstock.pipeline.lake.spans import Span, file_name
+from penstock.pipeline.lake.spans import LaneSpan, file_name
 
 GROUP_BYTES = 32 * limits.MIB
-"""Rows that are kept in memory before they are written as one group."""
+"""Rows that are kept in memory before they are written as one row group."""
 FILE_BYTES = 512 * limits.MIB
-"""Of rows in one file, before they are compressed; then comes the next file."""
+"""Uncompressed rows of one file; a larger span is cut into several files."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Written(NamedTuple):
-    """A file, as the driver has to know it."""
+class DataFile(NamedTuple):
+    """A finished file, described for the commit."""
 
     path: str
     """Below the table."""
     size: int
     rows: int
-    span: Span
-    held: Span | None
-    """The same without what is not there at its edges; None if there are no rows."""
+    span: LaneSpan
+    held: LaneSpan | None
+    """The span from the first to the last row; None if there are no rows."""
     values: dict[str, str]
-    """Of the partition columns."""
+    """The values of the partition columns."""
 
 
-class Shelf:
-    """What one task writes. Rows come in the order of their places.
+class TaskFileWriter:
+    """Writes the rows of one task, which come in the order of their places.
 
     Messages that were expired or cancelled are not there to be written. A file covers them too if they lie before or
     between its rows; so files follow each other without a gap, and a gap is a fault.
@@ -58,11 +58,11 @@ class Shelf:
         self._table = table
         self._layout = layout
         self._fixed = fixed
-        self._open: _File | None = None
+        self._open: _ParquetFile | None = None
         self._key = (-1, -1)
-        self._hole: Span | None = None
-        """Covered by no file yet."""
-        self._done: list[Written] = []
+        self._hole: LaneSpan | None = None
+        """A hole that no file covers yet."""
+        self._done: list[DataFile] = []
 
     def put(self, rows: pa.RecordBatch) -> None:
         for piece, is_hole in _pieces(rows, self._layout):
@@ -84,25 +84,25 @@ class Shelf:
 
     def _note(self, hole: pa.RecordBatch) -> None:
         (row,) = hole.to_pylist()
-        span = Span(row["partition"], row["offset"], int(row["key"]) - 1)
+        span = LaneSpan(row["partition"], row["offset"], int(row["key"]) - 1)
         if self._open is not None and self._key[0] == span.lane:
             self._open.cover(span.last)
         else:
             self._finish()
             self._hole = span
 
-    def _file(self, day: str, lane: int, first: int) -> _File:
+    def _file(self, day: str, lane: int, first: int) -> _ParquetFile:
         before = self._done[-1].span if self._done and self._layout.dense else None
         if before is not None and before.lane == lane and before.last < first:
             first = before.last + 1
         if self._hole is not None:
             first, self._hole = self._hole.first, None
-        return _File(self._table, self._layout, {**self._fixed, "date": day}, lane, first, self._uuid)
+        return _ParquetFile(self._table, self._layout, {**self._fixed, "date": day}, lane, first, self._uuid)
 
-    def close(self) -> list[Written]:
+    def close(self) -> list[DataFile]:
         self._finish()
         if self._hole is not None:
-            # Nothing is left of all that was to be read: a file without rows says that it was looked at.
+            # All messages of the range had ended: a file without rows covers them.
             last = self._hole.last
             self._open = self._file(datetime.now(UTC).date().isoformat(), self._hole.lane, self._hole.first)
             self._open.cover(last)
@@ -123,12 +123,12 @@ def write_file(
     table: Path,
     layout: Layout,
     values: dict[str, str],
-    span: Span,
+    span: LaneSpan,
     rows: Iterator[pa.RecordBatch],
     uuid: str | None = None,
-) -> Written:
+) -> DataFile:
     """One file of exactly these rows."""
-    file = _File(table, layout, values, span.lane, span.first, uuid)
+    file = _ParquetFile(table, layout, values, span.lane, span.first, uuid)
     try:
         for each in rows:
             file.put(each, span.last)
@@ -145,7 +145,7 @@ def digest_of(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """What is written there survives a loss of power; of a directory, its entries."""
+    """Make the content of a file, or the entries of a directory, survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -153,7 +153,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-class _File:
+class _ParquetFile:
     def __init__(
         self, table: Path, layout: Layout, values: dict[str, str], lane: int, first: int, uuid: str | None = None
     ):
@@ -172,13 +172,13 @@ class _File:
         self._waiting_bytes = self._bytes = self._rows = 0
 
     def takes(self, place: int, *, dense: bool) -> bool:
-        """Whether rows from this place on belong here. Rows of one record stay together."""
+        """Whether rows from this place on go into this file. Rows of one record stay together."""
         if place == self._last and not dense:
             return True
         return place > self._last and self._bytes < FILE_BYTES
 
     def cover(self, last: int) -> None:
-        """Up to this place there is nothing more."""
+        """Extend the span of the file to this place, without rows."""
         self._last = last
 
     def put(self, rows: pa.RecordBatch, last: int) -> None:
@@ -200,10 +200,10 @@ class _File:
             self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting, self._waiting_bytes = [], 0
 
-    def finish(self) -> Written:
+    def finish(self) -> DataFile:
         self._write()
         self._writer.close()
-        span = Span(self._lane, self._first, self._last)
+        span = LaneSpan(self._lane, self._first, self._last)
         path = self._directory / file_name(span, digest_of(self._hidden), self._uuid)
         sync(self._hidden)
         self._hidden.rename(path)
@@ -212,8 +212,8 @@ class _File:
             if directory == self._table:
                 break
         size = path.stat().st_size
-        held = Span(self._lane, self._low, self._high) if self._rows else None
-        return Written(path.relative_to(self._table).as_posix(), size, self._rows, span, held, self._values)
+        held = LaneSpan(self._lane, self._low, self._high) if self._rows else None
+        return DataFile(path.relative_to(self._table).as_posix(), size, self._rows, span, held, self._values)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
@@ -222,7 +222,7 @@ class _File:
 
 
 def _pieces(rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Rows, and those among them that are no messages, one by one (True): see `columns.hole`."""
+    """(rows, False), and (row, True) for each row that stands for a hole; see `columns.hole`."""
     at = 0
     if layout.dense and rows.column("id").null_count:
         for index in np.flatnonzero(rows.column("id").is_null().to_numpy(zero_copy_only=False)).tolist():
@@ -235,7 +235,7 @@ def _pieces(rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[pa.RecordBat
 
 
 def _runs(places: Any, lanes: Any, days: Any, *, dense: bool) -> Iterator[tuple[int, int]]:
-    """Where to cut: another lane, another day, or places that do not count up."""
+    """(begin, end) of rows of one lane and one day whose places count up."""
     steps = np.diff(places)
     cut = (np.diff(lanes) != 0) | (np.diff(days) != 0) | ((steps < 1) if dense else (steps < 0))
     edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(places)]

@@ -1,4 +1,4 @@
-"""Messages that were expired or cancelled leave holes in the log; the files of a lake cover them."""
+"""Files of a lake: they cover holes in the log, and a recount finds every row and file that is missing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from deltalake.transaction import RemoveAction
 from penstock.pipeline.columns import hole
 from penstock.pipeline.connect import Broker
 from penstock.pipeline.lake.archive import Archive
+from penstock.pipeline.lake.archived_rows import read_archived
 from penstock.pipeline.lake.compact import compact
 from penstock.pipeline.lake.layout import MESSAGES_LAYOUT
-from penstock.pipeline.lake.recall import recalled
-from penstock.pipeline.lake.shelf import Shelf
-from penstock.pipeline.lake.spans import Span
+from penstock.pipeline.lake.parquet_files import TaskFileWriter
+from penstock.pipeline.lake.spans import LaneSpan
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
@@ -36,7 +36,7 @@ MOMENT = datetime(2026, 11, 16, 23, 59, tzinfo=UTC)
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.made(tmp_path / "lake")
+    return Lake.open_or_create(tmp_path / "lake")
 
 
 def subject(lake, uuid=UUID):
@@ -55,7 +55,7 @@ def rows(offsets, at=MOMENT, uuid=UUID):
 def written(lake, *batches, uuid=UUID):
     """The files of one task that has these rows."""
     table = lake.table("messages")
-    shelf = Shelf(table.directory, table.layout, {"queue": QUEUE}, uuid)
+    shelf = TaskFileWriter(table.directory, table.layout, {"queue": QUEUE}, uuid)
     for each in batches:
         shelf.put(each)
     return shelf.close()
@@ -73,7 +73,7 @@ def spans(files):
 def offsets(lake, first, stop):
     return [
         row["offset"]
-        for rows in recalled(str(lake.directory), QUEUE, UUID, 0, first, stop, SCHEMA)
+        for rows in read_archived(str(lake.directory), QUEUE, UUID, 0, first, stop, SCHEMA)
         for row in rows.to_pylist()
     ]
 
@@ -81,20 +81,20 @@ def offsets(lake, first, stop):
 def test_holes_between_rows_and_at_both_ends_are_covered(lake):
     told = together(hole(0, 0, 2, SCHEMA), rows([2, 3, 6]), hole(0, 7, 10, SCHEMA))
     (file,) = written(lake, told)
-    assert (file.span, file.held, file.rows) == (Span(0, 0, 9), Span(0, 2, 6), 3)
+    assert (file.span, file.held, file.rows) == (LaneSpan(0, 0, 9), LaneSpan(0, 2, 6), 3)
 
 
-def test_a_hole_at_midnight_belongs_to_the_day_after(lake):
+def test_hole_at_midnight_belongs_to_the_next_day(lake):
     files = written(lake, rows([0, 1]), rows([5, 6], MOMENT + timedelta(hours=1)))
     assert spans(files) == [(0, 1), (2, 6)]
 
 
-def test_where_nothing_is_left_an_empty_file_says_so(lake):
+def test_range_without_messages_makes_an_empty_file(lake):
     (file,) = written(lake, hole(0, 0, 7, SCHEMA))
-    assert (file.span, file.held, file.rows) == (Span(0, 0, 6), None, 0)
+    assert (file.span, file.held, file.rows) == (LaneSpan(0, 0, 6), None, 0)
 
 
-def test_a_lake_with_holes_is_sound_also_when_compacted(lake):
+def test_lake_with_holes_is_sound_before_and_after_compaction(lake):
     table = lake.table("messages")
     table.commit(subject(lake), written(lake, rows([0, 1, 4])))
     table.commit(subject(lake), written(lake, hole(0, 5, 8, SCHEMA)))
@@ -109,7 +109,7 @@ def test_a_lake_with_holes_is_sound_also_when_compacted(lake):
         offsets(lake, 11, 15)
 
 
-def test_what_was_left_out_is_still_refused(lake):
+def test_files_that_skip_or_repeat_offsets_are_refused(lake):
     table = lake.table("messages")
     table.commit(subject(lake), written(lake, rows([0, 1])))
     with pytest.raises(PipelineError, match="goes on at 2, and this begins at 3"):

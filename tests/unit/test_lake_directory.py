@@ -19,7 +19,7 @@ URLS = ["s3://bucket/lake", "s3a://bucket/lake", "gs://bucket/lake", "abfss://c@
 @pytest.mark.parametrize("url", URLS)
 def test_url_of_an_object_store_is_refused(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for opened in (Lake, Lake.made):
+    for opened in (Lake, Lake.open_or_create):
         with pytest.raises(PipelineError, match="is not a directory: a lake is a directory"):
             opened(url)
     with pytest.raises(PipelineError, match="a lake is a directory"):
@@ -28,7 +28,7 @@ def test_url_of_an_object_store_is_refused(url, tmp_path, monkeypatch):
 
 
 def test_url_of_a_file_is_its_directory(tmp_path):
-    made = Lake.made(f"file://{tmp_path}/lake")
+    made = Lake.open_or_create(f"file://{tmp_path}/lake")
     assert made.directory == tmp_path / "lake"
     assert Lake(tmp_path / "lake").id == made.id
 

@@ -1,7 +1,7 @@
-"""Messages that the broker had when a read was planned, and no longer has when it is done.
+"""Read messages from the lake that the broker had when a read was planned, and has removed since.
 
-A hold moves on only behind what is committed, so what a broker has let go of meanwhile is in the newest version of the
-lake. That is where a task looks for it.
+A hold moves only behind messages that are committed, so messages that the broker has removed are in the newest version
+of the lake.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.ids import QueuePath
-from penstock.pipeline.lake.spans import Span, parse_name
+from penstock.pipeline.lake.spans import LaneSpan, parse_name
 from penstock.pipeline.lake.subject import Subject
-from penstock.pipeline.lake.tables import Lake, Table
+from penstock.pipeline.lake.tables import Lake, LakeTable
 from penstock.pipeline.options import PipelineError
 
 
-def recalled(
+def read_archived(
     directory: str, queue: QueuePath, uuid: str | None, partition: int, first: int, stop: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Offsets `first` to `stop` (exclusive) of a partition. Raises PipelineError if the lake does not have all."""
     lake = Lake(directory)
     table = lake.table("messages")
     at = first
-    for span, path in _files(table, lake.subject(queue, uuid), Span(partition, first, stop - 1)):
+    for span, path in _files(table, lake.subject(queue, uuid), LaneSpan(partition, first, stop - 1)):
         if span.first > at:
             break
         until = min(stop, span.last + 1)
@@ -41,8 +41,8 @@ def recalled(
         )
 
 
-def _files(table: Table, subject: Subject, wanted: Span) -> list[tuple[Span, Path]]:
-    """In the order of their offsets."""
+def _files(table: LakeTable, subject: Subject, wanted: LaneSpan) -> list[tuple[LaneSpan, Path]]:
+    """The files that overlap the span, in the order of their offsets."""
     named = [(parse_name(Path(each.path).name), table.directory / each.path) for each in table.files(subject)]
     return sorted(
         (name.span, path)
@@ -55,7 +55,7 @@ def _files(table: Table, subject: Subject, wanted: Span) -> list[tuple[Span, Pat
 
 
 def _rows(path: Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-    """Those of a file with offsets `first` to `stop` (exclusive); they are in order."""
+    """The rows of a file with offsets `first` to `stop` (exclusive). Rows of a file are in order."""
     with pq.ParquetFile(path) as file:
         for rows in file.iter_batches():
             begin, end = np.searchsorted(rows.column("offset").to_numpy(), (first, stop)).tolist()
