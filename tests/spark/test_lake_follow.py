@@ -63,7 +63,7 @@ def test_what_comes_is_copied_and_sigterm_ends_it_in_order(client, server, tmp_p
         archive.until(lambda: offsets(lake, "orders") == first(20))
         archive.until(lambda: list(held(server, lake)["queues"]) == ["default/default/orders"])
         assert archive.stop() == 0, archive.said()
-        assert archive.said().splitlines()[-1] == "stopped; the next run goes on from here"
+        assert archive.said().splitlines()[-1] == "stopped; the next run resumes here"
 
     orders.publish_many(list(range(5)))
     with Following(lake, server.url) as archive:
@@ -71,7 +71,7 @@ def test_what_comes_is_copied_and_sigterm_ends_it_in_order(client, server, tmp_p
         # As Ctrl-C does it: everybody in the group hears of it.
         os.killpg(archive.process.pid, signal.SIGINT)
         assert archive.process.wait(timeout=PATIENCE_S) == 0, archive.said()
-        assert archive.said().count("stopped; the next run goes on from here") == 2
+        assert archive.said().count("stopped; the next run resumes here") == 2
     report = verify(Lake(lake), Broker(server.url, None, 5.0))
     assert report.sound, report.faults
 
