@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.broker.types import DeliveredRun
 from penstock.ids import parse_offsets
-from penstock.wire.delivery import Alike, Settled
+from penstock.wire.delivery import Settled, UniformResults
 
 _LOOK_ABOVE = 1_000
 """With more leases than this, those whose time ran out are looked for."""
@@ -58,7 +58,7 @@ class Held:
 
         A receipt that is stale because its lease has run out by `now_ms` counts; one that was settled before does not.
         """
-        if isinstance(results, Alike) and results:
+        if isinstance(results, UniformResults) and results:
             # All of one lease: what is true of the first is true of all.
             return self._settle(results[0], len(results), now_ms)
         return sum([self._settle(result, messages_in(result.receipt), now_ms) for result in results])
