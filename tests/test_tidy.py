@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +52,14 @@ LOADED_BY_NAME = {
 """Modules that users, `penstock/__init__.py` and the choice of a transport load; no import statement shows it."""
 FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lifecycle")
 """What is there to be checked with. Some test must do so."""
+
+PLAIN_PACKAGES = [
+    "src/penstock/server",
+    "src/penstock/wire",
+]
+"""Packages whose comments, docstrings and log events are written in plain words."""
+PRONOUNS = re.compile(r"\b(who|whom|whoever|(?:some|no|any|every)body|(?:some|any|every)one)\b", re.IGNORECASE)
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
 def files(*patterns: str) -> list[Path]:
@@ -139,7 +149,7 @@ def test_no_module_is_dead():
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
         for path in files("src/penstock/**/*.py")
     }
-    wanted = {*LOADED_BY_NAME, *(place.module for place in app.info.cls.places.values())}
+    wanted = {*LOADED_BY_NAME, *(reference.module for reference in app.info.cls.references.values())}
     for path in files("src/**/*.py"):
         wanted |= set(imports(tree_of(path)))
     for path in files("tests/**/*.py", "sim/**/*.py"):
@@ -161,6 +171,50 @@ def test_the_sdk_alone_loads_nothing_of_the_server():
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout == "[]\n"
+
+
+# -- plain words --------------------------------------------------------------------------------------------------
+
+
+def plain_files() -> list[Path]:
+    """The files of PLAIN_PACKAGES; an entry is a directory, with its subdirectories, or a pattern of files."""
+    return files(*(name if "*" in name else f"{name}/**/*.py" for name in PLAIN_PACKAGES))
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The line number and the text of each comment and each docstring, including docstrings of attributes."""
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+@pytest.mark.parametrize("path", plain_files(), ids=name_of)
+def test_prose_names_its_subject(path):
+    """A sentence about "somebody" or "whoever" does not say which object of the program it means."""
+    assert not [(line, text) for line, text in prose(path) if PRONOUNS.search(text)]
+
+
+@pytest.mark.parametrize("path", plain_files(), ids=name_of)
+def test_prose_does_not_open_with_what(path):
+    assert not [(line, text) for line, text in prose(path) if re.match(r"[#\s]*What\b[^?]*$", text)]
+
+
+@pytest.mark.parametrize("path", plain_files(), ids=name_of)
+def test_log_events_are_snake_case(path):
+    events = [
+        (node.lineno, node.args[0].value)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LOG_METHODS
+        and re.search(r"\b_?log(ger)?$", ast.unparse(node.func.value))
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert not [(line, event) for line, event in events if not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", event)]
 
 
 # -- what is promised stands where it is looked for -------------------------------------------------------------------

@@ -210,7 +210,7 @@ def test_rubbish_on_the_port_harms_nobody_and_is_not_logged(tmp_path):
             assert broker.Stats(pb.StatsRequest(queue="orders")).ready == 1
         assert server.terminate() == 0
         events = [json.loads(line) for line in server.log().splitlines()]
-        assert [event["event"] for event in events] == ["opened", "draining", "stopped"]
+        assert [event["event"] for event in events] == ["store_opened", "drain_started", "server_stopped"]
 
 
 def test_a_drain_with_everything_open_waits_for_nobody(tmp_path):

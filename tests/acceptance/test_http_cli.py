@@ -83,7 +83,7 @@ def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
     }
     assert penstock("cancel", "moved", "--key", "k").count("cancelled") == 2
     assert penstock("cancel", "moved", "--key", "k", code=1, stream="stdout") == (
-        "nothing unfinished has this key in moved\n"
+        "no unsettled message of moved has this key\n"
     )
     assert "done" in penstock("reschedule", "moved", "--id", first["id"], "--delay", "1", code=1, stream="stdout")
     assert "not_found" in penstock("cancel", "moved", "--id", "x", code=1, stream="stdout")

@@ -321,7 +321,7 @@ def test_a_journal_that_fails_ends_the_process_and_the_next_start_has_what_was_a
         answer = server.ask("POST", "/v1/publish", {"queue": "kept", "messages": [{"payload": "x" * 100_000}]})
         assert (answer.status, answer.json["error"]["code"]) == (503, "unavailable")
         assert server.wait() == 74
-        assert '"journal failed"' in server.log()
+        assert '"journal_failed"' in server.log()
     with running(tmp_path / "data") as server:
         assert [message["payload"] for message in server.lease("kept")] == [1, 2]
 
@@ -355,7 +355,7 @@ def test_the_log_is_json_and_silent_about_what_strangers_send(tmp_path):
         assert server.terminate() == 0
         lines = server.log().splitlines()
         events = [json.loads(line)["event"] for line in lines]
-    assert events == ["opened", "draining", "stopped"]
+    assert events == ["store_opened", "drain_started", "server_stopped"]
     assert marker not in server.log()
 
 

@@ -63,7 +63,7 @@ def test_follow_copies_new_messages_and_stops_on_sigterm(client, server, tmp_pat
         archive.until(lambda: offsets(lake, "orders") == first(20))
         archive.until(lambda: list(held(server, lake)["queues"]) == ["default/default/orders"])
         assert archive.stop() == 0, archive.said()
-        assert archive.said().splitlines()[-1] == "stopped; the next run goes on from here"
+        assert archive.said().splitlines()[-1] == "stopped; the next run resumes here"
 
     orders.publish_many(list(range(5)))
     with Following(lake, server.url) as archive:
@@ -71,7 +71,7 @@ def test_follow_copies_new_messages_and_stops_on_sigterm(client, server, tmp_pat
         # As Ctrl-C does it: everybody in the group hears of it.
         os.killpg(archive.process.pid, signal.SIGINT)
         assert archive.process.wait(timeout=PATIENCE_S) == 0, archive.said()
-        assert archive.said().count("stopped; the next run goes on from here") == 2
+        assert archive.said().count("stopped; the next run resumes here") == 2
     report = verify(Lake(lake), Broker(server.url, None, 5.0))
     assert report.sound, report.faults
 

@@ -24,10 +24,10 @@ from penstock.errors import TooLarge
 from penstock.server.cli import app
 from penstock.server.completion import complete_queue, complete_running_redrive
 from penstock.server.config import KEYS
-from penstock.server.input import Lines, single
-from penstock.server.moment import parse_due, parse_moment
+from penstock.server.publish_input import LineReader, read_single
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_listing, print_object
+from penstock.server.times import parse_deliver_at, parse_start_offset
 
 COMMANDS = cache(get_command)
 """To put them together takes longer than what is tested with them."""
@@ -78,7 +78,7 @@ def test_only_the_command_that_was_asked_for_is_loaded():
         "import sys; from penstock.server.cli import app; app(['version'], standalone_mode=False); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    commands = {f"penstock.server.{name}" for name in ("cli", "commands")}
+    commands = {f"penstock.server.{name}" for name in ("cli", "lazy_commands")}
     assert {name for name in done.stdout.split() if name.startswith("penstock.server.")} == commands
 
 
@@ -225,7 +225,7 @@ def test_lines_are_read_as_they_come():
             raise io.UnsupportedOperation
 
     pipe = Pipe(b"1\n2\n3", b"4\n", b'{"a":', b"1}\n5")
-    lines = Lines(pipe)
+    lines = LineReader(pipe)
     reading = iter(lines)
     assert next(reading) == [1, 2] and len(pipe.pieces) == 3
     assert list(reading) == [[34], [{"a": 1}], [5]]
@@ -233,32 +233,32 @@ def test_lines_are_read_as_they_come():
 
 
 def test_lines_that_are_empty_are_left_out_and_one_that_is_too_long_is_named():
-    assert list(Lines(io.BytesIO(b'\r\n{"a": 1}\r\n\n  \ntext\n'))) == [[{"a": 1}, b"text"]]
+    assert list(LineReader(io.BytesIO(b'\r\n{"a": 1}\r\n\n  \ntext\n'))) == [[{"a": 1}, b"text"]]
     for long in (b"x" * (limits.PAYLOAD_BYTES_MAX + 1), b"x" * (limits.PAYLOAD_BYTES_MAX + 1) + b"\n3"):
         with pytest.raises(TooLarge, match="line 2 is longer"):
-            list(Lines(io.BytesIO(b"1\n" + long)))
+            list(LineReader(io.BytesIO(b"1\n" + long)))
     with pytest.raises(TooLarge, match="--lines"):
-        single(io.BytesIO(b"x" * (limits.PAYLOAD_BYTES_MAX + 1)))
+        read_single(io.BytesIO(b"x" * (limits.PAYLOAD_BYTES_MAX + 1)))
 
 
 def test_a_moment_is_an_age_or_a_time():
-    assert parse_moment("0") == parse_moment("earliest") == "earliest"
-    assert parse_moment("2026-01-31T12:00+00:00") == "at:1769860800000"
+    assert parse_start_offset("0") == parse_start_offset("earliest") == "earliest"
+    assert parse_start_offset("2026-01-31T12:00+00:00") == "at:1769860800000"
     now_ms = time.time() * 1000
     for text, seconds in (("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800)):
-        at_ms = int(parse_moment(text).removeprefix("at:"))
+        at_ms = int(parse_start_offset(text).removeprefix("at:"))
         assert abs(now_ms - at_ms - seconds * 1000) < 60_000
 
 
 def test_a_time_to_deliver_at_lies_ahead():
-    assert parse_due("2026-01-31T12:00+00:00") == 1769860800000
-    assert parse_due("1969-01-01T00:00Z") == 1
+    assert parse_deliver_at("2026-01-31T12:00+00:00") == 1769860800000
+    assert parse_deliver_at("1969-01-01T00:00Z") == 1
     now_ms = time.time() * 1000
     for text, seconds in (("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800)):
-        assert abs(parse_due(text) - now_ms - seconds * 1000) < 60_000
+        assert abs(parse_deliver_at(text) - now_ms - seconds * 1000) < 60_000
     for text in ("0", "earliest", "noon", "-1h", "10", "9" * 400 + "d", "2026-13-01T00:00"):
         with pytest.raises(typer.BadParameter, match="from now"):
-            parse_due(text)
+            parse_deliver_at(text)
 
 
 @pytest.mark.parametrize("delay", ["inf", "1e300"])

@@ -15,7 +15,7 @@ from penstock.transports.grpc.methods import SERVICE, operation_of
 from penstock.transports.http.routes import OPERATIONS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
-from penstock.wire import analytics, events, groups, holds, looks, messages, readers, replies, schedules, webhooks
+from penstock.wire import analytics, diagnostics, events, groups, holds, messages, readers, replies, schedules, webhooks
 
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
@@ -102,11 +102,11 @@ SHAPES = [
     (pb.ShareReply, replies.ShareReply, set(), set()),
     (pb.CancelReply, replies.CancelReply, set(), set()),
     (pb.OffsetsReply, readers.OffsetsReply, set(), set()),
-    (pb.ExplainReply, looks.ExplainReply, set(), set()),
-    (pb.ExplainedMessage, looks.ExplainedMessage, set(), set()),
-    (pb.HistoryReply, looks.HistoryReply, set(), set()),
-    (pb.HistoryEvent, looks.HistoryEvent, set(), set()),
-    (pb.AutoscaleReply, looks.AutoscaleReply, set(), set()),
+    (pb.ExplainReply, diagnostics.ExplainReply, set(), set()),
+    (pb.ExplainedMessage, diagnostics.ExplainedMessage, set(), set()),
+    (pb.HistoryReply, diagnostics.HistoryReply, set(), set()),
+    (pb.HistoryEvent, diagnostics.HistoryEvent, set(), set()),
+    (pb.AutoscaleReply, diagnostics.AutoscaleReply, set(), set()),
     (pb.AnalyticsQueuesRequest, analytics.AnalyticsQueuesQuery, set(), set()),
     (pb.AnalyticsQueueRequest, analytics.AnalyticsQueueQuery, set(), set()),
     (pb.AnalyticsNamespaceRequest, analytics.AnalyticsNamespaceQuery, set(), set()),
@@ -139,7 +139,7 @@ SHAPES = [
     (pb.MemberEntry, groups.MemberEntry, set(), set()),
     (pb.GroupPartition, groups.GroupPartition, set(), set()),
     (pb.GroupEntry, groups.GroupEntry, set(), set()),
-    (pb.Holder, looks.Holder, set(), set()),
+    (pb.Holder, diagnostics.Holder, set(), set()),
     (pb.ScheduleReply, schedules.ScheduleReply, set(), set()),
     (pb.ScheduleError, schedules.ScheduleError, set(), set()),
     (pb.DestroyedReply, replies.DestroyedReply, set(), set()),

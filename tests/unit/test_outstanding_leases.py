@@ -6,7 +6,7 @@ from penstock.batch import Batch, build
 from penstock.broker.types import DeliveredRun
 from penstock.transports.grpc.delivery import messages_of, part_of, receipts_of, replies
 from penstock.transports.outstanding import OutstandingLeases
-from penstock.wire.delivery import Alike, Settled
+from penstock.wire.delivery import Settled, UniformResults
 
 PREFIX = "r1.0.7.00000000000000ff."
 
@@ -80,8 +80,8 @@ def test_settle_counts_the_messages_that_it_ends():
     held = OutstandingLeases()
     held.add([run_of(10, deadline=100)], 0)
     ones = [f"{PREFIX}{offset}" for offset in range(3)]
-    assert held.settle(Alike(ones, "acked", None, None)) == 3
-    assert held.settle(Alike(ones, "stale", None, None), 50) == 0  # settled before
+    assert held.settle(UniformResults(ones, "acked", None, None)) == 3
+    assert held.settle(UniformResults(ones, "stale", None, None), 50) == 0  # settled before
     assert held.settle([Settled(f"{PREFIX}3", "stale")], 101) == 1  # its lease has expired
     assert held.settle([Settled(f"{PREFIX}4-9", "released"), Settled(f"{PREFIX}9", "acked")]) == 6
     assert not held

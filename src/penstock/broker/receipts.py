@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.commands import Claim, Outcome
 from penstock.ids import parse_offsets, parse_receipt_prefix
-from penstock.wire.delivery import Alike, Settled
+from penstock.wire.delivery import Settled, UniformResults
 
 _FORGED = Claim(0, 0, 0, 1)
 """No lease has number 0, so this is stale like any other."""
@@ -75,7 +75,7 @@ class Claims:
         if self._plain is not None:
             one = outcomes[0][0]
             if all(len(parts) == 1 and parts[0][2:] == one[2:] for parts in outcomes):
-                return Alike(self._plain, one.status, *_times(one))
+                return UniformResults(self._plain, one.status, *_times(one))
         results: list[Settled] = []
         for texts, claim, parts in zip(self._texts, self.claims, outcomes, strict=True):
             for part in parts:

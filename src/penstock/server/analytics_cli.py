@@ -1,4 +1,4 @@
-"""`penstock pipeline audit` and `analyze`: whether all is accounted for, and how it went."""
+"""`penstock pipeline audit` and `analyze`: balance the records of every message, and aggregate events into tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.analytics.directory import lake_directory
-from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
+from penstock.server.spark_terminal import MasterOption, RemoteOption, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
     EXIT_REFUSED,
@@ -18,8 +18,8 @@ from penstock.server.terminal import (
     Url,
     errors_in_one_line,
     show,
-    until_told,
-    working,
+    spinner,
+    until_interrupted,
 )
 
 _LINES = Listing(
@@ -31,23 +31,23 @@ _LINES = Listing(
 
 def audit(
     lake: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where to find what the journal no longer has.")
+        str | None, typer.Option(metavar="DIR", help="The lake that holds the events which the journal has trimmed.")
     ] = None,
     url: Url = URL_DEFAULT,
-    master: Master = None,
-    remote: Remote = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Prove that every message is accounted for.
 
     Counts the records of every message in every group: published = acked + dead + removed + expired + cancelled +
-    purged + deleted + trimmed + live. Compares with what the broker has now. Exits with 1 if it does not balance,
+    purged + deleted + trimmed + live. Compares the sums with the counters of the broker. Exits with 1 if they differ,
     and names the messages.
     """
     with errors_in_one_line(), pipeline_errors():
         if lake is not None:
             lake_directory(lake)
-        with working("reading the records …"):
+        with spinner("reading the records …"):
             spark = session("penstock audit", master, remote)
             from penstock.pipeline.audit import audit as run
 
@@ -71,39 +71,42 @@ def _verdict(report: Any) -> str:
         return f"It balances, up to frame {report.last_frame} of the journal."
     if report.first_frame:
         return (
-            f"The journal begins behind frame {report.first_frame}: what was before is not there to be audited. "
+            f"The journal begins after frame {report.first_frame}: earlier frames are trimmed and cannot be audited. "
             "Archive the events from the start (penstock pipeline archive), and name the lake with --lake."
         )
     return "It does not balance."
 
 
 def analyze(
-    lake: Annotated[str, typer.Option(metavar="DIR", help="Where the tables are kept.", envvar="PENSTOCK_LAKE")],
+    lake: Annotated[str, typer.Option(metavar="DIR", help="Directory of the tables.", envvar="PENSTOCK_LAKE")],
     url: Url = URL_DEFAULT,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as events come, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: how often to look.")] = 10.0,
-    events_per_batch: Annotated[int, typer.Option(min=1, help="At most so many events in one batch.")] = 1_000_000,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: the interval between polls.")
+    ] = 10.0,
+    events_per_batch: Annotated[int, typer.Option(min=1, help="Upper bound of events in one batch.")] = 1_000_000,
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Go on where the journal has lost events that were not counted.")
+        bool,
+        typer.Option("--skip-missing", help="Continue after events that the journal trimmed before they were counted."),
     ] = False,
-    master: Master = None,
-    remote: Remote = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Count what happened: throughput, times, depth and failures per queue, group and minute.
+    """Aggregate events: throughput, times, depth and failures per queue, group and minute.
 
-    Goes on where it was, whenever it is started; what it costs follows from what is new. The journal is held until it
-    was counted. Let [bold]penstock serve --lake DIR[/bold] answer /v1/analytics/… from it.
+    Each run resumes after the last counted frame, so its cost depends on the new events alone. A hold keeps the journal
+    until its events are counted. [bold]penstock serve --lake DIR[/bold] answers /v1/analytics/… from the tables.
     """
     with errors_in_one_line(), pipeline_errors():
         lake_directory(lake)
-        with working("starting Spark …"):
+        with spinner("starting Spark …"):
             spark = session("penstock analyze", master, remote)
             from penstock.pipeline.analytics import Analysis
 
             analysis = Analysis(spark, lake, url, events_per_batch=events_per_batch, skip_missing=skip_missing)
         steps = []
-        with until_told():
+        with until_interrupted():
             for step in analysis.run(until_caught_up=not follow, pause_s=every):
                 steps.append(step)
                 if output is Output.table:

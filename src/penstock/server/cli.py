@@ -1,7 +1,7 @@
 """The `penstock` command.
 
-`serve` runs a broker. Everything else talks to a running one over its public interface, so that whatever the command
-line can do, a program can do as well. Exit codes: 0 done, 1 refused, 2 misused, 69 no server there, 78 bad settings.
+`serve` runs a broker. All other commands call a running one over its public interface, so a program can do everything
+that the command line can do. Exit codes: 0 done, 1 refused, 2 usage error, 69 server unreachable, 78 invalid settings.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from __future__ import annotations
 import typer
 
 from penstock._version import __version__
-from penstock.server.commands import Commands, Place
+from penstock.server.lazy_commands import CommandReference, LazyCommandGroup
 
 _MESSAGES = "Messages"
-_LOOKS = "A look at a server"
+_INSPECTION = "Inspect a server"
 
 
-class _Penstock(Commands):
-    places = {
-        "serve": Place("penstock.server.serve_cli", "serve"),
-        "publish": Place("penstock.server.message_cli", "publish", _MESSAGES),
-        "consume": Place("penstock.server.message_cli", "consume", _MESSAGES),
-        "tail": Place("penstock.server.message_cli", "tail", _MESSAGES),
-        "cancel": Place("penstock.server.waiting_cli", "cancel", _MESSAGES),
-        "reschedule": Place("penstock.server.waiting_cli", "reschedule", _MESSAGES),
-        "worker": Place("penstock.server.worker_cli", "worker", _MESSAGES),
-        "queues": Place("penstock.server.queue_cli", "queues", _LOOKS),
-        "stats": Place("penstock.server.queue_cli", "stats", _LOOKS),
-        "autoscale": Place("penstock.server.queue_cli", "autoscale", _LOOKS),
-        "explain": Place("penstock.server.queue_cli", "explain", _LOOKS),
-        "history": Place("penstock.server.queue_cli", "history", _LOOKS),
-        "bench": Place("penstock.server.bench", "bench", _LOOKS),
-        "inspect": Place("penstock.server.inspect_cli", "inspect"),
-        "doctor": Place("penstock.server.serve_cli", "doctor"),
-        "version": Place("penstock.server.cli", "version"),
-        "schedule": Place("penstock.server.schedule_cli", "schedule"),
-        "webhooks": Place("penstock.server.webhook_cli", "webhooks"),
-        "groups": Place("penstock.server.group_cli", "groups"),
-        "dlq": Place("penstock.server.dlq", "dlq"),
-        "pipeline": Place("penstock.server.pipeline_cli", "pipeline"),
+class _Penstock(LazyCommandGroup):
+    references = {
+        "serve": CommandReference("penstock.server.serve_cli", "serve"),
+        "publish": CommandReference("penstock.server.message_cli", "publish", _MESSAGES),
+        "consume": CommandReference("penstock.server.message_cli", "consume", _MESSAGES),
+        "tail": CommandReference("penstock.server.message_cli", "tail", _MESSAGES),
+        "cancel": CommandReference("penstock.server.cancel_cli", "cancel", _MESSAGES),
+        "reschedule": CommandReference("penstock.server.cancel_cli", "reschedule", _MESSAGES),
+        "worker": CommandReference("penstock.server.worker_cli", "worker", _MESSAGES),
+        "queues": CommandReference("penstock.server.queue_cli", "queues", _INSPECTION),
+        "stats": CommandReference("penstock.server.queue_cli", "stats", _INSPECTION),
+        "autoscale": CommandReference("penstock.server.queue_cli", "autoscale", _INSPECTION),
+        "explain": CommandReference("penstock.server.queue_cli", "explain", _INSPECTION),
+        "history": CommandReference("penstock.server.queue_cli", "history", _INSPECTION),
+        "bench": CommandReference("penstock.server.bench_cli", "bench", _INSPECTION),
+        "inspect": CommandReference("penstock.server.inspect_cli", "inspect"),
+        "doctor": CommandReference("penstock.server.serve_cli", "doctor"),
+        "version": CommandReference("penstock.server.cli", "version"),
+        "schedule": CommandReference("penstock.server.schedule_cli", "schedule"),
+        "webhooks": CommandReference("penstock.server.webhook_cli", "webhooks"),
+        "groups": CommandReference("penstock.server.group_cli", "groups"),
+        "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
+        "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline"),
     }
 
 

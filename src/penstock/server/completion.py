@@ -1,4 +1,4 @@
-"""Names for the shell's completion, from the running server. No server, no names, and never an error."""
+"""Shell completion with names from the running server. An unreachable server yields no names and no error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.server.remote import Remote
 
 TIMEOUT_S = 0.5
-"""Longer than a server on this machine takes, shorter than a person at the keyboard waits."""
+"""Enough for a server on this machine, short enough for an interactive shell."""
 URL_DEFAULT = "http://127.0.0.1:7400"
 _DEFAULT = "default/"
 
@@ -19,7 +19,7 @@ def complete_queue(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_running_redrive(ctx: Any, incomplete: str) -> list[str]:
-    """Of the queue that stands before it."""
+    """Ids of the running redrives of the queue that precedes the argument."""
     redrives = _listed(ctx, "/v1/dlq/redrives", "redrives", queue=ctx.params.get("queue"))
     names = [entry["redrive_id"] for entry in redrives if entry["status"] == "running"]
     return sorted(name for name in names if name.startswith(incomplete))
@@ -29,13 +29,13 @@ def _listed(ctx: Any, path: str, entries: str, **query: object) -> list[dict[str
     url = ctx.params.get("url") or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
     try:
         found: list[dict[str, Any]] = Remote(url, timeout_s=TIMEOUT_S).get(path, **query)[entries]
-    except Exception:  # whatever it is, a shell in the middle of a line is not the place to tell
+    except Exception:  # an error message would break the line that the user is typing
         return []
     return found
 
 
 def _short(path: str) -> str:
-    """As a person would type it: `default/default/orders` is `orders`, `shop/default/mail` is `shop/mail`."""
+    """The shortest spelling of a queue path: `default/default/orders` is `orders`, `shop/default/mail` `shop/mail`."""
     namespace, task, name = path.split("/")
     if f"{task}/" != _DEFAULT:
         return path

@@ -1,4 +1,4 @@
-"""Builds every object of a server, in order, in one function. Nothing else in the project knows them all."""
+"""The composition root: builds every object of a server in one function. No other module imports all of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.journal.port import Engine, EngineError
 from penstock.logs import get_logger
 from penstock.runtime.host import open_shard
 from penstock.server.config import ConfigError, Settings
-from penstock.server.keyfile import key_of
-from penstock.server.memory import Memory
+from penstock.server.keyfile import sealing_key
+from penstock.server.malloc import MallocTrim
 from penstock.transports.http import HttpApp
 from penstock.transports.webhooks.courier import WebhookCourier
 from penstock.transports.webhooks.guard import Guard, parse_networks
@@ -29,7 +29,7 @@ _log = get_logger("penstock.server")
 
 
 class Node(NamedTuple):
-    """A broker with its edges, open and ready to be served."""
+    """An open engine and broker with the HTTP application and the webhook courier, ready to be served."""
 
     engine: Engine
     broker: Broker
@@ -37,10 +37,11 @@ class Node(NamedTuple):
     courier: WebhookCourier
     clock: Clock
     failed: asyncio.Event
-    """Set when the journal can no longer be trusted. The process must then end: only a restart reads it afresh."""
+    """Set after the outcome of a journal write became unknown. The process must end; a restart reads the journal
+    again."""
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Answers whoever waits, makes everything durable, lets go of the store. Webhooks under way have `grace_s`."""
+        """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
         try:
             self.broker.stop_waiting()
             await self.courier.close(grace_s)
@@ -54,11 +55,11 @@ async def open_node(settings: Settings) -> Node:
     failed = asyncio.Event()
 
     def on_failure(reason: str) -> None:
-        _log.critical("journal failed", reason=reason)
+        _log.critical("journal_failed", reason=reason)
         failed.set()
 
-    def on_trouble(what: str) -> None:
-        _log.error("trouble", what=what)
+    def on_upkeep_failure(reason: str) -> None:
+        _log.error("upkeep_failed", reason=reason)
 
     if settings.lake:
         _check_lake(settings.lake)
@@ -72,16 +73,18 @@ async def open_node(settings: Settings) -> Node:
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         host = await open_shard(
-            engine, 0, clock, node, on_failure=on_failure, on_trouble=on_trouble, on_round=Memory().give_back
+            engine, 0, clock, node, on_failure=on_failure, on_trouble=on_upkeep_failure, on_round=MallocTrim().trim
         )
     except (EngineError, OSError) as error:
         await engine.close()
         raise Unavailable(f"the store cannot be opened: {error}") from error
-    vault = Vault(lambda: key_of(settings.store, settings.data_dir))
+    vault = Vault(lambda: sealing_key(settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
     if settings.lake:
         broker.analytics.use(settings.lake)
-    _log.info("opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed)
+    _log.info(
+        "store_opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed
+    )
     app = _open_app(settings, broker, clock)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
@@ -92,14 +95,14 @@ async def open_node(settings: Settings) -> Node:
 
 def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
     if settings.dialect:
-        # Only now: who speaks none need not load them.
+        # A server without dialects does not load their packages.
         from penstock.transports.dialects import sockets_of, with_dialects
 
         app = HttpApp(broker, clock, with_dialects(settings.dialect), settings.access)
-        spoken = sockets_of(settings.dialect, app.edge)
+        subprotocols = sockets_of(settings.dialect, app.edge)
     else:
-        app, spoken = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, spoken, app.memory)
+        app, subprotocols = HttpApp(broker, clock, access=settings.access), {}
+    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, subprotocols, app.memory)
     return app
 
 

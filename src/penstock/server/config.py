@@ -1,7 +1,7 @@
 """Settings of a server: defaults < file < environment < flags, ending in one frozen value.
 
-Every option of `penstock serve` is a key here, a key of the TOML file and a variable `PENSTOCK_<KEY>`. A key that
-does not exist is refused with the nearest one that does, because an ignored setting is found out at the worst time.
+Every option of `penstock serve` is a key here, a key of the TOML file and a variable `PENSTOCK_<KEY>`. An unknown key
+is refused, and the error names the nearest known key: a misspelled setting must not be ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
 
 
 class ConfigError(Exception):
-    """These settings cannot be used; the message says which one and where it came from."""
+    """The settings are invalid; the message names the key and its source."""
 
 
 class Address(NamedTuple):
@@ -49,20 +49,22 @@ GRPC_DEFAULT = Address("127.0.0.1", 7401)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a server runs. The words of each field are also its help text on the command line."""
+    """The settings of a server. The description of each field is also its help text on the command line."""
 
-    data_dir: Annotated[str, Meta(min_length=1, description="Where messages live on disk.")] = "./penstock-data"
+    data_dir: Annotated[str, Meta(min_length=1, description="Directory of the journals, snapshots and messages.")] = (
+        "./penstock-data"
+    )
     listen: Annotated[str, Meta(description="Address of HTTP. Port 0 takes a free one.")] = "127.0.0.1:7400"
     grpc: Annotated[
         str,
         Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
     ] = "auto"
-    store: Annotated[str, Meta(description="Where journals live: local: (inside the data directory) or memory:.")] = (
-        "local:"
-    )
+    store: Annotated[
+        str, Meta(description="Storage engine of the journals: local: (inside the data directory) or memory:.")
+    ] = "local:"
     fsync: Annotated[
         Literal["always", "interval", "batch", "never"],
-        Meta(description="When an answer may be given: always means after the data is on disk."),
+        Meta(description="When a write is acknowledged: always means after the data is on disk."),
     ] = "always"
     lake: Annotated[
         str,
@@ -109,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def grpc_address(self) -> Address | None:
-        """None where gRPC is off."""
+        """None if gRPC is off."""
         if self.grpc == "off":
             return None
         return GRPC_DEFAULT if self.grpc == "auto" else parse_address("grpc", self.grpc)
@@ -120,7 +122,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Key(NamedTuple):
-    """What is to be known about a setting: its words, its choices if it has some, its default."""
+    """The description, the choices (if any) and the default of a setting."""
 
     words: str
     choices: tuple[str, ...]
@@ -146,7 +148,7 @@ KEYS = _keys()
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | str | None = None
 ) -> Settings:
-    """The settings from all four places; a flag that is None was not given. Raises ConfigError."""
+    """Merge the settings of all four sources; a flag of None was not given. Raises ConfigError."""
     config_file = config_file or environment.get("PENSTOCK_CONFIG")
     values: dict[str, Any] = {}
     if config_file:
@@ -163,7 +165,7 @@ def load_settings(
 
 
 def parse_address(name: str, text: str) -> Address:
-    """`HOST:PORT`; an IPv6 host stands in brackets."""
+    """Parse `HOST:PORT`; an IPv6 host is written in brackets."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -175,7 +177,7 @@ def parse_address(name: str, text: str) -> Address:
 
 
 def parse_origins(origins: Iterable[str]) -> frozenset[str]:
-    """As browsers write them: scheme, host, and port unless it is the scheme's own."""
+    """Normalise origins as browsers send them: scheme, host, and port unless it is the scheme's default."""
     for origin in origins:
         if origin.lower() != "null" and not re.fullmatch(r"https?://[^/\s*@,]+", origin, re.IGNORECASE):
             raise ConfigError(f"allowed_origin: {origin!r} is not an origin like http://localhost:8000, nor null")
@@ -183,7 +185,7 @@ def parse_origins(origins: Iterable[str]) -> frozenset[str]:
 
 
 def parse_hosts(hosts: Iterable[str]) -> frozenset[bytes]:
-    """Names and addresses without ports; an IPv6 address may stand in brackets."""
+    """Normalise host names and addresses without ports; an IPv6 address may be in brackets."""
     names = [host[1:-1] if host.startswith("[") and host.endswith("]") else host for host in hosts]
     for host, name in zip(hosts, names, strict=True):
         if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", name, re.IGNORECASE) and not _is_ipv6(name):
@@ -222,14 +224,14 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if key in KEYS:
             values[key] = _from_text(name, key, text)
         elif nearest := _nearest(key):
-            # Container platforms put names like PENSTOCK_SERVICE_HOST into the environment, which must not stop us;
-            # what looks like one of ours misspelled must.
+            # Container platforms set variables like PENSTOCK_SERVICE_HOST, which are ignored. A variable close to a
+            # known key is a misspelling, which is refused.
             raise ConfigError(f"unknown variable {name}{nearest}")
     return values
 
 
 def _from_text(name: str, key: str, text: str) -> Any:
-    """An environment variable is text; numbers and booleans are read from it, and lists with commas between."""
+    """Convert the text of an environment variable to a number, a boolean or a comma-separated list."""
     value = [part.strip() for part in text.split(",") if part.strip()] if isinstance(KEYS[key].default, tuple) else text
     try:
         return getattr(msgspec.convert({key: value}, Settings, strict=False), key)
@@ -253,6 +255,6 @@ def _reason(error: msgspec.ValidationError) -> str:
 
 
 def _nearest(key: str) -> str:
-    """` (did you mean 'x'?)`, or nothing if there is nothing near."""
+    """` (did you mean 'x'?)`, or an empty string if no key is close."""
     close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.7)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,4 +1,5 @@
-"""`penstock doctor`: is everything here that a broker, and the pipeline, need? One line each, with a hint where not."""
+"""`penstock doctor`: check the requirements of the broker and of the pipeline; one line each, with a hint on
+failure."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ class Finding(NamedTuple):
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """All findings, in order. Changes nothing; what it writes to measure the disk is gone afterwards."""
+    """Run all checks in order. The file written to measure the disk is removed; nothing else is changed."""
     yield _python()
     yield _port("http port", settings.listen_address)
     directory = Path(settings.data_dir)
     yield _data_dir(directory)
-    yield _room(directory)
+    yield _disk_space(directory)
     yield _fsync(directory)
     yield _clock(directory)
     yield from _packages()
@@ -55,17 +56,17 @@ def _python() -> Finding:
 
 def _port(name: str, address: Address) -> Finding:
     if not address.port:
-        return Finding(name, "ok", "a free one is taken at the start")
+        return Finding(name, "ok", "the server chooses a free port")
     with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.host, address.port))
         except OSError as error:
-            return _taken(name, address, error)
+            return _port_in_use(name, address, error)
     return Finding(name, "ok", f"{address} is free")
 
 
-def _taken(name: str, address: Address, error: OSError) -> Finding:
+def _port_in_use(name: str, address: Address, error: OSError) -> Finding:
     try:
         page = Remote(f"http://{address}").get("/")
         if page.get("name") == "penstock":
@@ -78,24 +79,24 @@ def _taken(name: str, address: Address, error: OSError) -> Finding:
 
 
 def _data_dir(directory: Path) -> Finding:
-    there = _existing(directory)
+    there = _nearest_existing(directory)
     if not os.access(there, os.W_OK | os.X_OK):
         return Finding("data dir", "failed", f"{there} cannot be written to", "choose another one with --data-dir DIR")
-    return Finding("data dir", "ok", str(directory) if directory.exists() else f"{directory} will be made")
+    return Finding("data dir", "ok", str(directory) if directory.exists() else f"{directory} will be created")
 
 
-def _room(directory: Path) -> Finding:
-    free = shutil.disk_usage(_existing(directory)).free
+def _disk_space(directory: Path) -> Finding:
+    free = shutil.disk_usage(_nearest_existing(directory)).free
     found = f"{free / 1024**3:.1f} GiB free"
     if free < FREE_BYTES_MIN:
-        return Finding("disk", "warning", found, "below 1 GiB a busy broker soon refuses to publish: make room")
+        return Finding("disk", "warning", found, "below 1 GiB a busy broker soon refuses to publish: free some space")
     return Finding("disk", "ok", found)
 
 
 def _fsync(directory: Path) -> Finding:
     took = []
     try:
-        with tempfile.TemporaryFile(dir=_existing(directory)) as file:
+        with tempfile.TemporaryFile(dir=_nearest_existing(directory)) as file:
             for _ in range(SYNCS):
                 file.write(bytes(4096))
                 file.flush()
@@ -107,13 +108,13 @@ def _fsync(directory: Path) -> Finding:
     median = statistics.median(took)
     found = f"{median:.2f} ms"
     if median > SLOW_SYNC_MS:
-        hint = "every publish waits for this: use a faster disk, or --fsync interval if losing a second is bearable"
+        hint = "every publish waits for this: use a faster disk, or --fsync interval if losing a second is acceptable"
         return Finding("fsync", "warning", found, hint)
     return Finding("fsync", "ok", found)
 
 
 def _clock(directory: Path) -> Finding:
-    """Journal time does not run backwards: a clock behind what was written stands still until it has caught up."""
+    """Compare the clock with the newest journal file: journal time stands still until the clock has passed it."""
     newest = max((path.stat().st_mtime for path in directory.glob("shard-*/journal/*.log")), default=0.0)
     now = time.time()
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
@@ -125,7 +126,7 @@ def _clock(directory: Path) -> Finding:
 
 def _packages() -> Iterator[Finding]:
     spark = "pip install 'penstock[spark]', if you want the pipeline"
-    yield _package("pyspark", lambda version: version.startswith("4.3."), "version 4.3 is what it was made for", spark)
+    yield _package("pyspark", lambda version: version.startswith("4.3."), "the pipeline is made for version 4.3", spark)
     yield _package("pyarrow", lambda _: True, "", spark)
     yield _package("deltalake", lambda _: True, "", spark)
     yield _package("pandas", lambda version: version < "3", "Spark does not support pandas 3: use a 2.x", spark)
@@ -146,7 +147,7 @@ def _java() -> Finding:
     try:
         java = ensure_java()
     except NoJava:
-        return Finding("java", "note", "none that Spark could use", f"for the pipeline, {HINT}")
+        return Finding("java", "note", "no version that Spark supports", f"for the pipeline, {HINT}")
     finally:
         if before is None:
             os.environ.pop("JAVA_HOME", None)
@@ -155,8 +156,8 @@ def _java() -> Finding:
     return Finding("java", "ok", f"{java.version}, {java.home}")
 
 
-def _existing(directory: Path) -> Path:
-    """The directory, or the nearest one above it that is there."""
+def _nearest_existing(directory: Path) -> Path:
+    """The directory, or its nearest existing parent."""
     directory = directory.absolute()
     while not directory.exists():
         directory = directory.parent

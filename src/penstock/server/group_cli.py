@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.server.commands import ListByDefault
+from penstock.server.lazy_commands import ListByDefault
 from penstock.server.remote import Remote
 from penstock.server.tables import print_group
 from penstock.server.terminal import (
@@ -37,7 +37,7 @@ PLACE_HELP = "earliest, latest, at:EPOCH_MS, or PARTITION:OFFSET once or more."
 
 @groups.command("list")
 def list_groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """The groups that read a queue: how far they are, what they hold back, and who has which partition."""
+    """List the groups of a queue: their lag, the messages that only they keep, and their members with partitions."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/groups", queue=queue)
         if output is Output.json:

@@ -1,4 +1,4 @@
-"""The command that reads files of a broker, without one."""
+"""`penstock inspect`: read journal files without a server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.server.terminal import EXIT_REFUSED, errors_in_one_line
 
 
 def inspect(path: Annotated[Path, typer.Argument(help="A journal file, or a data directory.", exists=True)]) -> None:
-    """Print what is in a journal, record by record. Reads only; the server may be running.
+    """Print the records of a journal. Read-only; the server may be running.
 
-    Exits with 1 if something in it is damaged.
+    Exits with 1 if a part of the journal is damaged.
     """
     from penstock.journal.dump import dump
 

@@ -1,7 +1,7 @@
-"""The key that secrets are sealed with: a file that nobody else can read, in the data directory.
+"""The key that encrypts webhook secrets: a file of mode 0600 in the data directory.
 
-It is made when it is first needed, and then only read. A copy of the journal without it gives no secret away; a data
-directory that lost it has webhooks that cannot sign until their secrets are rotated.
+The file is created on first use. A copy of the journal without the file reveals no secret. If the file is lost,
+webhooks cannot sign until their secrets are rotated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ NAME = "webhook.key"
 _STRANGERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def key_of(store: str, data_dir: str) -> bytes:
-    """Raises Unavailable if there is a file, and it is not fit to be used."""
+def sealing_key(store: str, data_dir: str) -> bytes:
+    """Read or create the key. Raises Unavailable if the file cannot be read or is not a private key file."""
     if store.startswith("memory:"):
-        return _forgotten_at_the_end()
+        return _process_key()
     path = Path(data_dir) / NAME
     try:
         return _read(path)
@@ -39,12 +39,12 @@ def _read(path: Path) -> bytes:
             raise Unavailable(f"{NAME} in the data directory can be read by others; chmod 600 it")
         key = file.read(KEY_BYTES + 1)
     if len(key) != KEY_BYTES:
-        raise Unavailable(f"{NAME} in the data directory is not a key: it has to have {KEY_BYTES} bytes")
+        raise Unavailable(f"{NAME} in the data directory is not a key: it must have {KEY_BYTES} bytes")
     return key
 
 
 def _make(path: Path) -> None:
-    """Whole and durable, or not there: what is sealed with it must not outlive it."""
+    """Create the file atomically and durably: no secret may be encrypted with a key that a crash could lose."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -61,6 +61,6 @@ def _make(path: Path) -> None:
 
 
 @cache
-def _forgotten_at_the_end() -> bytes:
-    """For a store that is forgotten as well."""
+def _process_key() -> bytes:
+    """A key for the lifetime of the process, as the memory store has."""
     return secrets.token_bytes(KEY_BYTES)

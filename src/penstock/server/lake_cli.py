@@ -1,4 +1,4 @@
-"""`penstock pipeline archive`, `verify` and `compact`: the lake."""
+"""`penstock pipeline archive`, `verify` and `compact`: write, check and compact the Delta tables of a lake."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 
 from penstock import limits
 from penstock.analytics.directory import lake_directory
-from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
+from penstock.server.spark_terminal import MasterOption, RemoteOption, pipeline_errors, session
 from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
 
 if TYPE_CHECKING:
     from penstock.pipeline.connect import Broker
     from penstock.pipeline.lake.archive import BatchProgress
 
-LakeOption = Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the tables are.", show_default=False)]
+LakeOption = Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the tables.", show_default=False)]
 RETRY_FOR_S = 60.0
 
 
@@ -28,28 +28,39 @@ def archive(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", "-q", help="Only this one; may be given more than once.  \\[default: all that keep their log]"
+            "--queue",
+            "-q",
+            help="Archive this queue only; may be given more than once.  \\[default: all queues with retention keep]",
         ),
     ] = None,
-    events: Annotated[bool, typer.Option("--events/--no-events", help="What happened to messages, too.")] = True,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: a batch so often.")] = 10.0,
-    batch_rows: Annotated[int, typer.Option(min=1, help="At most so many rows in a batch.")] = 1_000_000,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Archive the events of messages as well.")
+    ] = True,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until interrupted.")] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: the interval between batches.")
+    ] = 10.0,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Upper bound of rows in a batch.")] = 1_000_000,
     hold_bytes: Annotated[
         int | None,
-        typer.Option(min=1, help="Retention waits until the broker keeps more than this.  \\[default: 10 GiB]"),
+        typer.Option(
+            min=1,
+            help="Bytes that the broker keeps for the archive before retention applies again.  \\[default: 10 GiB]",
+        ),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="The hold of this lake was removed or lost: set it again and go on.")
+        bool,
+        typer.Option("--adopt", help="Set the hold of this lake again after it was removed or lost, and continue."),
     ] = False,
-    master: Master = None,
-    remote: Remote = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Copy queues and events into a lake of Delta tables, each row once.
 
-    Goes on where it was. The broker keeps what is not in the lake yet, also when everybody has acked it.
+    Each run resumes after the last archived row. A hold makes the broker keep messages that are not archived yet, even
+    if every group has acked them.
     """
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.archive import Archive
@@ -57,20 +68,20 @@ def archive(
 
         broker = _broker(url)
         lake_directory(lake)
-        reachable(broker)
+        check_reachable(broker)
         made = Lake.open_or_create(lake)
         with made.locked("archive"):
-            pass  # a second archive is refused before Spark starts, which takes seconds
+            pass  # refuses a second archive before Spark starts, which takes seconds
         spark = session("penstock archive", master, remote)
         work = Archive(
             spark, made, broker, queues=queue, events=events, rows_per_batch=batch_rows, hold_bytes=hold_bytes,
-            adopt=adopt, report=_tell,
+            adopt=adopt, report=_print_progress,
         )  # fmt: skip
         try:
             if follow:
-                with _until_interrupted() as stopping:
+                with _stop_event() as stopping:
                     work.follow(every, stopping)
-                typer.echo("stopped; the next run goes on from here", err=True)
+                typer.echo("stopped; the next run resumes here", err=True)
             else:
                 show({"rows": work.once(), "lake": str(made.directory)}, output)
         finally:
@@ -79,10 +90,12 @@ def archive(
 
 def verify(
     lake: LakeOption,
-    url: Annotated[str | None, typer.Option("--url", help="Also look whether this broker has what comes next.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Check as well that this broker still has the next offsets.")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Prove a lake: recount files, offsets and checksums. Exits with 1 if something is wrong, and names it."""
+    """Verify a lake: recount files, offsets and checksums. Exits with 1 on any fault, and names it."""
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.tables import Lake
         from penstock.pipeline.lake.verify import verify as recount
@@ -107,10 +120,10 @@ def verify(
 
 def compact(
     lake: LakeOption,
-    target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="About how large files should become.")] = 128,
+    target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="Target size of the files.")] = 128,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make few large files of many small ones. May be run while an archive is running."""
+    """Merge many small files into few large ones. May run at the same time as an archive."""
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.lake.compact import compact as exchange
         from penstock.pipeline.lake.tables import Lake
@@ -125,14 +138,14 @@ def _broker(url: str) -> Broker:
     return Broker(url, None, RETRY_FOR_S)
 
 
-def reachable(broker: Broker) -> None:
-    """Spark takes seconds to start; a wrong address is told before."""
+def check_reachable(broker: Broker) -> None:
+    """Call the broker once, so that a wrong address is reported before Spark starts, which takes seconds."""
     from penstock.client import lowlevel as calls
 
     broker.ask(calls.list_queues(prefix="", page=1, limit=1))
 
 
-def _tell(progress: BatchProgress) -> None:
+def _print_progress(progress: BatchProgress) -> None:
     typer.echo(
         f"{progress.source}: batch {progress.batch}, {progress.rows} rows, {progress.rows_per_second:,.0f} rows/s",
         err=True,
@@ -140,11 +153,11 @@ def _tell(progress: BatchProgress) -> None:
 
 
 @contextlib.contextmanager
-def _until_interrupted() -> Iterator[threading.Event]:
-    """Set by SIGTERM and Ctrl-C: that is how it is meant to end.
+def _stop_event() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set.
 
-    Nothing is raised: an exception in the middle of a call to the JVM would leave its answer to the next one. Who is
-    impatient says it twice.
+    The first signal raises nothing: an exception in the middle of a call to the JVM would leave the reply on the
+    connection for the next call. A second signal raises KeyboardInterrupt.
     """
     stopping = threading.Event()
 

@@ -1,12 +1,12 @@
-"""A server from its first line to its last: listen, say that it is ready, serve, drain, stop.
+"""The life cycle of a server process: bind, open, announce readiness, serve, drain, stop.
 
-A journal that fails while serving ends the process too, with EXIT_JOURNAL_FAILED: memory is then ahead of the disk, and
-only a start that reads the disk again may go on.
+A journal failure also ends the process, with EXIT_JOURNAL_FAILED: the state in memory is then ahead of the disk, and
+only a restart, which reads the journal again, may continue.
 
-Draining on SIGTERM or SIGINT, in this order: readiness and health probes are told no; the listening sockets close;
-parked long polls are answered empty and streams are told; connections end when their request is answered; the broker
-closes, which makes everything durable, leaves a snapshot and releases the journals; the process leaves with 0. A second
-signal ends it at once: what was acknowledged is durable, so nothing is lost by that but the answers in flight.
+SIGTERM or SIGINT drains the server in this order: readiness and health probes fail; the listening sockets close;
+waiting long polls get an empty reply and streams a closing frame; connections close after their reply; the broker
+closes, which makes all writes durable, writes a snapshot and releases the journals; the process exits with 0. A second
+signal ends the process at once: acknowledged writes are durable, only replies in flight are lost.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ EXIT_JOURNAL_FAILED = 74
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit code. Raises ConfigError or Unavailable if it cannot even start."""
-    # Whatever this process creates is nobody else's to read.
+    """Serve until a signal arrives; return the exit code. Raises ConfigError or Unavailable if the start fails."""
+    # Files that this process creates are private to its user.
     os.umask(0o077)
-    # A connection is a file, and as many as may be open are many more than shells allow by default.
+    # Each connection needs a file descriptor; the default soft limit of shells is far below the connection limit.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # What was imported stays, and what requests leave behind dies by its reference count: cycles are rare here.
-    # Looking for them seldom saves a twentieth of the CPU.
+    # Requests leave few reference cycles. Running the cyclic collector rarely saves 5 % of the CPU.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -79,28 +78,28 @@ async def _serve(settings: Settings) -> int:
                 await grpc.start(node.broker, node.clock, node.app.metrics)
             _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc)
         await _first_of(serving, stop, node.failed)
-        _log.info("draining", grace_s=settings.shutdown_grace_s)
+        _log.info("drain_started", grace_s=settings.shutdown_grace_s)
         node.app.drain()
         if grpc is not None:
             await grpc.drain()
         node.courier.stop()
         server.stop_accepting()
-        # Without this no connection with a long poll would ever end.
+        # Connections close after their reply, so long polls must be answered now.
         node.broker.stop_waiting()
-        # The journals stay open until the last request has its answer, or its time is up.
+        # The journals stay open until the last request is answered or the grace period has passed.
         await asyncio.gather(serving, *([grpc.stop(settings.shutdown_grace_s)] if grpc is not None else []))
         async with asyncio.timeout(settings.shutdown_grace_s):
-            # Half of the time for the endpoints of webhooks, half for what must not be cut short.
+            # Webhook endpoints get half of the grace period; closing the broker gets the rest.
             await node.close(settings.shutdown_grace_s / 2)
     except TimeoutError:
-        _log.error("not everything could be closed in time")
-    _log.info("stopped")
+        _log.error("shutdown_timed_out")
+    _log.info("server_stopped")
     return EXIT_JOURNAL_FAILED if node.failed.is_set() else 0
 
 
 def bind(address: Address, name: str = "listen") -> socket.socket:
-    """A listening socket, before anything else is opened: a taken port must not cost a recovery."""
-    # Whatever a hosts file says, the name means this machine.
+    """Bind the listening socket. The caller binds before it opens the store: a taken port must not cost a recovery."""
+    # localhost means the loopback address, even if a hosts file says otherwise.
     host = "127.0.0.1" if address.host == "localhost" else address.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -114,18 +113,18 @@ def bind(address: Address, name: str = "listen") -> socket.socket:
 
 
 def bind_grpc(settings: Settings) -> GrpcServer | None:
-    """The same for gRPC; None where it is off."""
+    """Bind the gRPC listener; None if gRPC is off."""
     address = settings.grpc_address
     if address is None:
         return None
     try:
-        # Only to see whether it can be had: gRPC itself would not say why not, and fill the log.
+        # This socket only tests the address: gRPC would not report the reason of a failure, and would fill the log.
         bind(address, "grpc").close()
     except ConfigError:
         if settings.grpc != "auto":
             raise
-        # Nobody asked for this port, so a second server on a machine must not fail for it. The ready line says which.
-        _log.warning("the default port of gRPC is taken, using another", port=address.port)
+        # The default port was not requested, so a second server on a machine uses a free one; the ready line names it.
+        _log.warning("grpc_default_port_taken", port=address.port)
         address = address._replace(port=0)
     try:
         return GrpcServer(str(address._replace(host="127.0.0.1") if address.host == "localhost" else address))
@@ -134,12 +133,12 @@ def bind_grpc(settings: Settings) -> GrpcServer | None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn inside our own process: signals are ours, and we want to know when it accepts."""
+    """A Uvicorn server that leaves signals to this module and sets `accepting` when its sockets accept."""
 
     def __init__(self, node: Node, settings: Settings):
         super().__init__(
             uvicorn.Config(
-                node.app,  # type: ignore[arg-type] # no ASGI application: only HttpProtocol asks it
+                node.app,  # type: ignore[arg-type] # not an ASGI application: only HttpProtocol calls it
                 http=HttpProtocol,
                 ws="none",  # HttpProtocol opens WebSockets itself
                 lifespan="off",
@@ -162,7 +161,7 @@ class _Server(uvicorn.Server):
         yield
 
     def stop_accepting(self) -> None:
-        """Close the door now; connections that are in end when their request is answered."""
+        """Close the listening sockets; open connections close after their reply."""
         for listening in self.servers:
             listening.close()
         self.should_exit = True
@@ -173,7 +172,7 @@ class _Server(uvicorn.Server):
 
 
 async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None:
-    """Waits for one of the events, or for the server to end, which it only does early if it failed."""
+    """Wait for one of the events or for the server task, which ends early only if it failed."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait((serving, *waiting), return_when=asyncio.FIRST_COMPLETED)
     for each in waiting:
@@ -181,7 +180,7 @@ async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None
 
 
 def _announce(http: Address, grpc: Address | None, server: GrpcServer | None) -> None:
-    """The one line on standard output. Programs that start a server wait for it."""
+    """Print the ready line to standard output. Programs that start a server wait for it."""
     served = "-" if grpc is None or server is None else grpc._replace(port=server.port)
     sys.stdout.write(f"ready http=http://{http} grpc={served}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Log lines on standard error: JSON for machines, one line each; coloured text for people."""
+"""Logging to standard error: one JSON object per line, or coloured text for a terminal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import Processor
 
-# What a terminal or a line-based collector would act on: controls, and the separators that split lines.
+# Control characters and line separators, which a terminal or a line-based collector would interpret.
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _ESCAPES |= {0x2028: "\\u2028", 0x2029: "\\u2029", ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
-# Variables of a function that failed may be anybody's payload, or a key.
+# Tracebacks omit local variables, which may hold payloads or keys.
 _without_locals = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 
 def configure_logging(style: Literal["json", "console"], level: str) -> None:
-    """Send our own events and those of libraries to standard error. Called once, before anything logs."""
+    """Send the events of penstock and of libraries to standard error. Called once, before the first event."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -58,7 +58,7 @@ def configure_logging(style: Literal["json", "console"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Below errors it speaks of every malformed request, which any passer-by can send by the thousand.
+    # Uvicorn logs each malformed request as a warning; any client could fill the log with them.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 

@@ -1,4 +1,4 @@
-"""`penstock publish`, `consume` and `tail`: messages in, messages out, messages looked at."""
+"""`penstock publish`, `consume` and `tail`: publish messages, consume them, or follow the log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import typer
 
 from penstock.errors import QueueNotFound, Unavailable
 from penstock.server.completion import complete_queue
-from penstock.server.input import Lines, open_input, single
 from penstock.server.message_lines import print_message, print_published, print_tailed
-from penstock.server.moment import DUE, parse_due, parse_moment
+from penstock.server.publish_input import LineReader, open_input, read_single
 from penstock.server.remote import Remote
 from penstock.server.terminal import (
     URL_DEFAULT,
@@ -26,8 +25,9 @@ from penstock.server.terminal import (
     Url,
     errors_in_one_line,
     progress,
-    until_told,
+    until_interrupted,
 )
+from penstock.server.times import DUE, parse_deliver_at, parse_start_offset
 
 if TYPE_CHECKING:
     from penstock.client import Client as AsyncClient
@@ -40,7 +40,7 @@ Group = Annotated[str, typer.Option(help="Groups read a queue independently of e
 
 
 def client_of(url: str, *, patient: bool = False) -> Client:
-    """A client that gives up at once, unless it is `patient`: a person can type the command again."""
+    """A client that retries only if `patient`; an interactive user can repeat the command."""
     from penstock.sync import Client
 
     if not patient:
@@ -54,38 +54,43 @@ def client_of(url: str, *, patient: bool = False) -> Client:
 def publish(
     queue: QueueArgument,
     payload: Annotated[str | None, typer.Argument(help="JSON, or any text; - reads standard input.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Publish what is in this file.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Publish the content of this file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False,
     key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
-    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Deliver no sooner than this.")] = None,
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Delay before the delivery.")] = None,
     at: Annotated[str | None, DUE] = None,
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Let it expire after this.")] = None,
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time after which the message expires.")] = None,
     priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
     tenant: Annotated[
-        str | None, typer.Option(help="Whose message it is: in queues with fair_share tenants take turns.")
+        str | None, typer.Option(help="Tenant of the message; queues with fair_share serve tenants in turns.")
     ] = None,
     id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Of your own: a second message with it within 24 hours is not stored."),
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Client id for deduplication: a second message with it within 24 hours is not stored.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be given repeatedly.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say how many there were.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the number of messages only.")] = False,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="table: the id of each message; json: where it is.")
+        Output,
+        typer.Option("--output", "-o", help="table: the id of each message; json: the id, partition and offset."),
     ] = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Publish a message, or one per line of a file or of standard input.
 
-    What is JSON is published as JSON, anything else as plain bytes. Prints the id of each message. Lines are published
-    while they are read, so the input may be of any size, and may never end.
+    A payload that is valid JSON is published as JSON, any other as bytes. Prints the id of each message. Lines are
+    published while they are read, so the input may be of any size or endless.
     """
     options: dict[str, Any] = {
         "key": key,
         "delay": delay,
-        "deliver_at": None if at is None else parse_due(at) / 1000,
+        "deliver_at": None if at is None else parse_deliver_at(at) / 1000,
         "ttl": ttl,
         "priority": priority,
         "tenant": tenant,
@@ -94,17 +99,17 @@ def publish(
     if (payload is None) == (file is None):
         raise typer.BadParameter("give a PAYLOAD, or --file, or - for standard input")
     if delay is not None and at is not None:
-        raise typer.BadParameter("say when: one of --delay and --at")
+        raise typer.BadParameter("give only one of --delay and --at")
     if lines and id is not None:
         raise typer.BadParameter("--id names one message, and --lines publishes many: leave out one of them")
     with errors_in_one_line(), open_input(payload, file) as source, client_of(url) as client:
         target = client.queue(queue)
         if not lines:
-            print_published(target.publish_many([single(source)], ids=[id], **options), output, quiet=quiet)
+            print_published(target.publish_many([read_single(source)], ids=[id], **options), output, quiet=quiet)
             return
-        read = Lines(source)
+        read = LineReader(source)
         count = 0
-        with progress("publishing", read.size, show=quiet or read.size > Lines.LARGE_BYTES) as advance:
+        with progress("publishing", read.size, show=quiet or read.size > LineReader.LARGE_BYTES) as advance:
             for payloads in read:
                 print_published(target.publish_many(payloads, **options), output, quiet=quiet)
                 count += len(payloads)
@@ -136,14 +141,15 @@ def consume(
     ] = None,
     group: Group = "default",
     max_messages: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many messages.")
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after this number of messages.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop when nothing came for so long.  \\[default: never]")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop after this time without a message.  \\[default: never]"),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Also wait for a queue that does not exist yet and a server that is away."),
+        typer.Option("--follow", "-f", help="Wait for a missing queue and for an unreachable server."),
     ] = False,
     assigned: Annotated[
         bool, typer.Option("--assigned", help="Join the group as a member, with a share of the partitions.")
@@ -155,8 +161,8 @@ def consume(
 ) -> None:
     """Print messages and acknowledge them, one line each, until Ctrl-C.
 
-    A message is acknowledged after it was printed; what was not printed stays in the queue. To look without taking
-    anything away, there is penstock tail.
+    A message is acknowledged after it was printed; messages that were not printed stay in the queue. Use penstock tail
+    to read messages without consuming them.
     """
     if (queue is None) == (scope is None):
         raise typer.BadParameter("give a QUEUE, or a --scope")
@@ -165,12 +171,12 @@ def consume(
     options: dict[str, Any] = {"group": group, "wait": wait, "prefetch": 1 if max_messages else 100}
     with (
         errors_in_one_line(),
-        until_told() as told,
+        until_interrupted() as interrupt,
         client_of(url, patient=follow) as client,
         _consumer(client, queue, scope, assigned, options, follow=follow) as messages,
     ):
         for printed, message in enumerate(messages, start=1):
-            with told.finishing(), message, told.interruptible():
+            with interrupt.deferred(), message, interrupt.interruptible():
                 print_message(message, output)
             if printed == max_messages:
                 break
@@ -212,25 +218,33 @@ def tail(
         list[str], typer.Argument(metavar="QUEUE...", help="One or several.", autocompletion=complete_queue)
     ],
     last: Annotated[
-        int, typer.Option("--last", "-n", min=0, metavar="N", help="Begin with so many of each partition.")
+        int,
+        typer.Option(
+            "--last", "-n", min=0, metavar="N", help="Start with this number of the latest messages of each partition."
+        ),
     ] = 10,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Begin here: 30s, 10m, 2h, 7d ago, a time like 2026-01-31T12:00, or 0."),
+        typer.Option(
+            metavar="WHEN",
+            help="Start at 30s, 10m, 2h, 7d ago, at a time like 2026-01-31T12:00, or at 0, the earliest.",
+        ),
     ] = None,
-    max_messages: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after so many.")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this number of messages.")
+    ] = None,
     wait: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop when nothing came for so long.")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this time without a message.")
     ] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Show what is published, as it is published, until Ctrl-C. Takes nothing: no lease, no ack, no group.
+    """Print messages as they are published, until Ctrl-C, without a lease, an ack or a group.
 
-    Messages that were consumed and removed are not in the log any more, unless the queue keeps them.
+    Consumed messages are removed from the log unless the queue has retention keep.
     """
-    start = None if since is None else parse_moment(since)
-    with errors_in_one_line(), until_told():
+    start = None if since is None else parse_start_offset(since)
+    with errors_in_one_line(), until_interrupted():
         Remote(url).get("/healthz")
         tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
         asyncio.run(tailing.run(url, queues))
@@ -287,4 +301,4 @@ class _Tail:
                 if self._left <= 0:
                     self._enough.set()
                     return
-            await asyncio.sleep(0)  # the others also have something to show
+            await asyncio.sleep(0)  # let the other partitions print

@@ -1,4 +1,4 @@
-"""Messages on the terminal, one line each."""
+"""Print messages to the terminal, one line each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def print_published(published: Published, output: Output, *, quiet: bool) -> Non
 
 
 def print_message(message: LeasedMessage, output: Output) -> None:
-    """What was consumed: the payload as it is, or all there is to know."""
+    """Print a consumed message: the payload only, or all fields as JSON."""
     typer.echo(message.payload if output is Output.table else _encode({**_all_of(message), "attempt": message.attempt}))
 
 
 def print_tailed(message: StoredMessage, output: Output, *, show_queue: bool) -> None:
-    """What was seen in the log: when, where, and the payload as far as a terminal can take it."""
+    """Print a message of the log: publish time, position and the printable payload, or all fields as JSON."""
     if output is Output.json:
         typer.echo(_encode(_all_of(message)))
         return

@@ -10,7 +10,7 @@ from penstock.server.redrive_cli import redrive
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="The data pipeline on Spark: every message and its history in a lake, counted and proven.",
+    help="The data pipeline on Spark: archive messages and events in a lake, aggregate and audit them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     rich_help_panel="The pipeline",

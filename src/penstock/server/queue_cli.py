@@ -1,4 +1,4 @@
-"""`penstock queues`, `stats`, `autoscale`, `explain` and `history`: a look at a running server."""
+"""`penstock queues`, `stats`, `autoscale`, `explain` and `history`: inspect a running server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def queues(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change this setting and no other, or create the queue with it; asks before messages are let go.",
+            help="Change this setting, or create the queue with it; asks before stored messages are discarded.",
         ),
     ] = None,
     yes: Yes = False,
@@ -70,12 +70,12 @@ def queues(
 
 def stats(
     queue: Annotated[
-        str | None, typer.Argument(metavar="[QUEUE]", help="Of this queue only.", autocompletion=complete_queue)
+        str | None, typer.Argument(metavar="[QUEUE]", help="Show this queue only.", autocompletion=complete_queue)
     ] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """How the server, or one queue, is doing."""
+    """Show the statistics of the server or of one queue."""
     with errors_in_one_line():
         remote = Remote(url)
         show(remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary"), output)
@@ -85,31 +85,35 @@ def autoscale(
     queue: QueueArgument,
     group: Group = "default",
     target_drain: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How soon what waits should be done.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Target time to work off the backlog.")
     ] = 60.0,
-    min_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Suggest no fewer.")] = 0,
-    max_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Suggest no more.")] = limits.WORKERS_MAX,
+    min_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Lower bound of the suggestion.")] = 0,
+    max_workers: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Upper bound of the suggestion.")
+    ] = limits.WORKERS_MAX,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """How many workers a group needs, by what the last minute has shown.
+    """Suggest the number of workers of a group from the rates of the last minute.
 
-    Rates are messages a second.
+    Rates are messages per second.
     """
     with errors_in_one_line():
         terms = {"target_drain_s": target_drain, "min_workers": min_workers, "max_workers": max_workers}
         answer = Remote(url).get("/v1/autoscale", queue=queue, group=group, **terms)
-        show(_in_words(answer) if output is Output.table else answer, output)
+        show(_with_unbounded_as_text(answer) if output is Output.table else answer, output)
 
 
 def explain(
     queue: QueueArgument,
-    message: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message; the head if left out.")] = None,
+    message: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Id of the message; the head of the queue if left out.")
+    ] = None,
     group: Group = "default",
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Why a message, or what is first in the queue, is not being delivered now."""
+    """Explain why a message, or the head of the queue, is not being delivered now."""
     with errors_in_one_line():
         remote = Remote(url)
         answer = remote.get("/v1/explain", queue=queue, id=message, group=group)
@@ -121,16 +125,16 @@ def explain(
             place = f" at {entry['partition']}:{entry['offset']}" if entry["offset"] is not None else ""
             typer.echo(f"{entry['id']}{place}, {entry['state']}: {entry['text']}")
         if output is Output.table and answer["last_asked_at_ms"] is None:
-            _name_the_others(remote, queue, group)
+            _print_other_groups(remote, queue, group)
 
 
 def history(
     queue: QueueArgument,
-    message: Annotated[str, typer.Argument(metavar="ID", help="The message's id, as publish answered it.")],
+    message: Annotated[str, typer.Argument(metavar="ID", help="Id of the message, as printed by publish.")],
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """What became of a message, as far back as the server's journal goes."""
+    """Show the events of a message, as far back as the journal of the server goes."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/history", queue=queue, id=message)
         if output is Output.json:
@@ -141,15 +145,15 @@ def history(
             typer.echo("the beginning is missing: the journal does not go back that far")
 
 
-def _name_the_others(remote: Remote, queue: str, group: str) -> None:
-    """Whoever asks about a group that is none has most likely misspelled it, or forgotten to name one."""
+def _print_other_groups(remote: Remote, queue: str, group: str) -> None:
+    """Print the existing groups if the requested group does not exist: its name is probably misspelled or missing."""
     others = [each["group"] for each in remote.get("/v1/groups", queue=queue)["groups"]]
     if others and group not in others:
         typer.echo(f"there is no group {group} in this queue yet, but {', '.join(others)}: choose one with --group")
 
 
-def _in_words(signal: dict[str, Any]) -> dict[str, Any]:
-    """Scalers want a number where there is none, which people would take for one."""
+def _with_unbounded_as_text(signal: dict[str, Any]) -> dict[str, Any]:
+    """Replace the number that stands for "unbounded", which the API needs for scalers, by text."""
     shown = {name: value for name, value in signal.items() if name != "at_ms"}
     if shown["mean_service_time_s"] < 0:
         shown["mean_service_time_s"] = None
@@ -161,7 +165,7 @@ def _in_words(signal: dict[str, Any]) -> dict[str, Any]:
 def _changed(remote: Remote, path: str, values: dict[str, Any], yes: bool) -> Any:
     def question(lost: dict[str, int]) -> str:
         parts = [
-            f"{lost['messages']} stored messages and {lost['dead_letters']} dead letters would be let go",
+            f"{lost['messages']} stored messages and {lost['dead_letters']} dead letters would be discarded",
             f"{lost['messages_sooner']} and {lost['dead_letters_sooner']} more would be kept for a shorter time",
         ]
         return f"{path}: {'; '.join(parts)}. Change it?"

@@ -1,4 +1,4 @@
-"""`penstock pipeline redrive`: messages out of the archive, published again."""
+"""`penstock pipeline redrive`: publish archived messages again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.server.spark_terminal import Master, Remote, pipeline_errors, session
+from penstock.server.spark_terminal import MasterOption, RemoteOption, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
     EXIT_REFUSED,
@@ -17,7 +17,7 @@ from penstock.server.terminal import (
     Url,
     errors_in_one_line,
     show,
-    working,
+    spinner,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ RETRY_FOR_S = 60.0
 
 
 def redrive(
-    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Where the archive is.", show_default=False)],
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Whose messages.", show_default=False)],
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the archive.", show_default=False)],
+    queue: Annotated[str, typer.Option("--queue", "-q", help="Queue of the archived messages.", show_default=False)],
     where: Annotated[
         str,
         typer.Option(
@@ -39,44 +39,48 @@ def redrive(
             help="Spark SQL over the columns of `messages`, and `text`: the payload as text.",
         ),
     ],
-    uuid: Annotated[str | None, typer.Option(help="If the queue was deleted and created again: which of them.")] = None,
+    uuid: Annotated[
+        str | None, typer.Option(help="Incarnation of the queue, if it was deleted and created again.")
+    ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="The predicate may also speak of what became of a message in this group: fate, error, …"),
+        typer.Option(
+            help="Adds columns with the outcome of each message in this group to the predicate: fate, error, …"
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  \\[default: the same]")] = None,
-    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than this.")] = 0.0,
-    priority: Annotated[int | None, typer.Option(help="Instead of the one they had.")] = None,
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 1_000,
+    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay before the delivery.")] = 0.0,
+    priority: Annotated[int | None, typer.Option(help="Priority of the copies instead of the archived one.")] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Messages per second.")] = 1_000,
     redrive_id: Annotated[
-        str | None, typer.Option("--redrive-id", help="The same id again goes on where it was, and does nothing twice.")
+        str | None, typer.Option("--redrive-id", help="A redrive with the same id resumes and publishes nothing twice.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and show a few.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the messages and show a few.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    master: Master = None,
-    remote: Remote = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Publish archived messages again: those that a predicate chooses, each once, at a rate.
+    """Publish archived messages again: those that match a predicate, each once, at a limited rate.
 
     Like [bold]--where "key like 'eu-%' and get_json_object(text, '$.amount') > 100"[/bold], or with --group default:
-    [bold]--where "fate = 'dead' and error like '%timeout%'"[/bold]. Counts and asks before it does anything. The lake
-    keeps a record of it in the table `redrives`.
+    [bold]--where "fate = 'dead' and error like '%timeout%'"[/bold]. Counts the messages and asks before it publishes.
+    The table `redrives` of the lake records the redrive.
     """
     with errors_in_one_line(), pipeline_errors():
         from penstock.pipeline.connect import Broker
         from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
         from penstock.pipeline.lake.tables import Lake
-        from penstock.server.lake_cli import reachable
+        from penstock.server.lake_cli import check_reachable
 
         spec = redrive_spec(
             queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority, uuid=uuid
         )  # fmt: skip
         found, broker = Lake(lake), Broker(url, None, RETRY_FOR_S)
         if not dry_run:
-            reachable(broker)
-        with working("looking …"):
+            check_reachable(broker)
+        with spinner("looking …"):
             spark = session("penstock redrive", master, remote)
             work = ArchiveRedrive(spark, found, broker, spec, redrive_id)
             preview = work.preview() if dry_run or not yes else None
@@ -92,14 +96,14 @@ def redrive(
             typer.confirm(f"Publish {preview.messages} messages to {spec.target}?", abort=True, err=True)
         typer.echo(f"redrive {work.id}", err=True)
         try:
-            show(_watched(work, rate)._asdict(), output)
+            show(_progress_reporter(work, rate)._asdict(), output)
         except KeyboardInterrupt:
-            typer.echo(f"stopped; with --redrive-id {work.id} it goes on from here", err=True)
+            typer.echo(f"stopped; with --redrive-id {work.id} it resumes here", err=True)
             raise typer.Exit(EXIT_REFUSED) from None
 
 
-def _watched(work: ArchiveRedrive, rate: int) -> RedriveOutcome:
-    """Show how far it is, on standard error."""
+def _progress_reporter(work: ArchiveRedrive, rate: int) -> RedriveOutcome:
+    """Show the progress on standard error."""
     with contextlib.ExitStack() as stack:
         bar: Any = None
         shown = 0

@@ -1,4 +1,4 @@
-"""A running server as the command line sees it: one JSON request at a time, over the public interface."""
+"""The HTTP client of the command line: one JSON request at a time over the public interface."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TIMEOUT_S = 30
 
 
 class Unreachable(Unavailable):
-    """Nobody answers at that address."""
+    """No server answers at the address."""
 
 
 class Remote:
-    """`url` is that of the server, `http://HOST:PORT`."""
+    """The HTTP interface of a server; `url` is `http://HOST:PORT`."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S):
         parts = urlsplit(url)
@@ -36,7 +36,7 @@ class Remote:
         return self.call("GET", path, query=query)
 
     def call(self, method: str, path: str, *, body: object = None, query: dict[str, Any] | None = None) -> Any:
-        """The decoded answer. Raises what the server refused with, or Unreachable."""
+        """Return the decoded reply. Raises the error of the reply, or Unreachable."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         content = None if body is None else msgspec.json.encode(body)
@@ -61,5 +61,5 @@ def _refusal(status: int, answer: bytes) -> PenstockError:
     try:
         error = msgspec.json.decode(answer, type=ErrorReply).error
     except msgspec.DecodeError:
-        return PenstockError(f"the server answered {status} with something that is not a Penstock answer")
+        return PenstockError(f"the server answered {status} with a body that is not a Penstock reply")
     return error_from_code(error.code, error.message, details=error.details)

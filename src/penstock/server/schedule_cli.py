@@ -1,4 +1,4 @@
-"""`penstock schedule …`: messages that a calendar publishes."""
+"""`penstock schedule …`: manage cron schedules that publish messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.server.moment import in_utc
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, value_of
+from penstock.server.times import utc_text
 
 SCHEDULES = Listing("schedules", ("name", "state", "cron", "timezone", "queue", "next", "fired", "error.message"))
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
@@ -26,7 +26,7 @@ def list_schedules(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """The schedules, how they are and when they fire next."""
+    """List the schedules with their state and next fire time."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/schedules", prefix=prefix or None, page=page, limit=limit)
         if output is Output.table:
@@ -39,11 +39,9 @@ def set_schedule(
     name: NameArgument,
     queue: Annotated[str, typer.Argument(metavar="QUEUE")],
     cron: Annotated[str, typer.Argument(metavar="CRON", help="Like '0 3 * * *'; six fields begin with seconds.")],
-    payload: Annotated[str, typer.Argument(help="JSON; anything else is published as plain bytes.")],
+    payload: Annotated[str, typer.Argument(help="JSON; a payload that is not JSON is published as bytes.")],
     timezone: Annotated[str, typer.Option(help="Like Europe/Berlin.")] = "UTC",
-    catch_up: Annotated[
-        str, typer.Option(metavar="all|latest|none", help="Which of the fire times that were missed to make up for.")
-    ] = "all",
+    catch_up: Annotated[str, typer.Option(metavar="all|latest|none", help="Missed fire times to catch up on.")] = "all",
     key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
     priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
     output: OutputOption = Output.table,
@@ -64,25 +62,25 @@ def set_schedule(
 
 @schedule.command("show")
 def show_schedule(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """A schedule and its next five fire times."""
+    """Show a schedule and its next five fire times."""
     _call("GET", f"/v1/schedules/{name}", output, url)
 
 
 @schedule.command()
 def pause(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Stop firing until it is resumed."""
+    """Pause a schedule until it is resumed."""
     _call("POST", f"/v1/schedules/{name}/pause", output, url)
 
 
 @schedule.command()
 def resume(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Go on firing; what was missed is made up for as its catch-up says."""
+    """Resume a schedule; its catch-up setting decides about missed fire times."""
     _call("POST", f"/v1/schedules/{name}/resume", output, url)
 
 
 @schedule.command()
 def delete(name: NameArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Remove a schedule. What it has published stays."""
+    """Remove a schedule. Messages it has published stay."""
     _call("DELETE", f"/v1/schedules/{name}", output, url)
 
 
@@ -93,5 +91,5 @@ def _call(method: str, path: str, output: Output, url: str, body: object = None)
 
 
 def _readable(answer: dict[str, Any]) -> dict[str, Any]:
-    """Fire times as people write them. In UTC: the zone of the schedule may be unknown to this machine."""
-    return {**answer, "next": ", ".join(map(in_utc, answer["next"])) or None}
+    """The schedule with fire times as text in UTC: this machine may not know the time zone of the schedule."""
+    return {**answer, "next": ", ".join(map(utc_text, answer["next"])) or None}

@@ -1,4 +1,4 @@
-"""Commands that run a broker on this machine, and say whether one would run."""
+"""`penstock serve` and `penstock doctor`: run a broker on this machine, or check its requirements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_
 
 
 def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
-    """An option of `serve`. Its words, choices and default are those of the setting, so they cannot differ."""
+    """An option of `serve` with the description, choices and default of its setting."""
     words, choices, default = KEYS[name]
     option = f"--{name.replace('_', '-')}"
     if isinstance(default, bool):
@@ -22,7 +22,7 @@ def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
         metavar = "|".join(choices)
     if isinstance(default, tuple):
         default = ", ".join(default) or "none"
-    # Not the option's own default: a flag that was not given must not win over the file and the environment.
+    # The option itself has no default: a flag that was not given must not override the file and the environment.
     shown = f"  \\[default: {default}]" if default != "" else ""
     return typer.Option(option, *more, help=f"{words}{shown}", metavar=metavar, show_default=False)
 
@@ -42,14 +42,16 @@ def serve(
     allowed_host: Annotated[list[str] | None, _flag("allowed_host", metavar="NAME")] = None,
     allowed_origin: Annotated[list[str] | None, _flag("allowed_origin", metavar="ORIGIN")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with settings; flags override it.")
+    ] = None,
 ) -> None:
-    """Run a broker until it is told to stop.
+    """Run a broker until SIGTERM or Ctrl-C, which drains and stops it.
 
-    Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. SIGTERM or Ctrl-C drains and stops it.
-    Every option can also be a key of the file, or a variable such as PENSTOCK_DATA_DIR.
+    Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. Every option is also a key of the
+    settings file and an environment variable such as PENSTOCK_DATA_DIR.
     """
-    # An option that may be repeated is an empty list where it was not given.
+    # Typer passes an empty list for a repeatable option that was not given.
     flags = {key: value for key, value in locals().items() if key in KEYS and value != []}
     with errors_in_one_line():
         if not __debug__:
@@ -73,12 +75,14 @@ def serve(
 def doctor(
     data_dir: Annotated[str | None, _flag("data_dir", "-d", metavar="DIR")] = None,
     listen: Annotated[str | None, _flag("listen", metavar="HOST:PORT")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as TOML; flags win over it.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with settings; flags override it.")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Check this machine: Python, ports, disk, clock; and for the pipeline Java and Spark.
 
-    Says what to do about whatever is not right. Exits with 1 if a broker could not run here.
+    Prints a hint for each failed check. Exits with 1 if a broker could not run here.
     """
     from penstock.server.doctor import examine
 

@@ -1,4 +1,4 @@
-"""What the commands of the pipeline share: a quiet session, and how what goes wrong in Spark looks."""
+"""Shared by the pipeline commands: the Spark session, and the translation of Spark errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="A Spark master, instead of all cores here.", show_default=False)
+MasterOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark master  \\[default: all cores of this machine]", show_default=False),
 ]
-Remote = Annotated[str | None, typer.Option(metavar="URL", help="A Spark Connect endpoint, sc://HOST:PORT.")]
+RemoteOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark Connect endpoint, sc://HOST:PORT.")]
 
 
 def session(name: str, master: str | None, remote: str | None) -> SparkSession:
-    """A quiet session, with few shuffle partitions on one machine; a cluster has settings of its own."""
+    """A session that logs errors only, with few shuffle partitions on one machine; a cluster keeps its own settings."""
     from penstock.pipeline.session import spark_session
 
     if master is None and remote is None:
@@ -34,7 +35,7 @@ def session(name: str, master: str | None, remote: str | None) -> SparkSession:
 
 @contextlib.contextmanager
 def pipeline_errors() -> Iterator[None]:
-    """What can go wrong in the pipeline as what the command line knows how to say."""
+    """Translate errors of the pipeline and of Spark into errors that the command line prints in one line."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -49,7 +50,7 @@ def pipeline_errors() -> Iterator[None]:
 
         if isinstance(error, NoJava | PipelineError):
             raise PenstockError(str(error)) from None
-        # What is raised on the way to an executor comes back as Spark's, with ours as the last line of its story.
+        # Spark wraps an error raised in an executor; the PipelineError is the last line of its text.
         said = [line for line in str(error).splitlines() if "PipelineError: " in line]
         if not said:
             raise

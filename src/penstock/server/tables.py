@@ -1,4 +1,4 @@
-"""Answers of the server as tables for people."""
+"""Print replies of the server as tables."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _CELL_CHARS_MAX = 60
 _NO_TERMINAL_COLUMNS = 10_000
 _COLUMN_MIN = 5
 _GAP = 2
-"""Between columns; the padding of a table without a box."""
+"""Characters between two columns: the padding of a table without a box."""
 _IDS = ("id", "redrive_id", "queue")
 _YEAR_9999_MS = 253_370_764_800_000
 
 
 class Listing(NamedTuple):
-    """Which list of an answer to show, and which fields of its entries; `a.b` is field b of object a."""
+    """The list of a reply that a table shows, and the fields of its rows; `a.b` is field b of object a."""
 
     entries: str
     columns: tuple[str, ...]
 
 
 def print_listing(answer: dict[str, Any], listing: Listing) -> None:
-    """One line per entry, and where in the whole list this page is."""
+    """Print one line per entry, and the page number."""
     console = _console()
     entries = [_flat(entry) for entry in answer[listing.entries]]
     if not entries:
@@ -42,10 +42,10 @@ def print_listing(answer: dict[str, Any], listing: Listing) -> None:
 
 
 def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions: Sequence[str]) -> None:
-    """A group of consumers: one line about it, its members if it has any, and its partitions."""
+    """Print a consumer group: a summary line, its members if it has any, and its partitions."""
     console = _console()
     kind = f"{group['kind']}, generation {group['generation']}" if group["members"] else group["kind"]
-    asked = _said("last_asked_at_ms", group["last_asked_at_ms"]) or "not since the server started"
+    asked = _formatted("last_asked_at_ms", group["last_asked_at_ms"]) or "not since the server started"
     holds = f", alone with {group['held']} messages" if group["held"] else ""
     console.print(
         Text.assemble(
@@ -60,7 +60,7 @@ def print_group(group: dict[str, Any], of_members: Sequence[str], of_partitions:
 
 
 def print_object(answer: dict[str, Any]) -> None:
-    """One line per field; lists of objects follow as tables of their own."""
+    """Print one line per field; lists of objects follow as tables."""
     console = _console()
     fields = _flat(answer)
     lists = {name: value for name, value in fields.items() if _is_table(value)}
@@ -69,7 +69,7 @@ def print_object(answer: dict[str, Any]) -> None:
     lines.add_column(overflow="fold")
     for name, value in fields.items():
         if name not in lists:
-            lines.add_row(_text(_title(name)), _text(_said(name, value)))
+            lines.add_row(_text(_title(name)), _text(_formatted(name, value)))
     console.print(lines)
     for name, value in lists.items():
         entries = [_flat(entry) for entry in value]
@@ -80,14 +80,14 @@ def print_object(answer: dict[str, Any]) -> None:
 
 
 def _console() -> Console:
-    """As wide as the terminal; without one as wide as it takes, because whoever reads it wants whole ids."""
+    """A console of the terminal's width; unbounded if the output is a pipe, so that ids are not cut."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _NO_TERMINAL_COLUMNS)
 
 
 def _table(console: Console, entries: list[dict[str, Any]], columns: list[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = [_text(_title(name).rpartition(".")[2]) for name in columns]
-    rows = [[_text(_said(name, entry.get(name)), _CELL_CHARS_MAX) for name in columns] for entry in entries]
+    rows = [[_text(_formatted(name, entry.get(name)), _CELL_CHARS_MAX) for name in columns] for entry in entries]
     widths = [max(cell.cell_len for cell in cells) for cells in zip(titles, *rows, strict=True)]
     for title, width in zip(titles, _narrowed(widths, columns, console.width), strict=True):
         table.add_column(title, overflow="ellipsis", no_wrap=True, min_width=width, max_width=width)
@@ -97,7 +97,7 @@ def _table(console: Console, entries: list[dict[str, Any]], columns: list[str]) 
 
 
 def _narrowed(widths: list[int], columns: list[str], room: int) -> list[int]:
-    """Cut the widest until all fit, but no ids: of an id a part is worth nothing, it is what other commands ask for."""
+    """Narrow the widest columns until the table fits. Ids stay whole: other commands take them as arguments."""
     widths = list(widths)
     cuttable = [at for at, name in enumerate(columns) if name.rpartition(".")[2] not in _IDS]
     while sum(widths) + _GAP * (len(widths) - 1) > room and cuttable:
@@ -109,7 +109,7 @@ def _narrowed(widths: list[int], columns: list[str], room: int) -> list[int]:
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
-    """Fields of inner objects as `outer.inner`; a payload is one field, whatever it is."""
+    """Flatten inner objects to fields `outer.inner`; a payload stays one field."""
     flat: dict[str, Any] = {}
     for name, value in entry.items():
         if isinstance(value, dict) and value and name not in ("payload", "headers"):
@@ -123,28 +123,28 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _is_moment(name: str) -> bool:
+def _is_time(name: str) -> bool:
     return name.rpartition(".")[2] == "at_ms" or name.endswith("_at_ms")
 
 
 def _title(name: str) -> str:
-    return name.removesuffix("_ms") if _is_moment(name) else name
+    return name.removesuffix("_ms") if _is_time(name) else name
 
 
-def _said(name: str, value: Any) -> Any:
-    """Moments as people write them."""
-    if _is_moment(name) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
+def _formatted(name: str, value: Any) -> Any:
+    """The value as text; times in UTC."""
+    if _is_time(name) and isinstance(value, int) and 0 < value < _YEAR_9999_MS:
         moment = datetime.fromtimestamp(value / 1000, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value
 
 
 def _text(value: Any, chars_max: int | None = None) -> Text:
-    """As text and not as markup, and without what a terminal would act on: a message may carry anything."""
+    """Rich text without markup and control characters: messages carry untrusted text."""
     text = value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
     return Text(printable(text[:chars_max]))
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would act on."""
+    """The text with control characters escaped."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

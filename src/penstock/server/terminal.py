@@ -1,4 +1,4 @@
-"""What all commands share: options, output, and how a refusal looks."""
+"""Shared by all commands: options, output, errors, signals and progress."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ QueueArgument = Annotated[
         metavar="QUEUE", help="Like orders, email/high or shop/mail/high.", autocompletion=completion.complete_queue
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show the answer.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Format of the output.")]
 URL_DEFAULT = completion.URL_DEFAULT
 
 
 @contextlib.contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Whatever a user can run into ends as one line on standard error and an exit code, never as a traceback."""
+    """Turn expected errors into one line on standard error and an exit code instead of a traceback."""
     try:
         yield
     except ConfigError as error:
@@ -53,7 +53,7 @@ def errors_in_one_line() -> Iterator[None]:
     except PenstockError as error:
         code, text = EXIT_REFUSED, error.message
     except BrokenPipeError:
-        # Whoever reads our output has seen enough. Python would complain once more while closing it.
+        # The reader closed the pipe. Redirecting stdout prevents a second error when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
     else:
@@ -66,9 +66,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirmed(call: Callable[[dict[str, str]], Any], question: Callable[[dict[str, int]], str], yes: bool) -> Any:
-    """The answer to a destructive call, which takes its token as a query; `question` says what would be lost.
+    """Call a destructive route: ask the user with `question`, which describes the loss, then repeat with the token.
 
-    Raises typer.Abort if the user does not mean it.
+    Raises typer.Abort if the user declines.
     """
     try:
         return call({})
@@ -90,7 +90,7 @@ def show(answer: Any, output: Output, listing: Listing | None = None) -> None:
 
 
 def value_of(text: bytes) -> Any:
-    """A JSON value as what it is, anything else as the bytes it is."""
+    """The decoded JSON value, or the bytes if they are not JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -99,7 +99,7 @@ def value_of(text: bytes) -> Any:
 
 @contextlib.contextmanager
 def progress(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, for people only; the function says how much is done by now."""
+    """A progress bar on standard error if it is a terminal; the yielded function sets the amount done."""
     if not show or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -112,59 +112,58 @@ def progress(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
         yield lambda done: bar.update(task, completed=done)
 
 
-class Told:
-    """Whether somebody has asked us to end, with Ctrl-C or SIGTERM. It interrupts what is going on, unless that is to
-    be finished first."""
+class InterruptFlag:
+    """Set by Ctrl-C or SIGTERM. Setting it raises KeyboardInterrupt, which `deferred` delays until its block ends."""
 
     def __init__(self) -> None:
-        self._finishing = False
-        self._came = False
+        self._deferred = False
+        self._is_set = False
 
-    def hear(self, *_: Any) -> None:
-        self._came = True
-        if not self._finishing:
+    def set(self, *_: Any) -> None:
+        self._is_set = True
+        if not self._deferred:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
-        """This is done whole: what is half settled nobody could settle any more."""
-        self._finishing = True
+    def deferred(self) -> Iterator[None]:
+        """Complete the block before the interrupt is raised: messages must not stay half settled."""
+        self._deferred = True
         try:
             yield
         finally:
-            self._finishing = False
-        if self._came:
+            self._deferred = False
+        if self._is_set:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within `finishing`, what may take for ever."""
-        self._finishing = False
+        """Within `deferred`: allow an interrupt in a block that may wait without limit."""
+        self._deferred = False
         try:
-            if self._came:
+            if self._is_set:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._finishing = True
+            self._deferred = True
 
 
 @contextlib.contextmanager
-def until_told() -> Iterator[Told]:
-    """For what goes on until Ctrl-C or SIGTERM, and then ends in order."""
-    told = Told()
-    in_charge = threading.current_thread() is threading.main_thread()  # others are not told of signals
-    before = {number: signal.signal(number, told.hear) for number in (signal.SIGINT, signal.SIGTERM) if in_charge}
+def until_interrupted() -> Iterator[InterruptFlag]:
+    """Run the block until Ctrl-C or SIGTERM; the KeyboardInterrupt ends the block and is suppressed."""
+    flag = InterruptFlag()
+    is_main = threading.current_thread() is threading.main_thread()  # only the main thread may set signal handlers
+    before = {number: signal.signal(number, flag.set) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            yield told
+            yield flag
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def working(label: str) -> Iterator[None]:
-    """Say on standard error what is going on, while it does; for people only."""
+def spinner(label: str) -> Iterator[None]:
+    """Show a spinner with the label while the block runs, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -17,14 +17,14 @@ WEBHOOKS = Listing(
 ATTEMPTS = Listing(
     "attempts", ("at_ms", "message_id", "attempt", "outcome", "status", "duration_ms", "error", "retry_at_ms")
 )
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As add and list show it.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the webhook, as shown by add and list.")]
 UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Like https://example.com/hooks.")]
 FORMATS = "plain|cloudevents-structured|cloudevents-binary"
-FORMAT_HELP = "What is sent: the payload as it is, or a CloudEvent."
-DELAY_HELP = "Wait so long after a failure; give it once for each retry."
-TIMEOUT_HELP = "For one attempt."
-CONCURRENCY_HELP = "Requests at the same time."
-DESCRIPTION_HELP = "For whoever reads the list."
+FORMAT_HELP = "Body of the request: the payload, or a CloudEvent."
+DELAY_HELP = "Delay after a failure; give it once for each retry."
+TIMEOUT_HELP = "Timeout of one attempt."
+CONCURRENCY_HELP = "Concurrent requests."
+DESCRIPTION_HELP = "Description shown in the list."
 
 webhooks = typer.Typer(name="webhooks", help="Send the messages of a group to a URL.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def list_webhooks(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """The webhooks, and how they are doing."""
+    """List the webhooks with their delivery counters."""
     with errors_in_one_line():
         show(Remote(url).get("/v1/webhooks", queue=queue, page=page, limit=limit), output, WEBHOOKS)
 
@@ -59,7 +59,7 @@ def add(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Register a webhook. Shows the secret that its deliveries are signed with: once, so keep it."""
+    """Register a webhook. Shows the signing secret once; store it."""
     body: dict[str, Any] = {
         "queue": queue, "url": endpoint, "group": group, "format": format, "description": description, "paused": paused,
     }  # fmt: skip
@@ -78,7 +78,7 @@ def change(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Change a webhook: what is not named stays as it is, and so do its secret, its queue and its group."""
+    """Change a webhook. Settings that are not given, the secret, the queue and the group stay unchanged."""
     asked = {"url": endpoint, "format": format, "description": description}
     body = {name: value for name, value in asked.items() if value is not None}
     _call("PATCH", f"/v1/webhooks/{id}", output, url, body | _terms(retry_delay, timeout, concurrency))
@@ -86,13 +86,13 @@ def change(
 
 @webhooks.command("show")
 def show_webhook(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """A webhook, and how it is doing."""
+    """Show a webhook with its delivery counters."""
     _call("GET", f"/v1/webhooks/{id}", output, url)
 
 
 @webhooks.command()
 def test(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Send something to the endpoint that is not a message. Exits with 1 if it did not take it."""
+    """Send a test request to the endpoint. Exits with 1 if the endpoint did not accept it."""
     with errors_in_one_line():
         answer = Remote(url, timeout_s=90).call("POST", "/v1/webhooks/test", body={"id": id})
         show(answer, output)
@@ -101,13 +101,13 @@ def test(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEF
 
 @webhooks.command()
 def pause(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Send nothing until it is resumed."""
+    """Pause a webhook until it is resumed."""
     _call("POST", "/v1/webhooks/pause", output, url, {"id": id})
 
 
 @webhooks.command()
 def resume(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Go on sending, also to an endpoint that said it was gone."""
+    """Resume a webhook, even if its endpoint answered 410 Gone."""
     _call("POST", "/v1/webhooks/resume", output, url, {"id": id})
 
 
@@ -116,12 +116,14 @@ def rotate(
     id: IdArgument,
     overlap: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="How long the earlier secret signs as well.  \\[default: a day]"),
+        typer.Option(
+            metavar="SECONDS", help="Time during which the previous secret signs as well.  \\[default: a day]"
+        ),
     ] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Sign with a new secret. Shows it: once, so keep it."""
+    """Replace the signing secret. Shows the new secret once; store it."""
     body: dict[str, Any] = {"id": id}
     if overlap is not None:
         body["overlap_ms"] = round(overlap * 1000)
@@ -141,7 +143,7 @@ def attempts(
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """The latest attempts, newest first."""
+    """List the latest delivery attempts, newest first."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/webhooks/attempts", id=id, limit=limit)
         if output is Output.table:
@@ -150,7 +152,7 @@ def attempts(
 
 
 def _terms(retry_delay: list[float] | None, timeout: float | None, concurrency: int | None) -> dict[str, Any]:
-    """Of those that were named, as the API has them."""
+    """The given options as fields of the API."""
     terms: dict[str, Any] = {}
     if retry_delay:
         terms["retry_delays_ms"] = [round(seconds * 1000) for seconds in retry_delay]

@@ -18,12 +18,13 @@ def worker(
         str, typer.Argument(metavar="MODULE:CLIENT", help="Like shop.mail:client, looked for in this directory first.")
     ],
     grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="What handlers get to finish in when it is stopped.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time that running handlers get after the stop signal.")
     ] = GRACE_S,
 ) -> None:
-    """Run the workers of a program until SIGTERM or Ctrl-C: what runs is finished, what has not begun goes back.
+    """Run the workers of a program until SIGTERM or Ctrl-C.
 
-    Exits with 0, or with 1 if a handler had to be cut off.
+    On a signal running handlers finish and messages whose handler has not started return to the queue. Exits with 0, or
+    with 1 if a handler had to be cancelled.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with errors_in_one_line():
@@ -32,7 +33,7 @@ def worker(
 
 
 def _client(target: str) -> Any:
-    """The client that a target names. Raises BadParameter with what is wrong about it."""
+    """Import the client that a target names. Raises BadParameter if there is none."""
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
         raise typer.BadParameter(f"{target!r} is not MODULE:CLIENT, like shop.mail:client")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.broker.types import DeliveredRun
 from penstock.ids import parse_offsets
-from penstock.wire.delivery import Alike, Settled
+from penstock.wire.delivery import Settled, UniformResults
 
 _EXPIRE_ABOVE = 1_000
 """With more leases than this, expired leases are dropped."""
@@ -59,7 +59,7 @@ class OutstandingLeases:
         Receipts of other leases are ignored. A receipt that is stale because its lease has expired by `now_ms` counts;
         a receipt that was settled before does not.
         """
-        if isinstance(results, Alike) and results:
+        if isinstance(results, UniformResults) and results:
             # All receipts belong to one lease and have one status.
             return self._settle(results[0], len(results), now_ms)
         return sum([self._settle(result, message_count(result.receipt), now_ms) for result in results])

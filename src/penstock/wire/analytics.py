@@ -1,4 +1,4 @@
-"""Shapes of `/v1/analytics`: what was counted of the past, and what is there now."""
+"""Requests and replies of `/v1/analytics`: aggregates of past events, and the current state of queues."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from msgspec import Meta
 
 from penstock.wire.messages import Page, PageLimit, QueueName, Request
 
-FromMs: TypeAlias = Annotated[
-    int, Meta(ge=0, le=2**53, description="Minutes from this one on; a day before `to_ms` if left out.")
-]
-ToMs: TypeAlias = Annotated[int, Meta(ge=0, le=2**53, description="Minutes before this one; now if left out.")]
+FromMs: TypeAlias = Annotated[int, Meta(ge=0, le=2**53, description="First minute; a day before `to_ms` if left out.")]
+ToMs: TypeAlias = Annotated[int, Meta(ge=0, le=2**53, description="End of the range, exclusive; now if left out.")]
 StepMs: TypeAlias = Annotated[
     int,
-    Meta(ge=60_000, le=2**40, description="Minutes are put together into steps of this length; chosen if left out."),
+    Meta(
+        ge=60_000,
+        le=2**40,
+        description="Length of a step, into which minutes are merged; chosen by the server if left out.",
+    ),
 ]
 Segment: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
 
@@ -51,7 +53,7 @@ class AnalyticsTaskQuery(Request):
 
 
 class AnalyticsSeriesQuery(Request):
-    """Of one queue, or of everything."""
+    """A time series of one queue, or of all queues."""
 
     queue: QueueName | None = None
     from_ms: FromMs | None = None
@@ -60,7 +62,7 @@ class AnalyticsSeriesQuery(Request):
 
 
 class Timing(msgspec.Struct):
-    """How long something took. Exact below 128 ms, within 0.8 % above."""
+    """A distribution of durations. Exact below 128 ms, within 0.8 % above."""
 
     count: int
     p50_ms: float | None = None
@@ -70,7 +72,7 @@ class Timing(msgspec.Struct):
 
 
 class Counts(msgspec.Struct):
-    """Messages to which this happened."""
+    """The number of messages per kind of event."""
 
     published: int = 0
     delivered: int = 0
@@ -95,7 +97,9 @@ class AnalyticsPoint(msgspec.Struct):
     wait: Timing
     processing: Timing
     end_to_end: Timing
-    depth: Annotated[int | None, Meta(description="At the end of the step; of the group that has most to do.")] = None
+    depth: Annotated[int | None, Meta(description="At the end of the step; of the group with the largest backlog.")] = (
+        None
+    )
     dead: int | None = None
 
 
@@ -117,9 +121,9 @@ class AnalyticsConsumer(msgspec.Struct):
     delivered: int
     acked: int
     failed: int
-    lost: Annotated[int, Meta(description="Deliveries whose lease ran out.")]
-    per_s: Annotated[float, Meta(description="Messages acked a second, over the minutes in which it acked some.")]
-    error_rate: Annotated[float, Meta(description="Of what it settled or lost, the part that it did not ack.")]
+    lost: Annotated[int, Meta(description="Deliveries with an expired lease.")]
+    per_s: Annotated[float, Meta(description="Messages acked per second, over the minutes with at least one ack.")]
+    error_rate: Annotated[float, Meta(description="Fraction of its deliveries that it did not ack.")]
     mean_processing_ms: float | None = None
 
 
@@ -132,13 +136,13 @@ class AnalyticsFailure(msgspec.Struct):
     pattern: str
     reason: str
     messages: int
-    error: Annotated[str, Meta(description="Of one of them.")]
+    error: Annotated[str, Meta(description="The error of one of them.")]
     partition: int
     offset: int
 
 
 class AnalyticsNow(msgspec.Struct):
-    """A queue at this moment, from the broker itself; rates are those of the last minute."""
+    """The current state of a queue, from the broker itself; rates are those of the last minute."""
 
     queue: str
     depth: int
@@ -160,7 +164,7 @@ class AnalyticsQueue(msgspec.Struct):
     end_to_end: Timing
     depth: int | None = None
     dead: int | None = None
-    now: Annotated[AnalyticsNow | None, Meta(description="Null if the queue is not there any more.")] = None
+    now: Annotated[AnalyticsNow | None, Meta(description="Null if the queue was deleted.")] = None
 
 
 class AnalyticsQueuesReply(msgspec.Struct):

@@ -1,11 +1,11 @@
-"""CloudEvents 1.0 <-> messages: the HTTP binding's three content modes in, two of them out.
+"""Convert CloudEvents 1.0 to messages (binary, structured and batched mode) and back (binary and structured mode).
 
-An event is a message whose attributes are kept as headers `ce-<name>`, as text, and whose data is the payload. Which
-bytes are the data is decided as the specifications say: in binary mode it is the body, in structured mode `data` as the
-JSON it came as (or the text inside, if `datacontenttype` is not JSON), or what `data_base64` stands for.
+The message keeps the attributes of an event as text headers `ce-<name>` and its data as the payload. The specification
+defines the bytes of the data: the body in binary mode; in structured mode the JSON text of `data` (or the string
+inside, if `datacontenttype` is not JSON), or the decoded `data_base64`.
 
-Source and id together name an event (the specification asks producers to see to that), so their digest is the message's
-id for deduplication. The partitioning extension, `partitionkey`, is the message's key.
+Producers must make source and id unique together, so their digest is the message's id for deduplication. The
+partitioning extension, `partitionkey`, is the message's key.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _JSON_TYPE = re.compile(r"[^/;\s]+/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECAS
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _QUOTED_PAIR = re.compile(r"\\(.)")
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-"""What a header may carry as it is; the rest is percent-encoded."""
+"""Characters that a header carries unencoded; all others are percent-encoded."""
 
 _ABSENT = "\0"
-"""Nothing that an attribute can be."""
+"""The marker of a null attribute; no attribute may contain NUL."""
 
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -58,7 +58,7 @@ class Event(NamedTuple):
 
 
 def from_headers(headers: Iterable[tuple[bytes, bytes]], content_type: str, body: bytes) -> Event:
-    """Binary mode. `headers` are those that begin with `ce-`, names in lower case."""
+    """Parse binary mode. `headers` are those that begin with `ce-`, names in lower case."""
     attributes: dict[str, str] = {}
     for raw_name, value in headers:
         name = raw_name.decode("latin-1")[len(HEADER_PREFIX) :]
@@ -103,7 +103,7 @@ def as_message(event: Event, *, dedup: bool) -> PublishMessage:
 
 
 def dedup_id(source: str, id: str) -> str:
-    """One text of fixed length for both, which no other pair has."""
+    """A digest of source and id; the length prefix of the source makes it unambiguous."""
     size = len(source.encode()).to_bytes(4, "big")
     return f"ce:{blake2b(size + source.encode() + id.encode(), digest_size=16).hexdigest()}"
 
@@ -137,13 +137,13 @@ def _event(members: dict[str, msgspec.Raw], row: int | None) -> Event:
 
 
 def _attribute(raw: msgspec.Raw) -> str | None:
-    """The value as text; `_ABSENT` for null, None for what an attribute cannot be."""
+    """The value as text; `_ABSENT` for null, None for a type that attributes cannot have."""
     start = bytes(raw)[:1]
     try:
         if start == b'"':
             return str(_value_decoder.decode(raw))
         if start in (b"[", b"{"):
-            return None  # not even looked at: it may be nested without end
+            return None  # not decoded: it may be nested without limit
         value = _value_decoder.decode(raw)
     except msgspec.DecodeError:
         return None
@@ -155,14 +155,14 @@ def _attribute(raw: msgspec.Raw) -> str | None:
 def _check(attributes: dict[str, str], row: int | None) -> None:
     for name, value in attributes.items():
         if not _NAME.fullmatch(name):
-            _invalid(row, name, "is no name for an attribute: lower-case letters and digits")
+            _invalid(row, name, "is not a valid attribute name: use lower-case letters and digits")
         if _CONTROL.search(value):
             _invalid(row, name, "has characters that an attribute cannot have")
     for name in _REQUIRED:
         if not attributes.get(name):
             _invalid(row, name, "is required")
     if attributes["specversion"] != "1.0":
-        _invalid(row, "specversion", "only 1.0 is known here")
+        _invalid(row, "specversion", "only version 1.0 is supported")
     if "time" in attributes:
         try:
             msgspec.convert(attributes["time"], datetime)
@@ -176,7 +176,7 @@ def _check(attributes: dict[str, str], row: int | None) -> None:
 
 
 def _header_text(name: str, value: bytes) -> str:
-    """One round of quotes and one of percent-encoding, as the binding says."""
+    """Remove one level of quotes and one of percent-encoding, as the HTTP binding requires."""
     try:
         text = value.decode("ascii").strip()
         if len(text) >= 2 and text[0] == text[-1] == '"':
@@ -197,7 +197,7 @@ def _invalid(row: int | None, name: str, reason: str) -> NoReturn:
 
 
 def attributes_of(headers: Mapping[str, str], *, id: str, queue: str, at_ms: int, is_json: bool) -> dict[str, str]:
-    """Those of the event that the message came as; of a message that came otherwise, what can be said of it."""
+    """The attributes stored with the message, or derived ones if it was not published as a CloudEvent."""
     given = {
         name: value
         for header, value in headers.items()
@@ -217,7 +217,7 @@ def attributes_of(headers: Mapping[str, str], *, id: str, queue: str, at_ms: int
 
 
 def to_headers(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Binary mode; the body is the data."""
+    """The headers of binary mode; the body is the data."""
     headers = {
         f"{HEADER_PREFIX}{name}": quote(value, safe=_SAFE)
         for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""The binary answer of a lease or a read: runs of messages as stored frames. Format: docs/formats/batch.md."""
+"""The binary reply of a lease or a read: runs of messages as stored frames. Format: docs/formats/batch.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Run(msgspec.Struct, omit_defaults=True):
-    """What holds for a whole run of messages; message *i* has offset `offset + i` and id `id + i`."""
+    """The fields that a run of messages shares; message *i* has offset `offset + i` and id `id + i`."""
 
     queue: str
     partition: int
@@ -29,7 +29,7 @@ class Run(msgspec.Struct, omit_defaults=True):
 
 
 class Settled(msgspec.Struct, omit_defaults=True):
-    """The outcome for one receipt. Of a range of receipts, one for each part that had the same outcome."""
+    """The outcome for one receipt, or for the part of a range of receipts with the same outcome."""
 
     receipt: str
     status: str
@@ -37,13 +37,13 @@ class Settled(msgspec.Struct, omit_defaults=True):
     deadline_at_ms: int | None = None
 
 
-class Alike(Sequence[Settled]):
-    """One outcome for many receipts. Single ones are made when asked for; mostly all that is wanted is their JSON."""
+class UniformResults(Sequence[Settled]):
+    """One outcome for many receipts. Items are built on access; most callers only need the JSON of the whole list."""
 
     __slots__ = ("_outcome", "_receipts")
 
     def __init__(self, receipts: Sequence[str], status: str, due_at_ms: int | None, deadline_at_ms: int | None):
-        """The receipts must be plain: nothing in them that JSON would escape."""
+        """The receipts must not contain characters that JSON escapes."""
         self._receipts = receipts
         self._outcome = (status, due_at_ms, deadline_at_ms)
 
@@ -60,24 +60,24 @@ class Alike(Sequence[Settled]):
         return Settled(self._receipts[index], *self._outcome)
 
     def json(self) -> bytes:
-        """As `results_json` of the same list would write it."""
+        """The same bytes as `results_json` of the equal list."""
         if not self._receipts:
             return b"[]"
-        # What follows a receipt is the same for all of them; so is the whole array but for the receipts.
+        # The text between two receipts is constant, so one join writes the array.
         after = _encoder.encode(Settled("", *self._outcome)).decode().removeprefix('{"receipt":"')
         between = after + ',{"receipt":"'
         return f'[{{"receipt":"{between.join(self._receipts)}{after}]'.encode()
 
 
 def results_json(results: Sequence[Settled]) -> bytes:
-    return results.json() if isinstance(results, Alike) else _encoder.encode(results)
+    return results.json() if isinstance(results, UniformResults) else _encoder.encode(results)
 
 
 class LeaseMeta(msgspec.Struct, omit_defaults=True):
     runs: list[Run]
     results: list[Settled] | None = None
     generation: int | None = None
-    """Of the group, if a member asked."""
+    """The generation of the group, if the lease was requested by a member."""
 
 
 class ReadMeta(msgspec.Struct, omit_defaults=True):
@@ -92,16 +92,16 @@ M = TypeVar("M", LeaseMeta, ReadMeta)
 
 
 def encode_delivery(meta: LeaseMeta | ReadMeta, frames: Sequence[Buffer]) -> bytes:
-    """`frames[i]` is the frame of `meta.runs[i]`."""
+    """Encode a delivery; `frames[i]` is the frame of `meta.runs[i]`."""
     text = _encoder.encode(meta)
     header = layout.DELIVERY_HEADER.pack(layout.DELIVERY_MAGIC, layout.DELIVERY_VERSION, 0, len(text))
     return b"".join((header, text, *frames))
 
 
 def decode_delivery(body: Buffer, kind: type[M], *, known: bool = False) -> tuple[M, list[Batch]]:
-    """The meta and one batch per run; raises BadBatch for anything that is not a delivery.
+    """Decode the meta and one batch per run. Raises BadBatch if the bytes are not a delivery.
 
-    `known` believes a server that is ours that the frames are well formed, as it has checked them before.
+    `known` skips the checks inside the frames: a trusted server has checked them before.
     """
     view = memoryview(body)
     if len(view) < layout.DELIVERY_HEADER.size:
@@ -113,7 +113,7 @@ def decode_delivery(body: Buffer, kind: type[M], *, known: bool = False) -> tupl
     try:
         meta = msgspec.json.decode(view[layout.DELIVERY_HEADER.size : at], type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadBatch(f"the delivery's description is damaged: {error}") from None
+        raise BadBatch(f"the metadata of the delivery is damaged: {error}") from None
     batches = []
     for run in meta.runs:
         if run.length < 0 or at + run.length > len(view):

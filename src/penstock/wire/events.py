@@ -1,10 +1,10 @@
-"""What happened, as it leaves the broker: the records of a journal without their messages.
+"""Events: the records of a journal without payloads, as JSON or in bulk.
 
 Format: docs/formats/events.md.
 
-For people there is JSON, an event per range of messages. For programs that read millions there is the bulk form: the
-records as they are stored, to be taken apart by whoever asked. A *position* is a place in the journal: `17` is behind
-frame 17, `17.3` behind record 3 of frame 17 (its fourth).
+The JSON form has one event per range of messages. The bulk form, for readers of millions of events, has the records as
+they are stored; the client decodes them. A *position* `17` is after frame 17 of the journal, `17.3` after record 3 of
+frame 17 (its fourth).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ HEADER = struct.Struct("<2sBBI")
 MAGIC = b"PE"
 VERSION = 1
 RECORD = struct.Struct("<QIII")
-"""Frame, number of the record in it, length of the record, length of what is said about its batch."""
+"""Frame, number of the record in it, length of the record, length of the description of its batch."""
 WHOLE_FRAME = 2**32 - 1
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Position(NamedTuple):
-    """Behind a record of a frame; behind the frame itself if the number is `WHOLE_FRAME`."""
+    """A position after a record of a frame, or after the whole frame if the number is `WHOLE_FRAME`."""
 
     frame: int
     number: int = WHOLE_FRAME
@@ -54,35 +54,47 @@ class EventsQuery(Request):
         str,
         Meta(
             pattern=patterns.EVENT_POSITION,
-            description="A position, as `next` told it; or `earliest`, `latest`, `at:<epoch milliseconds>`.",
+            description="A position from `next` of a reply, `earliest`, `latest` or `at:<epoch milliseconds>`.",
             examples=["earliest", "17", "17.3"],
         ),
     ] = "earliest"
-    until: Annotated[int, Meta(ge=0, le=2**53, description="The last frame to tell of.")] | None = None
+    until: Annotated[int, Meta(ge=0, le=2**53, description="The last frame to return.")] | None = None
     queue: QueueName | None = None
     max: Annotated[
-        int, Meta(ge=1, le=limits.EVENTS_MAX, description="Events to tell of, of one record more at most.")
+        int,
+        Meta(
+            ge=1,
+            le=limits.EVENTS_MAX,
+            description="Upper bound of events; the reply may exceed it by the events of one record.",
+        ),
     ] = 100
     max_bytes: Annotated[
-        int, Meta(ge=1, le=limits.EVENTS_BYTES_MAX, description="About how much to answer with, in bulk.")
+        int, Meta(ge=1, le=limits.EVENTS_BYTES_MAX, description="Approximate size of a bulk reply.")
     ] = limits.EVENTS_BYTES_MAX
 
 
 class EventRangesQuery(Request):
-    """Where to cut the journal so that several can read it at once."""
+    """Splits the journal into ranges that clients can read in parallel."""
 
     shard: Annotated[int, Meta(ge=0, le=0)] = 0
     after: Annotated[str, Meta(pattern=patterns.PLACE)] = "earliest"
     until: Annotated[int, Meta(ge=0, le=2**53)] | None = None
-    each: Annotated[int, Meta(ge=1, le=2**53, description="Messages and records that a range tells of, about.")] = (
+    each: Annotated[int, Meta(ge=1, le=2**53, description="Approximate number of messages and records in a range.")] = (
         100_000
     )
-    max: Annotated[int, Meta(ge=1, le=2**53, description="The same of all ranges together.")] | None = None
-    max_bytes: Annotated[int, Meta(ge=1, le=2**53, description="Bytes of the journal, all together.")] | None = None
+    max: (
+        Annotated[
+            int, Meta(ge=1, le=2**53, description="Approximate number of messages and records in all ranges together.")
+        ]
+        | None
+    ) = None
+    max_bytes: (
+        Annotated[int, Meta(ge=1, le=2**53, description="Bytes of the journal in all ranges together.")] | None
+    ) = None
 
 
 class Missing(msgspec.Struct):
-    """What was asked for and is no longer there."""
+    """Requested frames that the journal has trimmed."""
 
     first: int
     last: int
@@ -90,7 +102,7 @@ class Missing(msgspec.Struct):
 
 
 class Event(msgspec.Struct, omit_defaults=True):
-    """Something that became true of `count` messages from `offset` on, or of the queue if there is no offset."""
+    """A change of `count` messages from `offset` on, or of the queue if there is no offset."""
 
     position: str
     kind: str
@@ -113,7 +125,7 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Names(msgspec.Struct):
-    """What the numbers of a queue and its groups mean."""
+    """The names behind the numbers of a queue and its groups."""
 
     queue: str
     groups: dict[str, str]
@@ -121,7 +133,8 @@ class Names(msgspec.Struct):
 
 
 class EventsMeta(msgspec.Struct):
-    """Where the answer ends, and what there is. `start` and `end` are frames: `after=start` tells all that is left."""
+    """The end position of the reply and the bounds of the journal. `start` and `end` are frames; `after=start` reads
+    all frames."""
 
     shard: int
     next: str
@@ -136,10 +149,10 @@ class EventsMeta(msgspec.Struct):
 class EventsReply(msgspec.Struct):
     shard: int
     events: list[Event]
-    next: Annotated[str, Meta(description="The position to go on after.")]
-    start: Annotated[int, Meta(description="The journal begins behind this frame.")]
+    next: Annotated[str, Meta(description="The value of `after` for the next request.")]
+    start: Annotated[int, Meta(description="The journal begins after this frame.")]
     end: Annotated[int, Meta(description="The last frame that is durable.")]
-    missing: Annotated[Missing | None, Meta(description="Frames that were asked for and are gone.")]
+    missing: Annotated[Missing | None, Meta(description="Requested frames that the journal has trimmed.")]
 
 
 class EventRange(msgspec.Struct):
@@ -173,7 +186,7 @@ def encode_events(meta: EventsMeta, records: Iterable[Buffer]) -> bytes:
 
 
 def decode_events(body: Buffer) -> tuple[EventsMeta, Iterator[BulkRecord]]:
-    """Raises BadBatch, at once or while the records are walked over, for anything that is not such an answer."""
+    """Decode a bulk reply. Raises BadBatch, also during the iteration over the records, if the bytes are malformed."""
     view = memoryview(body)
     if len(view) < HEADER.size:
         raise BadBatch("events start with a header of 8 bytes")
@@ -183,7 +196,7 @@ def decode_events(body: Buffer) -> tuple[EventsMeta, Iterator[BulkRecord]]:
     try:
         meta = msgspec.json.decode(view[HEADER.size : HEADER.size + size], type=EventsMeta)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadBatch(f"the description of the events is damaged: {error}") from None
+        raise BadBatch(f"the metadata of the events is damaged: {error}") from None
     return meta, _records(view, HEADER.size + size)
 
 

@@ -11,11 +11,11 @@
     value       = "text in double quotes" | number | number unit | "true" | "false" | "null"
     unit        = "ms" | "s" | "m" | "h" | "d"                     a duration, for age only
 
-Text is compared as text, numbers as numbers; `~` asks whether a text contains another one, in any case. What a message
-does not have is `null`: `header.tenant != null` means that the header is there. Comparisons of different kinds are
-false, and their negations true. Names with other characters than letters, digits, `_` and `-` stand in quotes.
+Text is compared as text, numbers as numbers; `~` tests for a substring, ignoring case. A missing field is `null`:
+`header.tenant != null` means that the header exists. Comparisons of different types are false, and their negations
+true. Names with other characters than letters, digits, `_` and `-` are written in quotes.
 
-Everything is bounded: the length of the text, how deep it nests, and what one comparison costs (a scan of one value).
+The length of the text, its nesting depth and the cost of one comparison (a scan of one value) are bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value = str | int | float | bool | None
 
 
 class Candidate(Protocol):
-    """What a filter looks at. Each is asked for at most once per comparison, and only if it matters."""
+    """The values that a filter reads. A comparison reads one value, once, and only if the result depends on it."""
 
     def field(self, name: str) -> Value: ...
 
@@ -49,9 +49,9 @@ class Filter(NamedTuple):
 
 
 def parse_filter(text: str) -> Filter:
-    """Raises InvalidRequest, with the field `filter` and the position, for everything that is not a filter.
+    """Compile a filter; an empty one matches every dead letter.
 
-    An empty filter matches everything.
+    Raises InvalidRequest, with the field `filter` and the position, for a syntax error.
     """
     if len(text) > limits.FILTER_CHARS_MAX:
         raise InvalidRequest(
@@ -61,7 +61,7 @@ def parse_filter(text: str) -> Filter:
     return Filter(text, _Parser(text).parse())
 
 
-# -- words --------------------------------------------------------------------------------------------------------
+# -- tokens -------------------------------------------------------------------------------------------------------
 
 FIELDS = frozenset({"age", "attempts", "consumer", "error", "group", "id", "key", "reason", "redriven"})
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -85,12 +85,12 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent, one token ahead. Builds functions, so that matching does not look at the text again."""
+    """A recursive-descent parser with one token of lookahead. It builds closures, so matching does not parse again."""
 
     def __init__(self, text: str):
         self._text = text
         self._end = 0
-        """Of the current token."""
+        """The position of the current token."""
         self._token = self._next()
 
     def parse(self) -> Callable[[Candidate], bool]:
@@ -139,11 +139,11 @@ class _Parser:
         self._advance()
         value_token, value = self._token, self._value()
         if (value_token.kind == "duration") != is_age:
-            raise self._refused("age is compared with a duration, like 30m or 7d, and nothing else is", value_token)
+            raise self._refused("only age is compared with a duration, like 30m or 7d", value_token)
         if operator.text in ("~", "!~") and not isinstance(value, str):
-            raise self._refused(f"{operator.text} looks for a text in double quotes", value_token)
+            raise self._refused(f"{operator.text} needs a text in double quotes", value_token)
         if operator.text in _ORDERED and (value is None or isinstance(value, bool)):
-            raise self._refused(f"{operator.text} compares numbers or texts", value_token)
+            raise self._refused(f"{operator.text} needs a number or a text", value_token)
         compare = _COMPARE[operator.text]
         if operator.text in ("~", "!~") and isinstance(value, str):
             value = value.casefold()
@@ -209,7 +209,7 @@ class _Parser:
         try:
             return _decode_text(token.text)
         except msgspec.DecodeError:
-            raise self._refused("this text is not written as in JSON", token) from None
+            raise self._refused("this text is not a valid JSON string", token) from None
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class _Parser:
         if found is None:
             at += len(self._text) - at - len(self._text[at:].lstrip())
             if at < len(self._text):
-                raise self._refused("this means nothing here", _Token("", "", at))
+                raise self._refused("unexpected character", _Token("", "", at))
             return _Token("end", "", at)
         self._end = found.end()
         kind = found.lastgroup or ""

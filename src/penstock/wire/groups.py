@@ -79,7 +79,7 @@ class PartitionSeek(msgspec.Struct):
 
 
 class SeekGroupReply(msgspec.Struct):
-    """What the seek did, or would do."""
+    """The effect of a seek, done or planned."""
 
     queue: str
     group: str

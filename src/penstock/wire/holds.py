@@ -1,4 +1,4 @@
-"""Holds: what an archive has not copied yet, and retention waits for."""
+"""Requests and replies about holds. A hold keeps messages and events that an archive has not copied yet."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ HoldOffsets: TypeAlias = Annotated[
 
 
 class HoldRequest(Request):
-    """Sets the hold, or moves it. Places that are not named any more are let go."""
+    """Sets or moves a hold. The request replaces all positions: partitions that it does not name are released."""
 
     events: (
-        Annotated[int, Meta(ge=0, le=2**53, description="The last frame of the journal that is done with.")] | None
+        Annotated[int, Meta(ge=0, le=2**53, description="The last frame of the journal that the archive has copied.")]
+        | None
     ) = None
     queues: Annotated[dict[QueueName, HoldOffsets], Meta(max_length=limits.QUEUES_MAX)] = {}
     max_bytes: Annotated[
-        int, Meta(ge=1, le=2**53, description="A hold that spans more than this is let go, and says so.")
+        int, Meta(ge=1, le=2**53, description="A hold that keeps more than this is released by the broker.")
     ] = limits.HOLD_BYTES_DEFAULT
     uuids: Annotated[
         dict[QueueName, QueueUuid],
         Meta(
             max_length=limits.QUEUES_MAX,
-            description="The uuids that these queues should have. If one has another, the hold is refused (409).",
+            description="Expected uuids of the queues. A different uuid refuses the hold (409).",
         ),
     ] = {}
 
 
 class HoldReply(msgspec.Struct):
     name: str
-    events: Annotated[int | None, Meta(description="The last frame that is done with.")]
+    events: Annotated[int | None, Meta(description="The last frame that the archive has copied.")]
     queues: dict[str, dict[str, int]]
     max_bytes: int
-    spanned_bytes: Annotated[int, Meta(description="What it keeps from being let go, and still is to be copied.")]
+    spanned_bytes: Annotated[int, Meta(description="Bytes that the hold keeps for the archive.")]
     set_at_ms: int
-    lost_at_ms: Annotated[int | None, Meta(description="When it was let go, because it spanned too much.")]
+    lost_at_ms: Annotated[
+        int | None, Meta(description="Time at which the broker released the hold because it exceeded its limit.")
+    ]
     uuids: Annotated[dict[str, str], Meta(description="Queue -> its uuid.")] = {}
 
 
@@ -54,19 +57,19 @@ class HoldsReply(msgspec.Struct):
 
 class HoldRemovedReply(msgspec.Struct):
     name: str
-    removed: Annotated[bool, Meta(description="False if there was none.")]
+    removed: Annotated[bool, Meta(description="False if there was no such hold.")]
 
 
 class PartitionExtent(msgspec.Struct):
     partition: int
     start_offset: int
     end_offset: int
-    offset: Annotated[int, Meta(description="What `at` means in this partition.")]
-    bytes: Annotated[int, Meta(description="Stored from `offset` on, about.")]
+    offset: Annotated[int, Meta(description="The offset of `at` in this partition.")]
+    bytes: Annotated[int, Meta(description="Approximate number of bytes from `offset` on.")]
 
 
 class ExtentReply(msgspec.Struct):
     queue: str
     partitions: list[PartitionExtent]
-    uuid: Annotated[str, Meta(description="Another one if the queue is deleted and created again.")] = ""
+    uuid: Annotated[str, Meta(description="Changes if the queue is deleted and created again.")] = ""
     broker: Annotated[str, Meta(description="The id of the broker's storage.")] = ""

@@ -1,8 +1,8 @@
-"""What may be asked: one struct per call of the HTTP interface, and the bounds that a shape alone can state.
+"""Requests of the HTTP interface: one struct per call, with the bounds of each field.
 
-Every bound comes from `limits.py`. Unknown fields are refused, so that a misspelled option never passes for its
-default. Rules that join two fields stand in the struct that has them; they raise `InvalidRequest` with the field's
-name. Rules over many messages at once (sizes in bytes, nesting) are in `publishing.py`, where they are done by column.
+Every bound comes from `limits.py`. Unknown fields are refused, so that a misspelled option is never ignored. Rules over
+two fields are in `__post_init__`; they raise `InvalidRequest` with the field's name. Rules over many messages at once
+(sizes in bytes, nesting) are in `publishing.py`, which checks them by column.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.errors import InvalidRequest
 from penstock.wire import patterns
 
-# Names are checked by `ids.py`, which can say what is wrong with one; the schema only shows the rule.
+# `ids.py` checks names and reports the reason; the pattern is only for the schema.
 QueueName: TypeAlias = Annotated[
     str,
     Meta(
@@ -37,13 +37,13 @@ GroupName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{lim
 ClientId: TypeAlias = Annotated[
     str,
     Meta(
-        description="The name that a reader of the log gave itself.",
+        description="The name that a reader of the log has chosen.",
         extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"},
     ),
 ]
 MemberName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.MEMBER_PATTERN}$"})]
 Generation: TypeAlias = Annotated[
-    int, Meta(ge=1, le=2**53, description="The generation of the group that the member goes by.")
+    int, Meta(ge=1, le=2**53, description="The generation of the group that the member knows.")
 ]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
@@ -58,7 +58,7 @@ MessageHandle: TypeAlias = Annotated[
     Meta(
         min_length=1,
         max_length=limits.CLIENT_ID_BYTES_MAX,
-        description="The id that `publish` answered, a ULID, or the `id` that the client gave the message.",
+        description="The id from the publish reply (a ULID), or the `id` that the client gave the message.",
     ),
 ]
 MessageHandles: TypeAlias = Annotated[list[MessageHandle], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)]
@@ -75,21 +75,21 @@ ReadOffset: TypeAlias = Annotated[
     Meta(
         pattern=patterns.READ_OFFSET,
         description="An offset, `earliest`, `latest`, `at:<epoch milliseconds>`, `id:<message id>` (from that "
-        "message on), `after:<message id>`, or `kept` (where `client_id` left off).",
+        "message on), `after:<message id>`, or `kept` (the stored offset of `client_id`).",
         examples=["0", "earliest", "at:1760000000000"],
     ),
 ]
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of everything a client sends."""
+    """Base of all requests."""
 
 
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
 class PublishMessage(Request, gc=False):
-    """One message. Exactly one of `payload` and `payload_b64`; a null `payload` beside a `payload_b64` is none."""
+    """One message. Exactly one of `payload` and `payload_b64`; a null `payload` beside a `payload_b64` is ignored."""
 
     payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     payload_b64: str | None = None
@@ -116,7 +116,7 @@ class PublishMessage(Request, gc=False):
             Meta(
                 min_length=1,
                 max_length=limits.TENANT_BYTES_MAX,
-                description="Whose message it is: the tenants of a queue with `fair_share` take turns.",
+                description="Tenant of the message; a queue with `fair_share` serves tenants in turns.",
             ),
         ]
         | None
@@ -146,13 +146,13 @@ class PublishRequest(Request):
 
 
 class PlainMessage(Request, gc=False):
-    """A message that is nothing but its payload."""
+    """A message with a payload and no other field."""
 
     payload: msgspec.Raw
 
 
 class PlainPublishRequest(Request):
-    """The publish that most are. What does not fit is a `PublishRequest`, or wrong."""
+    """The most common publish. A request that does not match is decoded as a `PublishRequest`."""
 
     messages: Annotated[list[PlainMessage], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
     queue: QueueName
@@ -161,7 +161,7 @@ class PlainPublishRequest(Request):
 
 
 class PublishEnvelope(Request):
-    """A publish whose messages are still to be read, so that each can fail on its own."""
+    """A publish with undecoded messages, so that each can fail on its own."""
 
     messages: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
     queue: QueueName | None = None
@@ -180,7 +180,7 @@ class PublishFrameQuery(Request):
     def __post_init__(self) -> None:
         for name in ("epoch", "seq"):
             if (getattr(self, name) is None) != (self.producer is None):
-                raise InvalidRequest("producer, epoch and seq come together or not at all", details={"field": name})
+                raise InvalidRequest("give producer, epoch and seq together or none of them", details={"field": name})
 
 
 class PublishEventQuery(Request):
@@ -200,7 +200,7 @@ RetryLimit: TypeAlias = Annotated[
     Meta(
         ge=0,
         le=limits.RETRIES_MAX,
-        description="Give up a message that had so many retries, even if its queue allows more.",
+        description="Dead-letter a message after this number of retries, even if its queue allows more.",
     ),
 ]
 
@@ -220,13 +220,13 @@ class LeaseRequest(Request):
     def __post_init__(self) -> None:
         _exactly_one(self, "queue", "scope")
         if (self.member is None) != (self.generation is None):
-            raise InvalidRequest("member and generation come together or not at all", details={"field": "generation"})
+            raise InvalidRequest("give member and generation together or none of them", details={"field": "generation"})
         if self.member is not None and self.queue is None:
             raise InvalidRequest("members belong to a group of one queue: name the queue", details={"field": "member"})
 
 
 class JoinRequest(Request):
-    """Without a `member` the server makes up a name. Under a name that is taken, one replaces who has it."""
+    """Joins a group. Without a `member` the server chooses a name. A second join under one name replaces the first."""
 
     queue: QueueName
     group: GroupName = "default"
@@ -236,7 +236,7 @@ class JoinRequest(Request):
         Meta(
             ge=limits.SESSION_MS_MIN,
             le=limits.SESSION_MS_MAX,
-            description="Who is not heard for this long has left.",
+            description="A member without a heartbeat for this long leaves the group.",
         ),
     ] = 30_000
     drain_ms: Annotated[
@@ -244,7 +244,7 @@ class JoinRequest(Request):
         Meta(
             ge=0,
             le=limits.DRAIN_MS_MAX,
-            description="How long it may take to finish what it holds of a partition that moves on.",
+            description="Time that the member gets to settle messages of a partition that is reassigned.",
         ),
     ] = 30_000
 
@@ -258,13 +258,13 @@ class HeartbeatRequest(Request):
         list[Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)]],
         Meta(
             max_length=limits.PARTITIONS_MAX,
-            description="Partitions to be given up, of which nothing that is still held will be settled.",
+            description="Partitions that the member gives up without settling the messages it holds.",
         ),
     ] = []
 
 
 class LeaveRequest(Request):
-    """With a `generation`, only who may act on it leaves; without, whoever has the name."""
+    """Removes a member from its group. With a `generation` the request is ignored if the member has been replaced."""
 
     queue: QueueName
     member: MemberName
@@ -294,14 +294,14 @@ class ExtendRequest(Request):
 
 
 class TransactRequest(Request):
-    """Ack all of these and publish all of those, or nothing. Each message names its queue."""
+    """Acks all receipts and publishes all messages, or does nothing. Each message names its queue."""
 
     ack: Receipts = []
     publish: Annotated[list[Annotated[PublishMessage, _ONE_PAYLOAD]], Meta(max_length=limits.BATCH_MESSAGES_MAX)] = []
 
     def __post_init__(self) -> None:
         if not self.ack and not self.publish:
-            raise InvalidRequest("give something to ack or to publish", details={"field": "ack"})
+            raise InvalidRequest("give at least one receipt or message", details={"field": "ack"})
 
 
 class CancelRequest(Request):
@@ -331,7 +331,7 @@ LetterFilter: TypeAlias = Annotated[
     str,
     Meta(
         max_length=limits.FILTER_CHARS_MAX,
-        description="Which dead letters, in the language of `docs/dead-letters.md`; empty means all.",
+        description="Selects dead letters, in the language of `docs/dead-letters.md`; empty means all.",
         examples=['reason = "max_retries" and error ~ "timeout" and age > 1h'],
     ),
 ]
@@ -391,7 +391,7 @@ class ReadQuery(Request):
             Meta(
                 ge=1,
                 le=limits.READ_MESSAGES_MAX,
-                description="100 if left out; with `until` and a binary answer, as many as fit.",
+                description="100 if left out; with `until` and a binary reply, as many as fit.",
             ),
         ]
         | None
@@ -401,10 +401,14 @@ class ReadQuery(Request):
     until: Annotated[int, Meta(ge=0, le=2**53, description="Stop before this offset.")] | None = None
     max_bytes: Annotated[
         int,
-        Meta(ge=1, le=limits.LEASE_REPLY_BYTES_MAX, description="About how much to answer with; one message at least."),
+        Meta(
+            ge=1,
+            le=limits.LEASE_REPLY_BYTES_MAX,
+            description="Approximate size of the reply; it has one message at least.",
+        ),
     ] = limits.LEASE_REPLY_BYTES_MAX
     uuid: (
-        Annotated[QueueUuid, Meta(description="Of this incarnation of the queue; another one is refused (409).")] | None
+        Annotated[QueueUuid, Meta(description="Expected uuid of the queue; a different one is refused (409).")] | None
     ) = None
 
     def __post_init__(self) -> None:
@@ -418,7 +422,7 @@ class ExtentQuery(Request):
         str,
         Meta(
             pattern=patterns.PLACE,
-            description="A place to look for in every partition, as `offset` of `/v1/read`.",
+            description="A position to look up in every partition, as `offset` of `/v1/read`.",
         ),
     ] = "earliest"
 
@@ -436,7 +440,7 @@ class QueuesQuery(Request):
 
 
 class QueueQuery(Request):
-    """Query of what looks at one queue: stats, groups."""
+    """Query of calls that read one queue: stats, groups."""
 
     queue: QueueName
 
@@ -455,7 +459,7 @@ class HistoryQuery(Request):
 class AutoscaleQuery(Request):
     queue: QueueName
     group: GroupName = "default"
-    target_drain_s: Annotated[float, Meta(gt=0, le=86_400, description="How soon what waits should be done.")] = 60.0
+    target_drain_s: Annotated[float, Meta(gt=0, le=86_400, description="Target time to work off the backlog.")] = 60.0
     min_workers: Annotated[int, Meta(ge=0, le=2**31)] = 0
     max_workers: Annotated[int, Meta(ge=0, le=2**31)] = limits.WORKERS_MAX
 
@@ -481,13 +485,13 @@ class RedrivesQuery(Request):
 
 
 class ConfirmQuery(Request):
-    """Query of what destroys: without the token the answer is 409, with the token and what would be lost."""
+    """Query of destructive calls. Without the token the reply is 409, with the token and a description of the loss."""
 
     confirm: Annotated[str, Meta(max_length=128)] | None = None
 
 
 class NoQuery(Request):
-    """Query of a call that takes none."""
+    """The empty query."""
 
 
 def _exactly_one(request: Request, first: str, second: str) -> None:

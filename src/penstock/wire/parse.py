@@ -1,7 +1,7 @@
-"""From what came in to a shape of `messages.py`, or to one error that names the field. Never anything else.
+"""Decode request bodies and query strings into structs.
 
-Whatever the bytes are, the outcome is a struct or `InvalidRequest`: malformed JSON, text that is not UTF-8, numbers
-that fit nowhere and nesting without end all end here.
+The outcome is a struct or an `InvalidRequest` that names the field. Malformed JSON, text that is not UTF-8, numbers out
+of range and too deep nesting raise no other error.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Q = TypeVar("Q", bound=Request)
 
 _PATH = re.compile(r"^(?P<reason>.*?) - at `(key` in `)?(?P<path>.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`|missing required field `(?P<missing>.*)`", re.DOTALL)
-# As the decoder says it, and as a person would.
+# The decoder's text for a violated pattern -> a readable one.
 _FORMS = {f"Expected `str` matching regex {form!r}": f"expected {words}" for form, words in patterns.WORDS.items()}
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ROW = re.compile(r"\[(\d+)\]")
 _QUERY_FIELDS_MAX = 32
 _REASON_CHARS_MAX = 300
 
-# Remembers valid names only: what raises is not kept, so that no stranger can fill this with rubbish.
+# The cache holds valid names only, as lru_cache does not store exceptions; invalid requests cannot fill it.
 parse_queue = lru_cache(maxsize=4096)(ids.parse_queue)
 
 
 def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The body as the decoder's type; raises InvalidRequest for everything that is not."""
+    """Decode the body as the decoder's type. Raises InvalidRequest."""
     try:
-        # The decoder steps over raw values without looking at the bytes inside their strings.
+        # The decoder does not validate the UTF-8 inside raw values.
         if not body.isascii():
             body.decode()
         return decoder.decode(body)
@@ -53,7 +53,7 @@ def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def parse_query(kind: type[Q], query: bytes) -> Q:
-    """The query string as a struct. Each name once: of two values nobody can say which was meant."""
+    """Decode the query string as a struct. A repeated name is ambiguous and refused."""
     values: dict[str, Any] = {}
     if query:
         for name, value in _pairs(query):
@@ -70,7 +70,7 @@ def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
     try:
         text = query.decode()
         if not ("%" in text or "+" in text):
-            # As almost all are, and then there is nothing to decode: a tenth of the time.
+            # Most query strings have no escapes; splitting takes a tenth of the time of a full parse.
             fields = [tuple(field.split("=", 1)) for field in text.split("&", _QUERY_FIELDS_MAX)]
             if len(fields) <= _QUERY_FIELDS_MAX and all(len(field) == 2 for field in fields):
                 return cast("list[tuple[str, str]]", fields)
@@ -78,11 +78,11 @@ def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
         )
     except ValueError:
-        raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
+        raise InvalidRequest("the query string is not percent-encoded UTF-8") from None
 
 
 def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRequest:
-    """Says which field, and of which message, from the path that the decoder reports."""
+    """An InvalidRequest that names the field and the row of the message, from the path that the decoder reports."""
     text = str(error)
     at = _PATH.match(text)
     path = at["path"].removeprefix("$").lstrip(".") if at else ""
@@ -98,6 +98,6 @@ def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRe
     field = (unknown["name"] or unknown["missing"]) if unknown else names[-1] if names else ""
     if field:
         details["field"] = field[:64]
-    # A field's name can be as long as the body; the answer need not be.
+    # The name of an unknown field can be as long as the body, so it is cut.
     reason = reason[:_REASON_CHARS_MAX]
     return InvalidRequest(f"{path}: {reason}" if path else reason, details=details)

@@ -1,6 +1,6 @@
-"""Texts of a certain form: the pattern that decoders check, and the words for people whose text does not fit.
+"""Regular expressions of text fields for decoders, and the description of each for error messages.
 
-`$` alone would also match before a line feed at the end, hence what stands before it.
+`$` alone also matches before a final line feed, hence the lookahead before it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ WORDS = {
     READ_OFFSET: "a number, earliest, latest, at:<epoch ms>, id:<message id>, after:<message id> or kept",
     PLACE: "a number, earliest, latest or at:<epoch ms>",
     GROUP_PLACE: "earliest, latest, at:<epoch ms>, or an offset per partition",
-    EVENT_POSITION: "a position as `next` told it, earliest, latest or at:<epoch ms>",
+    EVENT_POSITION: "a position from `next`, earliest, latest or at:<epoch ms>",
     PARTITION: "the number of a partition",
-    UUID: "a uuid as GET /v1/queues gives it",
+    UUID: "a uuid from GET /v1/queues",
     SUBSCRIPTION: "letters, digits, '.', '_', ':', '/' or '-', starting with a letter or digit",
 }

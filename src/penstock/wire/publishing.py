@@ -1,7 +1,7 @@
-"""From a JSON publish to batch frames: the friendly door builds the same frame that a fast client sends.
+"""Build batch frames from a JSON publish: the same frames that the SDK sends.
 
-The work goes by column, not by message: one pass per field, and nothing more for a field that nobody used. Payloads
-are never decoded; they travel as the bytes that came in, from the request's body straight into the frame.
+The work is done by column: one pass per field, and none for a field that no message uses. Payloads are not decoded;
+their bytes are copied from the body of the request into the frame.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Publish(NamedTuple):
-    """A publish as it was asked for. Of a publish that is not atomic a message may be the error it met instead."""
+    """A decoded publish. If it is not atomic, an item may be the error of that message."""
 
     queue: str | None
     atomic: bool
@@ -45,7 +45,7 @@ class Publish(NamedTuple):
 
 
 class PlainPublish(NamedTuple):
-    """An atomic publish of payloads and nothing else, which most are: no column but the payload to look at."""
+    """An atomic publish with no column but the payload: the most common one."""
 
     queue: str
     producer: Producer | None
@@ -53,13 +53,13 @@ class PlainPublish(NamedTuple):
 
 
 def parse_publish(body: bytes) -> Publish | PlainPublish:
-    """Raises InvalidRequest for the whole of an atomic publish; otherwise a bad message stands for itself."""
+    """Decode a publish. An invalid message raises InvalidRequest if the publish is atomic, or else becomes an item."""
     try:
         plain = parse_json(_plain_decoder, body)
         if plain.atomic:
             return PlainPublish(plain.queue, plain.producer, [message.payload for message in plain.messages])
     except InvalidRequest:
-        pass  # given up at the first field that is not a payload: this look costs next to nothing
+        pass  # decoding stops at the first field that is not a payload, so this attempt is cheap
     try:
         request = parse_json(_request_decoder, body)
     except InvalidRequest as error:
@@ -76,10 +76,10 @@ def parse_publish(body: bytes) -> Publish | PlainPublish:
 def rows_by_queue(
     default: str | None, messages: Sequence[PublishMessage], *, in_order: bool
 ) -> list[tuple[QueuePath, list[int] | None]]:
-    """Which messages go to which queue; rows are None when all go to one.
+    """Group the rows by queue; rows are None if all messages go to one queue.
 
-    `in_order` keeps the order of the messages over all parts, even if a queue then comes more than once: the numbers
-    that a producer gave its messages count up in that order.
+    `in_order` keeps the order of the messages over all parts, even if a queue then occurs more than once: the sequence
+    numbers of a producer follow that order.
     """
     names = [message.queue for message in messages]
     if names.count(None) == len(names):
@@ -94,7 +94,7 @@ def rows_by_queue(
 
 
 def queue_of(message: PublishMessage, default: str | None) -> QueuePath:
-    """Where this message goes; its own queue wins over that of the whole publish."""
+    """The queue of the message, or else that of the whole publish."""
     name = default if message.queue is None else message.queue
     if name is None:
         raise InvalidRequest("name a queue, for the whole publish or for each message", details={"field": "queue"})
@@ -102,7 +102,7 @@ def queue_of(message: PublishMessage, default: str | None) -> QueuePath:
 
 
 def plain_batch(publish: PlainPublish) -> Batch:
-    """One frame of these payloads; raises as `batch_of` does."""
+    """Build one frame of these payloads; raises as `batch_of` does."""
     payloads = cast("Sequence[bytes]", publish.payloads)
     try:
         _check_sizes_and_depth(payloads)
@@ -114,9 +114,9 @@ def plain_batch(publish: PlainPublish) -> Batch:
 
 
 def batch_of(messages: Sequence[PublishMessage], *, first_row: int = 0) -> Batch:
-    """One frame of these messages; raises InvalidRequest or TooLarge with the row of the first that breaks a rule.
+    """Build one frame of these messages. Raises InvalidRequest or TooLarge with the row of the first invalid message.
 
-    `first_row` is the place of the first of them in the request, for those errors.
+    `first_row` is the row of the first message in the request, for these errors.
     """
     try:
         payloads, kinds = _payloads(messages)
@@ -129,7 +129,7 @@ def batch_of(messages: Sequence[PublishMessage], *, first_row: int = 0) -> Batch
 
 
 class _RuleBroken(Exception):
-    """One message breaks one rule; its row is counted from the first message of the batch at hand."""
+    """One message breaks one rule; the row counts from the first message of this batch."""
 
     def __init__(self, row: int, field: str, reason: str, kind: type[PenstockError] = InvalidRequest):
         super().__init__(row, field, reason, kind)
@@ -141,7 +141,7 @@ class _RuleBroken(Exception):
 
 
 def _columns(messages: Sequence[PublishMessage]) -> dict[int, Sequence[int] | Sequence[bytes]]:
-    """The columns that at least one of the messages uses."""
+    """The columns that at least one message uses."""
     columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
     if any(priorities := [m.priority for m in messages]):
         columns[layout.PRIORITY] = priorities
@@ -181,7 +181,7 @@ def _parse_message(raw: msgspec.Raw, row: int) -> PublishMessage | PenstockError
 
 def _payloads(messages: Sequence[PublishMessage]) -> tuple[Sequence[bytes], list[int] | None]:
     """The payloads as bytes, and the kind of each unless all are JSON."""
-    # Raw is a buffer with a length, which is all that a frame asks of a payload: no copy before the frame itself.
+    # Raw is a buffer with a length, as the frame encoder needs, so payloads are copied only once, into the frame.
     payloads = cast("list[bytes]", [m.payload for m in messages])
     encoded = [m.payload_b64 for m in messages]
     kinds = None
@@ -222,7 +222,7 @@ def _unbase64(text: str, row: int) -> bytes:
 # -- nesting ------------------------------------------------------------------------------------------------------
 
 _DEEP_BYTES_MIN = 2 * limits.JSON_DEPTH_MAX + 1
-"""What is nested deeper than the limit has more bytes than this: each level opens and closes."""
+"""JSON nested deeper than the limit is longer than this: each level has two brackets."""
 _OPENERS_ONLY = bytes(set(range(256)) - set(b"[{\0"))
 _ONE_OPENER = bytes.maketrans(b"{", b"[")
 _TOO_MANY_OPENERS = b"[" * (limits.JSON_DEPTH_MAX + 1)
@@ -232,7 +232,7 @@ _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def is_json(payload: bytes) -> bool:
-    """True if these bytes are what a publish would take for JSON."""
+    """True if a publish accepts these bytes as JSON."""
     try:
         payload.decode()
         _any_decoder.decode(payload)
@@ -250,8 +250,8 @@ def is_too_deep(payload: bytes) -> bool:
 
 
 def _check_depth(payloads: Sequence[bytes]) -> None:
-    # A payload that is too deep has more than the limit of opening brackets, wherever they stand. That is asked of
-    # all payloads at once: NUL is in no JSON text, so it parts them, and of the rest only opening brackets stay.
+    # A too deep payload has more opening brackets than the limit. One translate counts those of all payloads: it keeps
+    # opening brackets and the NUL bytes that separate the payloads, as no JSON text contains NUL.
     if _TOO_MANY_OPENERS in b"\0".join(payloads).translate(_ONE_OPENER, _OPENERS_ONLY):
         for row, payload in enumerate(payloads):
             if is_too_deep(bytes(payload)):

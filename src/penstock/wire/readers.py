@@ -1,4 +1,4 @@
-"""Positions that readers of the log leave with the broker."""
+"""Requests and replies about the offsets that readers of the log store in the broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeepOffsetsRequest(Request):
         Meta(
             min_length=1,
             max_length=limits.PARTITIONS_MAX,
-            description="Partition -> the offset to read on from. Partitions that are not named keep theirs.",
+            description="Partition -> the next offset to read. Partitions that are not named keep their offset.",
             examples=[{"0": 123}],
         ),
     ]
@@ -41,7 +41,7 @@ class OffsetsQuery(Request):
 
 
 class OffsetsReply(msgspec.Struct):
-    """What is kept; empty, with a null time, if nothing is."""
+    """The stored offsets; empty, with a null time, if there are none."""
 
     queue: str
     client_id: str

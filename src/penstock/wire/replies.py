@@ -1,6 +1,4 @@
-"""What is answered, as shapes. The server writes most of these answers by template, for speed; here they are spelled
-out for `/openapi.json`, which tests hold against what really leaves the server.
-"""
+"""Schemas of the replies for `/openapi.json`. The server writes most replies from templates; tests compare both."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from penstock.wire.delivery import Settled
 
 
 class ErrorBody(msgspec.Struct):
-    """`code` is for programs and never changes its meaning; `message` is for people and may."""
+    """`code` is part of the interface; the text of `message` may change."""
 
     code: str
     message: str
@@ -26,7 +24,7 @@ class ErrorReply(msgspec.Struct):
 
 
 class PublishedMessage(msgspec.Struct):
-    """Where a message went. Of a duplicate: where the first one is."""
+    """The position of a message; for a duplicate, the position of the first message."""
 
     id: str
     queue: str
@@ -41,7 +39,7 @@ class PublishReply(msgspec.Struct):
 
 
 class PublishedRun(msgspec.Struct):
-    """Messages of a published frame that lie together: the ids and offsets count up from the first."""
+    """Contiguous messages of a published frame: ids and offsets count up from the first."""
 
     queue: str
     partition: int
@@ -49,7 +47,7 @@ class PublishedRun(msgspec.Struct):
     count: int
     id: str
     duplicate: bool
-    rows: Annotated[list[int] | None, Meta(description="Places in the frame, or null for the next `count` of them.")]
+    rows: Annotated[list[int] | None, Meta(description="Rows of the frame, or null for the next `count` rows.")]
 
 
 class PublishRunsReply(msgspec.Struct):
@@ -58,7 +56,7 @@ class PublishRunsReply(msgspec.Struct):
 
 
 class PublishResult(msgspec.Struct):
-    """Of a publish that is not atomic, what became of one message: 201 and its place, or the error's status."""
+    """The result for one message of a publish that is not atomic: 201 and its position, or the status of the error."""
 
     status: int
     id: str | UnsetType = UNSET
@@ -75,7 +73,7 @@ class PublishResultsReply(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """A message as it is read: `payload` if it was published as JSON, otherwise `payload_b64`."""
+    """A message of a reply: `payload` if it was published as JSON, otherwise `payload_b64`."""
 
     id: str
     queue: str
@@ -89,18 +87,19 @@ class Message(msgspec.Struct):
     payload: Any | UnsetType = UNSET
     payload_b64: str | UnsetType = UNSET
     tenant: str | UnsetType | None = UNSET
-    """Only where messages published together have one."""
+    """Set only if messages of one batch have it."""
 
 
 class LeasedMessage(Message, kw_only=True):
-    """A message under a lease. No receipt and no deadline where the queue delivers at most once."""
+    """A leased message. Without receipt and deadline if the queue delivers at most once."""
 
     receipt: str | None
     deadline_at_ms: int | None
 
 
 class LeaseReply(msgspec.Struct):
-    """`generation` is the group's, if a member asked: if it is newer than the member's, a heartbeat tells why."""
+    """`generation` is that of the group, for a lease of a member. If it is newer than the member's, a heartbeat returns
+    the new assignment."""
 
     messages: list[LeasedMessage]
     results: list[Settled] | UnsetType = UNSET
@@ -112,7 +111,7 @@ class MessagesReply(msgspec.Struct):
 
 
 class DeadLetter(Message, kw_only=True):
-    """A message that was given up: after which attempt, by whom and why."""
+    """A dead-lettered message with its last attempt, its last consumer and the reason."""
 
     group: str
     reason: str
@@ -121,19 +120,19 @@ class DeadLetter(Message, kw_only=True):
     first_at_ms: int
     last_at_ms: int
     dead_at_ms: int
-    redriven: Annotated[int, Meta(description="How often it was redriven before.")]
+    redriven: Annotated[int, Meta(description="Number of earlier redrives.")]
 
 
 class DeadLettersReply(msgspec.Struct):
     messages: list[DeadLetter]
-    total: Annotated[int | None, Meta(description="Null where counting would take looking at too many.")]
+    total: Annotated[int | None, Meta(description="Null if counting would scan too many dead letters.")]
     page: int
     limit: int
-    next: Annotated[str | None, Meta(description="For `after`; null at the end.")]
+    next: Annotated[str | None, Meta(description="Value of `after` for the next page; null at the end.")]
 
 
 class RedriveStatus(msgspec.Struct):
-    """A redrive under its id: `running`, `finished`, `stopped` or `failed`, and what it has moved so far."""
+    """The status of a redrive: `running`, `finished`, `stopped` or `failed`, and the number of moved messages."""
 
     redrive_id: str
     queue: str
@@ -152,7 +151,7 @@ class RedriveStatus(msgspec.Struct):
 
 
 class RedriveReply(msgspec.Struct):
-    """Of a dry run the count and a sample, of a real one its status so far."""
+    """The count and a sample for a dry run, or else the status of the redrive."""
 
     redrive_id: str
     queue: str
@@ -187,7 +186,7 @@ class ReadReply(msgspec.Struct):
     next_offset: int
     end_offset: int
     start_offset: int
-    skipped: Annotated[int, Meta(description="Offsets that were asked for and that retention has removed.")]
+    skipped: Annotated[int, Meta(description="Requested offsets that retention has removed.")]
 
 
 class SettleReply(msgspec.Struct):
@@ -195,7 +194,7 @@ class SettleReply(msgspec.Struct):
 
 
 class ShareReply(msgspec.Struct):
-    """The partitions of a member: what it shall have, what of that others still hold, what it is to let go of."""
+    """The partitions of a member: assigned, assigned but still held by another member, and to be released."""
 
     member: str
     generation: int
@@ -203,15 +202,15 @@ class ShareReply(msgspec.Struct):
     awaited: list[int]
     giving_up: list[int]
     session_ms: int
-    heartbeat_ms: Annotated[int, Meta(description="How often to send a heartbeat.")]
+    heartbeat_ms: Annotated[int, Meta(description="Interval between heartbeats.")]
 
 
 class LeftReply(msgspec.Struct):
-    left: Annotated[bool, Meta(description="False if it was not a member.")]
+    left: Annotated[bool, Meta(description="False if there was no such member.")]
 
 
 class TransactReply(msgspec.Struct):
-    """All of it happened; now, or when the same request came before: then the messages are duplicates."""
+    """The transaction is committed, now or by an earlier equal request; then the messages are duplicates."""
 
     acked: Annotated[list[str], Meta(description="The receipts.")]
     messages: list[PublishedMessage]
@@ -234,10 +233,10 @@ class RescheduleReply(msgspec.Struct):
 
 
 class QueueReply(msgspec.Struct):
-    """A queue with all its settings, also those that were never set."""
+    """A queue with all its settings, including defaults."""
 
     queue: str
-    uuid: Annotated[str, Meta(description="Another one if the queue is deleted and created again.")]
+    uuid: Annotated[str, Meta(description="Changes if the queue is deleted and created again.")]
     config: dict[str, Any]
     depth: int
 

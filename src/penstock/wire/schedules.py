@@ -1,4 +1,4 @@
-"""Recurring schedules as they are asked for and shown."""
+"""Requests and replies about recurring schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ScheduleMessage(Request):
     headers: (
         Annotated[
             dict[str, str],
-            # Two more are put in when it fires.
+            # The scheduler adds two headers to each message.
             Meta(max_length=limits.HEADERS_COUNT_MAX - 2),
         ]
         | None
@@ -36,7 +36,7 @@ class ScheduleMessage(Request):
     tenant: Annotated[str, Meta(min_length=1, max_length=limits.TENANT_BYTES_MAX)] | None = None
 
     def as_published(self) -> PublishMessage:
-        """The same as one message of a publish, for the rules that both have to keep."""
+        """Convert to a message of a publish, to apply the same rules."""
         return PublishMessage(
             payload=self.payload, payload_b64=self.payload_b64, key=self.key, priority=self.priority,
             ttl_ms=self.ttl_ms, headers=self.headers, max_retries=self.max_retries,
@@ -58,7 +58,7 @@ class ScheduleRequest(Request):
         str, Meta(max_length=64, description="A name of the IANA database.", examples=["UTC", "Europe/Berlin"])
     ] = "UTC"
     catch_up: Annotated[
-        CatchUp, Meta(description="What to do about fire times missed while the broker was down or this was paused.")
+        CatchUp, Meta(description="Policy for fire times missed while the broker was down or the schedule was paused.")
     ] = "all"
     starts_at_ms: AtMs | None = None
     ends_at_ms: AtMs | None = None
@@ -74,7 +74,7 @@ class SchedulesQuery(Request):
     limit: PageLimit = 50
 
 
-# -- shown --------------------------------------------------------------------------------------------------------
+# -- replies ------------------------------------------------------------------------------------------------------
 
 
 class ShownMessage(msgspec.Struct):
@@ -89,14 +89,14 @@ class ShownMessage(msgspec.Struct):
 
 
 class SkippedFires(msgspec.Struct):
-    """Fire times that were missed and have no message: from the first, up to the second."""
+    """The range of missed fire times without a message."""
 
     from_ms: int
     until_ms: int
 
 
 class ScheduleError(msgspec.Struct):
-    """Why the message of the fire time in `next` could not be published yet."""
+    """The reason why the message of the fire time in `next` could not be published yet."""
 
     code: str
     message: str
@@ -115,9 +115,9 @@ class ScheduleReply(msgspec.Struct):
     message: ShownMessage
     state: Annotated[
         Literal["active", "paused", "failing", "ended"],
-        Meta(description="failing: what is due cannot be published, see error; ended: no fire time is left"),
+        Meta(description="failing: the due message cannot be published, see error; ended: no fire time is left"),
     ]
-    next: Annotated[list[int], Meta(description="Fire times to come; in a list of schedules only the first.")]
+    next: Annotated[list[int], Meta(description="Next fire times; in a list of schedules only the first.")]
     last_fire_at_ms: int | None
     fired: Annotated[int, Meta(description="Messages published so far.")]
     skipped: SkippedFires | None

@@ -1,4 +1,4 @@
-"""One table: error code <-> HTTP status <-> gRPC status <-> retryable. Every edge reads it, none has its own."""
+"""The table of error code, HTTP status, gRPC status and retryability. All transports use it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ STATUS: dict[str, Status] = {
 
 
 def error_from_code(code: str, message: str, **extra: object) -> PenstockError:
-    """The error a client raises for what a server answered; a code from the future is a plain PenstockError."""
+    """The error that a client raises for a reply; an unknown code becomes a plain PenstockError."""
     kind = BY_CODE.get(code, PenstockError)
     return kind(message, **extra)  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""What travels on a WebSocket: one struct per frame, told apart by `type`. docs/websocket.md goes by task.
+"""Frames of the WebSocket protocol: one struct per frame, tagged by `type`. Guide: docs/websocket.md.
 
-A client's frame is a request, and each has exactly one answer, which repeats its `id` if it had one. What the server
-sends without being asked (`hello`, `messages`, `ended`, `bye`) has no `id`.
+Each frame of a client is a request with exactly one reply, which repeats its `id` if it had one. Frames that the server
+pushes (`hello`, `messages`, `ended`, `bye`) have no `id`.
 
-JSON and MessagePack carry the same fields. They differ where bytes do: MessagePack has a type for them, so payloads and
-bodies travel as they are (`BinaryPublish`, `BinaryCall`), and batches need no wrapping.
+JSON and MessagePack have the same fields, except for bytes: MessagePack has a type for them, so payloads, bodies and
+batches are not encoded as text (`BinaryPublish`, `BinaryCall`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JSON_PROTOCOL = "penstock.v1+json"
 MSGPACK_PROTOCOL = "penstock.v1+msgpack"
 
 FrameId: TypeAlias = (
-    Annotated[str, Meta(max_length=64, description="Chosen by the client; the answer repeats it.")]
+    Annotated[str, Meta(max_length=64, description="Chosen by the client; the reply repeats it.")]
     | Annotated[int, Meta(ge=0, le=2**53)]
 )
 SubName: TypeAlias = Annotated[
@@ -59,7 +59,7 @@ class ClientFrame(Request, tag_field="type", kw_only=True):
 
 
 class Subscribe(ClientFrame, tag="subscribe"):
-    """Be sent messages: as a `reader`, who takes nothing away, or as a `consumer`, who is given leases."""
+    """Subscribes as a `reader`, which follows the log without leases, or as a `consumer`, which gets leases."""
 
     role: Literal["reader", "consumer"]
     queue: QueueName | None = None
@@ -73,8 +73,8 @@ class Subscribe(ClientFrame, tag="subscribe"):
         Annotated[
             dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Place],
             Meta(
-                description="By partition, as `subscribed` and then `next_offset` told them. Partitions left out, also "
-                "those that were added since, begin at `offset` if it is given, otherwise at the earliest message."
+                description="Offset per partition, from `subscribed` or `next_offset`. Other partitions, including new "
+                "ones, begin at `offset` if it is given, otherwise at the earliest message."
             ),
         ]
         | None
@@ -84,7 +84,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
     # Consumers.
     group: GroupName | None = None
     credit: CreditCount | None = None
-    refill: Annotated[bool, Meta(description="Each message that is settled here gives its credit back.")] | None = None
+    refill: Annotated[bool, Meta(description="Settling a message on this connection returns its credit.")] | None = None
     lease_ms: LeaseMs | None = None
     consumer: Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)] | None = None
     when_lost: Literal["retry", "keep"] | None = None
@@ -99,7 +99,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
         if self.offset == "kept" and self.client_id is None:
             raise InvalidRequest("offset=kept needs a client_id", details={"field": "client_id"})
         if self.offsets is not None and self.queue is None:
-            raise InvalidRequest("offsets are those of one queue: name the queue", details={"field": "offsets"})
+            raise InvalidRequest("offsets belong to one queue: name the queue", details={"field": "offsets"})
 
     @property
     def name(self) -> str:
@@ -111,13 +111,13 @@ _CONSUMERS_ONLY = ("scope", "group", "credit", "refill", "lease_ms", "consumer",
 
 
 class Unsubscribe(ClientFrame, tag="unsubscribe"):
-    """What a consumer holds of it is released: ready again at once, as if it had not been delivered."""
+    """Ends a subscription. Messages that the consumer holds are released: ready at once, without an attempt counted."""
 
     sub: SubName
 
 
 class Credit(ClientFrame, tag="credit"):
-    """So many messages more may be sent."""
+    """Grants the server credit to send more messages."""
 
     sub: SubName
     credit: CreditCount
@@ -149,15 +149,15 @@ class Extend(ClientFrame, tag="extend"):
 
 
 class Ping(ClientFrame, tag="ping"):
-    """For clients that cannot send the protocol's own ping, as browsers cannot."""
+    """A ping for clients that cannot send WebSocket ping frames, such as browsers."""
 
 
 class Bye(ClientFrame, tag="bye"):
-    """A deliberate end: what is held is released, the answer is the close of the connection."""
+    """Ends the connection: held messages are released, and the server closes the connection as the reply."""
 
 
 class Publish(ClientFrame, tag="publish"):
-    """As the body of `POST /v1/publish`. What is in the messages is looked at where that is."""
+    """The body of `POST /v1/publish`. Messages stay undecoded here; `wire.publishing` decodes them."""
 
     messages: msgspec.Raw
     queue: QueueName | None = None
@@ -180,7 +180,7 @@ class Call(ClientFrame, tag="call"):
 
 
 class BinaryMessage(PublishMessage, kw_only=True):
-    """In MessagePack a payload is bytes; `json` says that they are the text of a JSON value."""
+    """In MessagePack a payload is bytes; `json` is true if they are the text of a JSON value."""
 
     payload: bytes  # type: ignore[assignment]
     json: bool = False
@@ -188,7 +188,7 @@ class BinaryMessage(PublishMessage, kw_only=True):
 
 
 class BinaryPublish(ClientFrame, tag="publish"):
-    """Messages, or one frame of docs/formats/batch.md as it is."""
+    """Publishes messages, or one frame of docs/formats/batch.md."""
 
     messages: Annotated[list[BinaryMessage], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)] | None = None
     batch: bytes | None = None
@@ -233,7 +233,7 @@ class Hello(ServerFrame, tag="hello"):
 class Subscribed(ServerFrame, tag="subscribed"):
     sub: str
     offsets: dict[str, dict[str, int]] | None = None
-    """Where a reader begins, by queue and partition."""
+    """The start offsets of a reader, by queue and partition."""
     credit: int | None = None
 
 
@@ -252,7 +252,7 @@ class Results(ServerFrame, tag="results"):
 
 
 class Reply(ServerFrame, tag="reply"):
-    """The answer to a `call`, and (as `published`) to a `publish`: status and body as HTTP would have them."""
+    """The reply to a `call`, and (as `published`) to a `publish`: the status and body of the HTTP reply."""
 
     status: int
     body: Any = None
@@ -272,7 +272,7 @@ class ErrorBody(msgspec.Struct):
 
 
 class Error(ServerFrame, tag="error"):
-    """A request was refused, and has changed nothing."""
+    """A refused request, which changed nothing."""
 
     status: int
     error: ErrorBody
@@ -283,14 +283,14 @@ class Pong(ServerFrame, tag="pong"):
 
 
 class Ended(ServerFrame, tag="ended"):
-    """A subscription is over without having been asked: its queue is gone, say."""
+    """The server ended a subscription, for example because its queue was deleted."""
 
     sub: str
     error: ErrorBody
 
 
 class ByeFrame(ServerFrame, tag="bye"):
-    """The connection is about to be closed with this code. Until then, what is held can be settled."""
+    """The server will close the connection with this code. Held messages can be settled until then."""
 
     code: int
     reason: str
@@ -317,7 +317,7 @@ class BinaryDelivered(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Messages(ServerFrame, tag="messages"):
-    """A batch of messages. To a reader: of one partition, with where to go on. To a consumer: with receipts."""
+    """A batch of messages. For a reader: of one partition, with the next offset. For a consumer: with receipts."""
 
     sub: str
     queue: str | None = None
@@ -329,14 +329,14 @@ class Messages(ServerFrame, tag="messages"):
     end_offset: int | None = None
     skipped: int = 0
     credit: int | None = None
-    """What is left of it."""
+    """The remaining credit."""
 
 
 SERVER_FRAMES = (
     Hello, Subscribed, Unsubscribed, Credited, Messages, Results, Published, Reply, Error, Pong, Ended, ByeFrame,
 )  # fmt: skip
 
-# -- the end ------------------------------------------------------------------------------------------------------
+# -- closing ------------------------------------------------------------------------------------------------------
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -345,21 +345,25 @@ class Close(msgspec.Struct, frozen=True):
     meaning: str
 
 
-NORMAL = Close(1000, "bye", "Somebody said `bye`.")
-PROTOCOL_BROKEN = Close(1002, "", "The bytes are not a WebSocket's.")
-WRONG_KIND = Close(1003, "this subprotocol takes the other kind of message", "Text to MessagePack, or binary to JSON.")
+NORMAL = Close(1000, "bye", "The client or the server ended the connection with `bye`.")
+PROTOCOL_BROKEN = Close(1002, "", "The bytes violate the WebSocket protocol.")
+WRONG_KIND = Close(
+    1003, "this subprotocol takes the other kind of message", "A text frame to MessagePack, or a binary frame to JSON."
+)
 NOT_TEXT = Close(1007, "the text is not UTF-8", "A text message that is not UTF-8.")
 TOO_LARGE = Close(1009, "", "A message larger than `frame_bytes_max`.")
-BROKEN = Close(1011, "an unexpected error; the server's log has it", "A bug of ours.")
-RESTART = Close(1012, "the server is stopping; come again in a moment", "The server drains. Reconnect, with backoff.")
+BROKEN = Close(1011, "an unexpected error; the server's log has it", "A bug of the server.")
+RESTART = Close(1012, "the server is stopping; reconnect after a moment", "The server drains. Reconnect, with backoff.")
 OVERLOADED = Close(
     1013, "the connections of this server hold too much memory", "A large message while the memory budget is used up. "
     "Reconnect after a second."
 )  # fmt: skip
 SLOW = Close(
-    4008, "output was not read for too long", "A slow reader, evicted. Reconnect and go on from `next_offset`."
+    4008,
+    "output was not read for too long",
+    "The client did not read its output. Reconnect and resume at `next_offset`.",
 )
-SILENT = Close(4009, "no answer to the last ping", "Nothing came from one ping to the next.")
+SILENT = Close(4009, "no answer to the last ping", "The client sent no frame between two pings.")
 
 CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, OVERLOADED, SLOW, SILENT)
 """Every code that the server closes a connection with."""

@@ -1,4 +1,4 @@
-"""Webhooks as they are asked for and shown."""
+"""Requests and replies about webhooks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RETRY_DELAYS_MS = (
 
 Format: TypeAlias = Literal["plain", "cloudevents-structured", "cloudevents-binary"]
 
-WebhookId: TypeAlias = Annotated[str, Meta(max_length=64, description="As the registration was answered with.")]
+WebhookId: TypeAlias = Annotated[str, Meta(max_length=64, description="Id from the reply to the registration.")]
 Url: TypeAlias = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=limits.WEBHOOK_URL_CHARS_MAX,
-        description="Where to POST to: https, port 443 or 8443, at a public address.",
+        description="The URL of the endpoint: https, port 443 or 8443, at a public address.",
         examples=["https://example.com/hooks"],
     ),
 ]
@@ -35,8 +35,8 @@ RetryDelays: TypeAlias = Annotated[
     list[Annotated[int, Meta(ge=0, le=limits.WEBHOOK_DELAY_MS_MAX)]],
     Meta(
         max_length=limits.WEBHOOK_RETRIES_MAX,
-        description="Waited after the first, second, … attempt failed, each give or take a fifth. When there is none "
-        "left, the message is a dead letter.",
+        description="Delays after the first, second, … failed attempt, each with a jitter of 20 %. After the last one "
+        "the message becomes a dead letter.",
     ),
 ]
 TimeoutMs: TypeAlias = Annotated[
@@ -44,11 +44,11 @@ TimeoutMs: TypeAlias = Annotated[
     Meta(
         ge=limits.WEBHOOK_TIMEOUT_MS_MIN,
         le=limits.WEBHOOK_TIMEOUT_MS_MAX,
-        description="From connecting to the end of the answer.",
+        description="Time from the connect to the end of the response.",
     ),
 ]
 Concurrency: TypeAlias = Annotated[
-    int, Meta(ge=1, le=limits.WEBHOOK_CONCURRENCY_MAX, description="Requests to the endpoint at the same time.")
+    int, Meta(ge=1, le=limits.WEBHOOK_CONCURRENCY_MAX, description="Concurrent requests to the endpoint.")
 ]
 Description: TypeAlias = Annotated[str, Meta(max_length=limits.WEBHOOK_DESCRIPTION_CHARS_MAX)]
 
@@ -62,11 +62,11 @@ class WebhookRequest(Request):
     timeout_ms: TimeoutMs = 15_000
     concurrency: Concurrency = 4
     description: Description = ""
-    paused: Annotated[bool, Meta(description="Register it, and send nothing until it is resumed.")] = False
+    paused: Annotated[bool, Meta(description="Register the webhook paused.")] = False
 
 
 class WebhookChanges(Request):
-    """What is left out stays as it is. Queue and group stay in any case: that would be another webhook."""
+    """Changes the given settings. The queue and the group of a webhook cannot change."""
 
     url: Url | UnsetType = UNSET
     format: FormatField | UnsetType = UNSET
@@ -91,7 +91,7 @@ class RotateRequest(Request):
         Meta(
             ge=0,
             le=limits.WEBHOOK_OVERLAP_MS_MAX,
-            description="How long the earlier secret signs as well; 0 if it may be known to others.",
+            description="Time during which the previous secret signs as well; 0 if it was disclosed.",
         ),
     ] = limits.WEBHOOK_OVERLAP_MS
 
@@ -107,13 +107,13 @@ class AttemptsQuery(Request):
     limit: Annotated[int, Meta(ge=1, le=limits.WEBHOOK_ATTEMPTS_KEPT)] = 20
 
 
-# -- shown --------------------------------------------------------------------------------------------------------
+# -- replies ------------------------------------------------------------------------------------------------------
 
 Outcome: TypeAlias = Literal["delivered", "failed", "throttled", "gone", "timeout", "unreachable", "refused"]
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One request to an endpoint, or why there was none."""
+    """One request to an endpoint, or the reason why none was sent."""
 
     at_ms: int
     message_id: str
@@ -122,36 +122,39 @@ class Attempt(msgspec.Struct, frozen=True):
         Outcome,
         Meta(
             description="delivered: 2xx; throttled: 429, 502, 503 or 504; gone: 410; failed: any other answer; "
-            "refused: the URL leads to where nothing may be sent"
+            "refused: the URL resolves to a forbidden address"
         ),
     ]
-    status: Annotated[int | None, Meta(description="Of the answer, if there was one.")]
+    status: Annotated[int | None, Meta(description="Status of the response, if there was one.")]
     error: str | None
     duration_ms: int
     retry_at_ms: int | None = None
-    """When it is tried again; None if it is not."""
+    """Time of the next attempt; None if there is none."""
 
 
 class AttemptsReply(msgspec.Struct):
-    """Newest first; since the server started, and not more than the latest hundred."""
+    """The attempts since the server started, newest first, at most a hundred."""
 
     id: str
     attempts: list[Attempt]
 
 
 class DeliveryStatus(msgspec.Struct):
-    """How it goes, since the server started."""
+    """Delivery counters since the server started."""
 
     in_flight: int
     delivered: int
     failed: int
     circuit: Annotated[
         Literal["closed", "open", "probing"],
-        Meta(description="open: too many failures in a row, nothing is sent until next_at_ms; then one to probe"),
+        Meta(description="open: too many consecutive failures, no request until next_at_ms, then one probe"),
     ]
-    next_at_ms: Annotated[int | None, Meta(description="Nothing is sent before: the circuit is open, or Retry-After.")]
+    next_at_ms: Annotated[
+        int | None,
+        Meta(description="No request is sent before this time: the circuit is open, or Retry-After applies."),
+    ]
     last: Attempt | None
-    trouble: Annotated[str | None, Meta(description="Why no messages can be taken now.")]
+    trouble: Annotated[str | None, Meta(description="The reason why no messages can be leased now.")]
 
 
 class WebhookReply(msgspec.Struct):
@@ -166,15 +169,16 @@ class WebhookReply(msgspec.Struct):
     description: str
     state: Annotated[
         Literal["active", "paused", "disabled"],
-        Meta(description="disabled: the endpoint said that it is gone (410); resume it when it is back"),
+        Meta(description="disabled: the endpoint answered 410 Gone; resume the webhook when the endpoint is back"),
     ]
-    reason: Annotated[str | None, Meta(description="Why it is disabled.")]
-    secrets: Annotated[int, Meta(description="That sign now; more than one while a rotation overlaps.")]
+    reason: Annotated[str | None, Meta(description="The reason why the webhook is disabled.")]
+    secrets: Annotated[int, Meta(description="Number of secrets that sign; more than one during a rotation.")]
     created_at_ms: int
     changed_at_ms: int
     delivery: DeliveryStatus | None = None
     secret: Annotated[
-        str | UnsetType, Meta(description="Only in the answers that made it. It is not shown again: keep it.")
+        str | UnsetType,
+        Meta(description="Only in the replies to a registration and a rotation. It is not shown again; store it."),
     ] = UNSET
 
 
@@ -191,7 +195,7 @@ class WebhookRemovedReply(msgspec.Struct):
 
 
 class TestReply(msgspec.Struct):
-    """What became of a test delivery."""
+    """The result of a test delivery."""
 
     id: str
     message_id: str

@@ -16,10 +16,10 @@ from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
 from penstock.wire import (
     analytics,
     cloudevents,
+    diagnostics,
     events,
     groups,
     holds,
-    looks,
     messages,
     readers,
     replies,
@@ -182,19 +182,19 @@ OPERATIONS: dict[str, Described] = {
     "explain": Described(
         "Why a message, or the head of each partition, is not being delivered now.",
         query=messages.ExplainQuery,
-        answers=((200, looks.ExplainReply),),
+        answers=((200, diagnostics.ExplainReply),),
         refusals=(404,),
     ),
     "history": Described(
         "What became of a message, as far back as the journal goes.",
         query=messages.HistoryQuery,
-        answers=((200, looks.HistoryReply),),
+        answers=((200, diagnostics.HistoryReply),),
         refusals=(404,),
     ),
     "autoscale": Described(
         "How fast messages come and go, and how many workers it takes.",
         query=messages.AutoscaleQuery,
-        answers=((200, looks.AutoscaleReply),),
+        answers=((200, diagnostics.AutoscaleReply),),
         refusals=(404,),
     ),
     **{

@@ -1,4 +1,4 @@
-"""What `penstock publish` reads: an argument, a file or standard input; whole, or line by line without holding it."""
+"""Input of `penstock publish`: an argument, a file or standard input, read whole or line by line in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIECE_BYTES = 256 * limits.KIB
 
 @contextlib.contextmanager
 def open_input(payload: str | None, file: Path | None) -> Iterator[BinaryIO]:
-    """The text itself, the file, or standard input for `-`."""
+    """Open the argument's text, the file, or standard input for `-`."""
     if file is not None:
         try:
             opened = file.open("rb")
@@ -36,8 +36,8 @@ def open_input(payload: str | None, file: Path | None) -> Iterator[BinaryIO]:
         yield io.BytesIO((payload or "").encode())
 
 
-def single(source: BinaryIO) -> Any:
-    """The whole input as one payload. Raises TooLarge without reading all of what is too much."""
+def read_single(source: BinaryIO) -> Any:
+    """Read the whole input as one payload. Raises TooLarge as soon as the limit is exceeded."""
     content = source.read(limits.PAYLOAD_BYTES_MAX + 1)
     if len(content) > limits.PAYLOAD_BYTES_MAX:
         raise TooLarge(
@@ -46,22 +46,23 @@ def single(source: BinaryIO) -> Any:
     return value_of(content)
 
 
-class Lines:
-    """One payload per line that is not empty: as many at once as are there, so that a pipe is published as it flows."""
+class LineReader:
+    """Iterates over lists of payloads, one per non-empty line. A list holds the lines that one read returned, so lines
+    of a pipe are published as they arrive."""
 
     LARGE_BYTES = 4 * limits.MIB
-    """A file that takes long enough to show how far it is."""
+    """Input size from which a progress bar is shown."""
 
     def __init__(self, source: BinaryIO):
         self._source = source
         self._number = 0
         self.size = _size_of(source)
-        """In bytes; 0 if nobody can know."""
+        """Size of the input in bytes; 0 if unknown."""
         self.done = 0
         """Bytes read."""
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The lines of one read after the other. Raises TooLarge for one that no queue takes."""
+        """Yield the lines of each read. Raises TooLarge for a line above the payload limit."""
         rest = b""
         while data := _available(self._source):
             self.done += len(data)
@@ -90,7 +91,7 @@ class Lines:
 
 
 def _available(source: Any) -> bytes:
-    """What is there, and not more than a piece of it; waits if there is nothing yet."""
+    """Read the available bytes, one chunk at most; wait if there are none yet."""
     data: bytes = source.read1(PIECE_BYTES)
     return data
 

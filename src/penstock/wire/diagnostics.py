@@ -1,4 +1,4 @@
-"""What is answered to those who look: why a message is still here, what became of it, how many workers it takes."""
+"""Replies of the diagnostic calls: explain, history and autoscale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 
 class ExplainedMessage(msgspec.Struct):
-    """One message in one group, and what is in its way."""
+    """The state of one message in one group, and the reasons that block its delivery."""
 
     id: str | None
     partition: int | None
@@ -17,7 +17,7 @@ class ExplainedMessage(msgspec.Struct):
     published_at_ms: int | None
     state: str
     attempts: int | None
-    deliverable: Annotated[bool, Meta(description="Whoever asks for enough messages now would be given this one.")]
+    deliverable: Annotated[bool, Meta(description="True if a large enough lease would return the message now.")]
     reasons: Annotated[
         list[dict[str, Any]], Meta(description="Each with its `kind`, whether it `blocks`, and the data of its kind.")
     ]
@@ -45,7 +45,7 @@ class ExplainReply(msgspec.Struct):
 
 
 class HistoryEvent(msgspec.Struct):
-    """One transition; what does not apply to its kind is left out."""
+    """One transition; fields that do not apply to its kind are left out."""
 
     kind: str
     at_ms: int
@@ -64,12 +64,12 @@ class HistoryReply(msgspec.Struct):
     id: str
     partition: int | None
     offset: int | None
-    complete: Annotated[bool, Meta(description="False if the journal does not go back to the beginning.")]
+    complete: Annotated[bool, Meta(description="False if the journal has trimmed the first events of the message.")]
     events: list[HistoryEvent]
 
 
 class AutoscaleReply(msgspec.Struct):
-    """Numbers, all of them: -1 where there is none."""
+    """All fields are numbers, as scalers require: -1 stands for none."""
 
     queue: str
     group: str

@@ -1,4 +1,4 @@
-"""`penstock dlq`: what was given up, and what to do about it."""
+"""`penstock dlq`: list, show, redrive and delete dead letters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import typer
 from penstock import limits
 from penstock.client.lowlevel import milliseconds
 from penstock.errors import NotFound
-from penstock.server.commands import ListByDefault
 from penstock.server.completion import complete_running_redrive
-from penstock.server.moment import in_utc
+from penstock.server.lazy_commands import ListByDefault
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
@@ -26,6 +25,7 @@ from penstock.server.terminal import (
     errors_in_one_line,
     show,
 )
+from penstock.server.times import utc_text
 
 LETTERS = Listing("messages", ("id", "group", "attempt", "reason", "error", "payload", "payload_b64"))
 REDRIVES = Listing(
@@ -37,7 +37,7 @@ LOOK_EVERY_S = 0.3
 
 dlq = typer.Typer(
     cls=ListByDefault,
-    help="Dead letters: look at what failed for good, bring it back, or delete it.",
+    help="Dead letters: list them, redrive them to a queue, or delete them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -46,7 +46,7 @@ Filter = Annotated[
     str | None,
     typer.Option("--filter", "-f", metavar="FILTER", help='Like: error ~ "timeout" and age > 1h'),
 ]
-Group = Annotated[str | None, typer.Option(help="Only what this group gave up.")]
+Group = Annotated[str | None, typer.Option(help="Only dead letters of this group.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message; may be given repeatedly.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue.")]
 
@@ -65,7 +65,7 @@ def list_letters(
     with errors_in_one_line():
         answer = Remote(url).get("/v1/dlq", queue=queue, filter=filter, group=group, page=page, limit=limit)
         if output is Output.table and answer["total"] is None:
-            # The table has a place for a number. Of a filter over very many letters there is none.
+            # The server omits the total if a filter would have to scan too many dead letters; the table needs a number.
             answer["total"] = len(answer["messages"])
         show(answer, output, LETTERS)
 
@@ -73,11 +73,11 @@ def list_letters(
 @dlq.command("show")
 def show_letter(
     queue: QueueArgument,
-    message: Annotated[str, typer.Argument(metavar="ID", help="Of the message.")],
+    message: Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")],
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """All that is known about one message, for each group that gave it up."""
+    """Show the dead letters of one message, one per group that gave it up."""
     with errors_in_one_line():
         quoted = message.upper().replace("\\", "").replace('"', "")
         found = Remote(url).get("/v1/dlq", queue=queue, filter=f'id = "{quoted}"')["messages"]
@@ -94,21 +94,24 @@ def redrive(
     ids: Ids = None,
     everything: Everything = False,
     group: Group = None,
-    target: Annotated[str | None, typer.Option(help="Publish copies here instead of giving them back.")] = None,
-    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than this.")] = 0.0,
-    priority: Annotated[int | None, typer.Option(help="Of the copies; needs --target.")] = None,
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 100,
-    redrive_id: Annotated[
-        str | None, typer.Option("--redrive-id", help="The same id again does nothing twice.")
+    target: Annotated[
+        str | None, typer.Option(help="Publish copies to this queue instead of returning the messages to their group.")
     ] = None,
-    run: Annotated[bool, typer.Option("--run", help="Do it. Without this only say what would be done.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")] = False,
+    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay before the delivery.")] = 0.0,
+    priority: Annotated[int | None, typer.Option(help="Priority of the copies; needs --target.")] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Messages per second.")] = 100,
+    redrive_id: Annotated[
+        str | None, typer.Option("--redrive-id", help="A redrive with the same id is not run twice.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Redrive. Without this option the command only counts.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return without waiting for the end.")] = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Bring dead letters back to the group that gave them up, or copy them to another queue.
+    """Return dead letters to the group that gave them up, or copy them to another queue.
 
-    Without --run it counts and shows a few. With it the server does the work, also if you leave.
+    Without --run the command counts them and shows a few. With --run the server does the work and continues if the
+    command ends.
     """
     with errors_in_one_line():
         remote = Remote(url)
@@ -132,7 +135,7 @@ def redrive(
         count, body["redrive_id"] = answer["count"], answer["redrive_id"]
         answer = remote.call("POST", "/v1/dlq/redrive", body={**body, "dry_run": False})
         if not detach:
-            answer = _watched(remote, queue, answer, count)
+            answer = _await_redrive(remote, queue, answer, count)
         show(answer, output)
         if answer["status"] == "failed":
             raise typer.Exit(1)
@@ -140,7 +143,7 @@ def redrive(
 
 @dlq.command()
 def redrives(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """The redrives of a queue: how far those are that run, and how the latest ended."""
+    """List the redrives of a queue: the progress of running ones and the result of the latest ended ones."""
     with errors_in_one_line():
         answer = Remote(url).get("/v1/dlq/redrives", queue=queue)
         if output is Output.table:
@@ -153,14 +156,18 @@ def stop(
     queue: QueueArgument,
     redrive_id: Annotated[
         str,
-        typer.Argument(metavar="REDRIVE_ID", help="As dlq redrives shows it.", autocompletion=complete_running_redrive),
+        typer.Argument(
+            metavar="REDRIVE_ID",
+            help="Id of the redrive, as shown by dlq redrives.",
+            autocompletion=complete_running_redrive,
+        ),
     ],
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Let a redrive move no more. What it has moved stays moved, the rest stays dead.
+    """Stop a redrive. Messages it has moved stay moved; the rest stay dead letters.
 
-    One that has ended already stays as it ended.
+    Stopping a redrive that has ended changes nothing.
     """
     with errors_in_one_line():
         body = {"queue": queue, "redrive_id": redrive_id}
@@ -193,19 +200,19 @@ def delete(
 
 def _chosen(filter: str | None, ids: list[str] | None, everything: bool) -> dict[str, Any]:
     if sum((filter is not None, bool(ids), everything)) != 1:
-        raise typer.BadParameter("say which: one of --filter, --id and --all")
+        raise typer.BadParameter("give one of --filter, --id and --all")
     return {"ids": ids} if ids else {"filter": filter or ""}
 
 
 def _readable(redrive: dict[str, Any]) -> dict[str, Any]:
-    """With its times as people write them, and nothing where there is nothing to say."""
+    """The dead letter with times as text and without empty fields."""
     shown = {name: None if value == "" else value for name, value in redrive.items() if not name.endswith("_at_ms")}
     times = {name: redrive[f"{name}_at_ms"] for name in ("started", "ended")}
-    return shown | {name: None if ms is None else in_utc(ms) for name, ms in times.items()}
+    return shown | {name: None if ms is None else utc_text(ms) for name, ms in times.items()}
 
 
-def _watched(remote: Remote, queue: str, answer: Any, count: int) -> Any:
-    """Show how far it is, on standard error, until it has ended."""
+def _await_redrive(remote: Remote, queue: str, answer: Any, count: int) -> Any:
+    """Poll a redrive until it has ended; show its progress on standard error."""
     with typer.progressbar(length=max(count, 1), label="redriving", file=typer.get_text_stream("stderr")) as bar:
         moved = 0
         while True:

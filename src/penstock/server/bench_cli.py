@@ -1,7 +1,7 @@
-"""`penstock bench`: what a running server does for this machine, in a few seconds, through the SDK.
+"""`penstock bench`: throughput and latency of a running server, measured through the SDK in a few seconds.
 
-A smoke test with figures, not a comparison: it shares the machine with the server and with whatever else runs. For
-ratios to other brokers there is `make bench` in the sources.
+The figures are a smoke test, not a comparison: the client shares the machine with the server and other processes.
+`make bench` in the sources measures ratios to other brokers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 from penstock import limits
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, working
+from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show, spinner
 
 if TYPE_CHECKING:
     from penstock.client import Queue
@@ -67,7 +67,7 @@ async def _measure(url: str, load: Load) -> list[dict[str, Any]]:
         figures = []
         try:
             for title, queue, run in parts:
-                with working(title):
+                with spinner(title):
                     figures.append((await run(queue, load)).figure(title, load.size))
         finally:
             for queue in (bulk, latency):
@@ -79,7 +79,7 @@ async def _measure(url: str, load: Load) -> list[dict[str, Any]]:
 
 
 class Samples:
-    """Messages, and how long each call that moved some of them took."""
+    """The number of messages moved, and the duration of each call that moved them."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -133,7 +133,7 @@ async def _publish_singly(queue: Queue, load: Load) -> Samples:
 
 
 async def _consume(queue: Queue, load: Load) -> Samples:
-    """What was published before; each sample is one round: a batch at hand, acked, the next one here."""
+    """Drain the queue filled before. Each sample is one round trip: ack a batch and receive the next one."""
     samples, until = Samples(), time.perf_counter() + load.seconds
     began = time.perf_counter()
     async with queue.consume_batches(max=load.batch, wait=0.0) as batches:
@@ -147,13 +147,13 @@ async def _consume(queue: Queue, load: Load) -> Samples:
 
 
 async def _deliver(queue: Queue, load: Load) -> Samples:
-    """One message at a time to a consumer that waits; each sample is from before the publish to the delivery."""
+    """Publish one message at a time to a waiting consumer. Each sample runs from the publish call to the delivery."""
     samples, until = Samples(), time.perf_counter() + load.seconds
     padding = "x" * load.size
     async with queue.consume(prefetch=1) as messages:
         while time.perf_counter() < until:
             waiting = asyncio.create_task(anext(messages))
-            await asyncio.sleep(LATENCY_PAUSE_S)  # it has asked by then
+            await asyncio.sleep(LATENCY_PAUSE_S)  # the lease request reaches the server meanwhile
             began = time.perf_counter()
             publishing = asyncio.create_task(queue.publish(padding))
             async with await waiting:

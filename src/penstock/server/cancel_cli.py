@@ -1,4 +1,4 @@
-"""`penstock cancel` and `reschedule`: messages that nobody has yet, taken back or given another time."""
+"""`penstock cancel` and `reschedule`: cancel messages that are not leased, or change their delivery time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from penstock import limits
 from penstock.client.lowlevel import milliseconds
-from penstock.server.moment import DUE, parse_due
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
@@ -21,22 +20,23 @@ from penstock.server.terminal import (
     errors_in_one_line,
     show,
 )
+from penstock.server.times import DUE, parse_deliver_at
 
 RESULTS = Listing("results", ("id", "status"))
 
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message; may be given repeatedly.")]
-Key = Annotated[str | None, typer.Option(help="Instead of ids: everything unfinished with this key.")]
+Key = Annotated[str | None, typer.Option(help="Instead of ids: all unsettled messages with this key.")]
 
 
 def cancel(
     queue: QueueArgument, ids: Ids = None, key: Key = None, output: OutputOption = Output.table, url: Url = URL_DEFAULT
 ) -> None:
-    """Take back messages that nobody has yet.
+    """Cancel messages that are not leased.
 
-    Says of each what became of it: cancelled, in_flight (somebody has it), done or not_found. What was cancelled is
-    not delivered. Exits with 1 if nothing was cancelled.
+    Prints the status of each: cancelled, in_flight (leased by a consumer), done or not_found. A cancelled message is
+    not delivered. Exits with 1 if no message was cancelled.
     """
-    _touch("cancel", "cancelled", queue, _chosen(ids, key), output, url)
+    _change("cancel", "cancelled", queue, _chosen(ids, key), output, url)
 
 
 def reschedule(
@@ -44,35 +44,35 @@ def reschedule(
     ids: Ids = None,
     key: Key = None,
     delay: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Deliver no sooner than so long from now; 0: now.")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Delay from now before the delivery; 0: deliver now.")
     ] = None,
     at: Annotated[str | None, DUE] = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Deliver messages that nobody has yet at another time, later or sooner.
+    """Change the delivery time of messages that are not leased, to a later or an earlier one.
 
-    Says of each what became of it: rescheduled, in_flight (somebody has it), done or not_found. Exits with 1 if nothing
-    was rescheduled.
+    Prints the status of each: rescheduled, in_flight (leased by a consumer), done or not_found. Exits with 1 if no
+    message was rescheduled.
     """
     chosen = _chosen(ids, key)
     if (delay is None) == (at is None):
-        raise typer.BadParameter("say when: one of --delay and --at")
+        raise typer.BadParameter("give one of --delay and --at")
     with errors_in_one_line():
         if at is not None:
-            when = {"deliver_at_ms": parse_due(at)}
+            when = {"deliver_at_ms": parse_deliver_at(at)}
         else:
             when = {"delay_ms": milliseconds("delay", delay or 0, limits.DELAY_MS_MAX)}
-    _touch("reschedule", "rescheduled", queue, {**chosen, **when}, output, url)
+    _change("reschedule", "rescheduled", queue, {**chosen, **when}, output, url)
 
 
 def _chosen(ids: list[str] | None, key: str | None) -> dict[str, Any]:
     if bool(ids) == (key is not None):
-        raise typer.BadParameter("say which: --id, once or more, or --key")
+        raise typer.BadParameter("give --id, once or more, or --key")
     return {"ids": ids} if ids else {"key": key}
 
 
-def _touch(verb: str, done: str, queue: str, terms: dict[str, Any], output: Output, url: str) -> None:
+def _change(verb: str, done: str, queue: str, terms: dict[str, Any], output: Output, url: str) -> None:
     with errors_in_one_line():
         answer = Remote(url).call("POST", f"/v1/{verb}", body={"queue": queue, **terms})
         if output is Output.json:
@@ -80,6 +80,6 @@ def _touch(verb: str, done: str, queue: str, terms: dict[str, Any], output: Outp
         elif answer["results"]:
             show({**answer, "total": len(answer["results"])}, output, RESULTS)
         else:
-            typer.echo(f"nothing unfinished has this key in {queue}")
+            typer.echo(f"no unsettled message of {queue} has this key")
     if not answer[done]:
         raise typer.Exit(EXIT_REFUSED)

@@ -1,4 +1,4 @@
-"""Points in time as people say them: `10m`, back from now or ahead of it, or a time like `2026-01-31T12:00`."""
+"""Parse points in time: a duration like `10m`, before or after now, or a time like `2026-01-31T12:00`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import typer
 
 DUE: Any = typer.Option(
-    metavar="TIME", help="Deliver no sooner than then: 10m, 2h, 7d from now, or a time like 2031-01-31T12:00."
+    metavar="TIME", help="Time of the delivery: 10m, 2h, 7d from now, or a time like 2031-01-31T12:00."
 )
-"""An option that `parse_due` reads."""
+"""The option whose value `parse_deliver_at` parses."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def parse_moment(text: str) -> str:
-    """What `read` takes as an offset: `earliest`, or `at:<ms>`. A span lies back; times without a zone are local."""
+def parse_start_offset(text: str) -> str:
+    """An offset for `read`: `earliest` or `at:<ms>`. A duration counts back from now; times without a zone are
+    local."""
     if text in ("0", "earliest"):
         return "earliest"
     if (span_s := _span_s(text)) is not None:
@@ -27,17 +28,17 @@ def parse_moment(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d, a time like 2026-01-31T12:00, or 0")
 
 
-def parse_due(text: str) -> int:
-    """When to deliver, in epoch milliseconds. A span lies ahead; times without a zone are local."""
+def parse_deliver_at(text: str) -> int:
+    """A delivery time in epoch milliseconds. A duration counts from now; times without a zone are local."""
     if (span_s := _span_s(text)) is not None:
         return round((time.time() + span_s) * 1000)
     if (at_ms := _time_ms(text)) is not None:
-        return max(1, at_ms)  # 0 would be no time at all, and so now
+        return max(1, at_ms)  # 0 would mean "now" to the server
     raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d from now, or a time like 2031-01-31T12:00")
 
 
-def in_utc(ms: int) -> str:
-    """For people. In UTC, as the server and everybody else who looks at it can agree on."""
+def utc_text(ms: int) -> str:
+    """The time in UTC, as text."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
