@@ -20,9 +20,9 @@ from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import key_of
 from penstock.server.memory import Memory
 from penstock.transports.http import HttpApp
-from penstock.transports.webhooks.courier import WebhookCourier
+from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.late_sender import LateSender
+from penstock.transports.webhooks.lazy_sender import LazySender
 from penstock.transports.websocket import WebSockets
 
 _log = get_logger("penstock.server")
@@ -34,7 +34,7 @@ class Node(NamedTuple):
     engine: Engine
     broker: Broker
     app: HttpApp
-    courier: WebhookCourier
+    courier: WebhookDeliverer
     clock: Clock
     failed: asyncio.Event
     """Set when the journal can no longer be trusted. The process must then end: only a restart reads it afresh."""
@@ -85,7 +85,7 @@ async def open_node(settings: Settings) -> Node:
     app = _open_app(settings, broker, clock)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
-    courier = WebhookCourier(broker, guard, LateSender(guard), clock)
+    courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
     return Node(engine, broker, app, courier, clock, failed)
 
