@@ -69,7 +69,7 @@ class Session:
 
 
 class FakeSocket:
-    goodbye = False
+    closed_by_client = False
 
     def __init__(self):
         self.written, self.closed, self.freed_count = [], None, 0
@@ -134,7 +134,7 @@ def test_session_learns_whether_the_connection_was_lost():
     async def steps(socket, connection, session):
         session.go_on.clear()
         connection.receive(b"never finished")
-        socket.goodbye = True
+        socket.closed_by_client = True
         connection.ended()
         connection.ended()
         await until(lambda: session.frames)

@@ -96,10 +96,10 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         from penstock.transports.dialects import sockets_of, with_dialects
 
         app = HttpApp(broker, clock, with_dialects(settings.dialect), settings.access)
-        spoken = sockets_of(settings.dialect, app.edge)
+        protocols = sockets_of(settings.dialect, app.edge)
     else:
-        app, spoken = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, spoken)
+        app, protocols = HttpApp(broker, clock, access=settings.access), {}
+    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, protocols)
     return app
 
 

@@ -42,7 +42,7 @@ class DialectSocket(Protocol):
     """The methods of a connection that a dialect needs."""
 
     @property
-    def goodbye(self) -> bool:
+    def closed_by_client(self) -> bool:
         """True if the client closed the connection with a normal close code."""
 
     def write(self, sealed: bytes) -> None: ...
@@ -160,7 +160,7 @@ class DialectConnection:
     def ended(self) -> None:
         """May be called more than once."""
         if self._ending is None:
-            lost = not (self._stopping or self._socket.goodbye)
+            lost = not (self._stopping or self._socket.closed_by_client)
             self._ending = asyncio.get_running_loop().create_task(self._end(lost))
             _ENDING.add(self._ending)
             self._ending.add_done_callback(_ENDING.discard)

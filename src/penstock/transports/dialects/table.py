@@ -16,7 +16,7 @@ from penstock.transports.http import routes, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
-from penstock.transports.websocket.connection import Spoken
+from penstock.transports.websocket.connection import ProtocolSpec
 
 
 async def _ack_receipts(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
@@ -49,10 +49,10 @@ def with_dialects(names: Sequence[str]) -> routes.Table:
     return Router(routes, list(dict.fromkeys(route for name in names for route in DIALECTS[name])))
 
 
-def sockets_of(names: Sequence[str], edge: Edge) -> dict[str, Spoken]:
+def sockets_of(names: Sequence[str], edge: Edge) -> dict[str, ProtocolSpec]:
     """The WebSocket protocols of these dialects, by path."""
     return {
-        path: Spoken(Opcode.TEXT, FRAME_BYTES_MAX, partial(DialectConnection, edge, begin))
+        path: ProtocolSpec(Opcode.TEXT, FRAME_BYTES_MAX, partial(DialectConnection, edge, begin))
         for name in names
         for path, begin in SOCKETS.get(name, {}).items()
     }
