@@ -110,7 +110,7 @@ class WebSocketSession:
             self._send(self.codec.error(id, error))
         except Exception:
             _log.exception("websocket_frame_failed")
-            self._send(self.codec.error(id, Internal("an unexpected error; the server's log has the details")))
+            self._send(self.codec.error(id, Internal("an unexpected error; the server's log has it")))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
