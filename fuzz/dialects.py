@@ -1,4 +1,4 @@
-"""All dialects in front of a real broker in memory, one request at a time: a line, and a body behind it."""
+"""All dialects on an in-memory broker, one request per input: a request line and a body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.server.config import KEYS
 from penstock.testing.inprocess import in_process
 from penstock.transports.dialects import with_dialects
 from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
-from penstock.transports.dialects.sockets import Outlet
+from penstock.transports.dialects.sockets import FrameBuffer
 from penstock.transports.http import HttpApp
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
@@ -57,7 +57,7 @@ FRAMES = [
 
 
 class Served:
-    """A broker, and an edge that speaks every dialect."""
+    """A broker with the routes of all dialects."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -72,18 +72,18 @@ class Served:
         self._runner.close()
 
     def say(self, text: str) -> list[bytes]:
-        """What a subscriber who says this hears; it hangs up right after."""
+        """The frames that one frame of a subscriber is answered with; then the connection ends."""
 
-        async def told() -> list[bytes]:
-            outlet = Outlet(lambda _: None)
-            outlet.pause()
-            subscription = Subscription(self._edge, outlet)
+        async def steps() -> list[bytes]:
+            output = FrameBuffer(lambda _: None)
+            output.pause()
+            subscription = Subscription(self._edge, output)
             await subscription.receive(text)
-            heard = [outlet.take() for _ in range(len(outlet))]
+            frames = [output.take() for _ in range(len(output))]
             await subscription.ended(lost=False)
-            return heard
+            return frames
 
-        return self._runner.run(told())
+        return self._runner.run(steps())
 
     def ask(self, method: str, path: str, query: bytes, body: bytes) -> Answer | None:
         """None if it would have waited."""
@@ -93,10 +93,10 @@ class Served:
 
 
 async def _gone() -> None:
-    """Nobody waits here for what may come."""
+    """The client is gone at once, so a long poll ends without waiting."""
 
 
 @cache
 def served() -> Served:
-    """One for all inputs: what one of them has made is there for the next, as on a server."""
+    """One instance for all inputs; later inputs see the queues of earlier ones."""
     return Served()

@@ -18,10 +18,10 @@ from penstock.batch import build
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.testing.inprocess import InProcess, in_process
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.error_status import status_of, trailing_metadata
 from penstock.transports.grpc.methods import REPLIES, SERVICE, STREAMS, UNARY
 from penstock.transports.grpc.peers import Peers
-from penstock.transports.grpc.refusal import status_of, trailing_metadata
 from penstock.transports.grpc.shapes import parse
 from penstock.transports.metrics import Metrics
 from penstock.v1 import broker_pb2 as pb
@@ -34,7 +34,7 @@ _NEVER = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
 class Client:
-    """What a handler sees of its caller: requests, a deadline that is over, and somewhere to write."""
+    """The context of a call: requests, an elapsed deadline, and a list of writes."""
 
     def __init__(self, requests: list[bytes]):
         self._requests = requests
@@ -63,7 +63,7 @@ class Bench:
         self._runner = asyncio.Runner()
         self._calls = 0
         self._opened: Any = None
-        self._edge: Edge | None = None
+        self._edge: GrpcEdge | None = None
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -82,7 +82,7 @@ class Bench:
             await self._opened.__aexit__(None, None, None)
         self._opened = in_process(clock=SystemClock())
         box: InProcess = await self._opened.__aenter__()
-        self._edge = Edge(box.broker, box.clock, Metrics(), Peers(0))
+        self._edge = GrpcEdge(box.broker, box.clock, Metrics(), Peers(0))
         await box.publish("q", b"1", b"2", key=[b"k", b""])
 
     async def _one(self, name: str, data: bytes) -> None:
@@ -111,7 +111,7 @@ class Bench:
             assert sum(len(value) for _, value in trailing_metadata(error)) < 8_000
         except asyncio.CancelledError:
             pass
-        await self._edge.settle()
+        await self._edge.wait_detached()
         for reply in replies:
             if isinstance(reply, bytes):
                 reply_kind.FromString(reply)

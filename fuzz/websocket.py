@@ -24,9 +24,9 @@ from penstock.transports.websocket.handshake import CODECS
 from penstock.wire import stream
 
 CASES_PER_BROKER = 2_000
-"""What inputs leave behind must not add up."""
+"""A new broker after this many inputs bounds the memory."""
 TURNS = 6
-"""Of the event loop, after which an answer that does not wait for anybody has come."""
+"""Turns of the event loop after which a reply that waits for nothing has arrived."""
 
 JSON, MSGPACK = CODECS[stream.JSON_PROTOCOL], CODECS[stream.MSGPACK_PROTOCOL]
 FRAMES: list[dict[str, Any]] = [
@@ -67,7 +67,7 @@ BYTES_SEEDS = [
 
 
 class _Transport(asyncio.Transport):
-    """Takes everything, and remembers it."""
+    """A transport that records all writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class _Node:
         self._sockets: WebSockets
 
     def run(self, codec: Codec, pieces: list[bytes]) -> list[bytes]:
-        """What a connection that is sent these writes, until it has nothing to do."""
+        """The bytes that a connection writes for these inputs."""
         return self._loop.run_until_complete(self._run(codec, pieces))
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class _Node:
             await self._box.publish("q", b"1", b"2", b"3")
         self._cases += 1
         transport = _Transport()
-        connection = Connection(self._sockets, self._sockets.ours(codec), transport, ServerState())
+        connection = Connection(self._sockets, self._sockets.native_protocol(codec), transport, ServerState())
         for piece in pieces:
             connection.data_received(piece)
         for _ in range(TURNS):

@@ -1,4 +1,4 @@
-"""One server for all tests of a file, and nothing of one test left for the next."""
+"""One server for all tests of a file; each test ends without queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http_server import Server
 
 @contextlib.contextmanager
 def emptied(server: Server) -> Iterator[Server]:
-    """The server, without queues afterwards."""
+    """The server; queues are deleted after the test."""
     yield server
     for queue in server.ask("GET", "/v1/queues?limit=500").json["queues"]:
         target = f"/v1/queues/{queue['queue']}"

@@ -1,4 +1,4 @@
-"""An endpoint for webhooks on this machine: notes what comes, answers as it is told."""
+"""A webhook endpoint in a thread: records deliveries and replies with `answer`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = int | tuple[int, dict[str, str]]
 
 
 class Receiver:
-    """`answer` decides on status and headers of each answer; it runs on the connection's own thread and may wait."""
+    """`answer` returns status and headers of each reply; it runs on the thread of the connection and may block."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []

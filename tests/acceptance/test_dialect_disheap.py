@@ -7,7 +7,7 @@
 | 10, HTTP/JSON: `PATCH /v1/heaps/{topic}` | test_update_heap |
 | 10, HTTP/JSON: `GET /v1/heaps` | test_list_heaps |
 | 10, HTTP/JSON: `GET /v1/stats` | test_stats |
-| 10, HTTP/JSON: `POST /v1/enqueue` (EnqueueReq, EnqueueResp) | test_enqueue, test_a_producer_s_numbers |
+| 10, HTTP/JSON: `POST /v1/enqueue` (EnqueueReq, EnqueueResp) | test_enqueue, test_producer_sequence_numbers |
 | 10, HTTP/JSON: `POST /v1/enqueue:batch`, all or nothing (6, Batch atomicity) | test_enqueue_batch |
 | 10, HTTP/JSON: `POST /v1/ack` (AckReq) | test_ack |
 | 10, HTTP/JSON: `POST /v1/nack` (NackReq) | test_nack |
@@ -152,7 +152,7 @@ def test_stats(server):
     assert (jobs["total_pops"], jobs["total_acks"]) == ("2", "1")
     assert stats["global_stats"] == jobs and set(stats["topic_stats"]) == {"jobs", "other"}
     assert set(done(server, "GET", "/v1/stats?topic=other")["topic_stats"]) == {"other"}
-    # The same path with a queue is ours.
+    # The same path with a queue is the native operation.
     assert server.ask("GET", "/v1/stats?queue=jobs").json["depth"] == 1
     assert server.ask("GET", "/v1/stats?queue=jobs&topic=jobs").status == 400
 
@@ -170,7 +170,7 @@ def test_enqueue(server):
     assert (second["id"], second["key"], second["payload_b64"]) == (reply["message_id"], "user-42", b64("work"))
 
 
-def test_payloads_in_both_alphabets_of_base64_and_json_where_it_is_said(server):
+def test_payloads_in_both_base64_alphabets_and_json(server):
     done(server, "POST", "/v1/heaps", HEAP)
     for text in ("+/+/", "-_-_", "-_8", "-_8="):
         done(server, "POST", "/v1/enqueue", {"topic": "jobs", "payload": text})
@@ -181,7 +181,7 @@ def test_payloads_in_both_alphabets_of_base64_and_json_where_it_is_said(server):
     assert refused(server, "POST", "/v1/enqueue", body) == INVALID_ARGUMENT
 
 
-def test_a_producer_s_numbers(server):
+def test_producer_sequence_numbers(server):
     done(server, "POST", "/v1/heaps", HEAP)
     numbered = {"producer_id": "billing-1", "epoch": 3, "seq": 17}
     first = enqueue(server, **numbered)
@@ -229,12 +229,12 @@ def test_ack(server):
     assert refused(server, "POST", "/v1/ack", mixed_up) == FAILED_PRECONDITION
     assert done(server, "POST", "/v1/ack", first) == {}
     assert refused(server, "POST", "/v1/ack", first) == FAILED_PRECONDITION
-    # The same path with receipts is ours; with both it is nobody's.
+    # The same path with receipts is the native operation; with both the request is refused.
     receipt = second["lease_token"]
     both = server.ask("POST", "/v1/ack", {**second, "receipts": [receipt]})
     assert (both.status, both.json["error"]["code"]) == (400, "invalid_request")
-    ours = server.ask("POST", "/v1/ack", {"receipts": [receipt]})
-    assert ours.json == {"results": [{"receipt": receipt, "status": "acked"}]}
+    native = server.ask("POST", "/v1/ack", {"receipts": [receipt]})
+    assert native.json == {"results": [{"receipt": receipt, "status": "acked"}]}
 
 
 def test_nack(server):
@@ -254,7 +254,7 @@ def test_extend(server):
     lease = leased(server)
     body = {"topic": "jobs", "lease_token": lease["lease_token"], "extension": "30s"}
     assert done(server, "POST", "/v1/extend", body) == {}
-    assert refused(server, "POST", "/v1/extend", {**body, "lease_token": "nobody's"}) == FAILED_PRECONDITION
+    assert refused(server, "POST", "/v1/extend", {**body, "lease_token": "unknown"}) == FAILED_PRECONDITION
     a_range = {**body, "lease_token": f"{lease['lease_token']}-9"}
     assert refused(server, "POST", "/v1/extend", a_range) == FAILED_PRECONDITION
     assert refused(server, "POST", "/v1/extend", {**body, "extension": "86400s"}) == INVALID_ARGUMENT
@@ -271,7 +271,9 @@ def test_peek(server):
     leased(server)
     left = done(server, "GET", "/v1/peek?topic=jobs")
     assert ([item["priority"] for item in left["items"]], left["has_more"]) == (["2", "3"], False)
-    assert len(server.ask("GET", "/v1/peek?queue=jobs").json["messages"]) == 2, "the same path with a queue is ours"
+    assert len(server.ask("GET", "/v1/peek?queue=jobs").json["messages"]) == 2, (
+        "the same path with a queue is the native operation"
+    )
     assert server.ask("GET", "/v1/peek?queue=jobs&topic=jobs").status == 400
     assert server.ask("GET", "/v1/peek").status == 400
 
@@ -315,7 +317,7 @@ REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
+def test_invalid_requests_are_refused_and_change_nothing(server):
     done(server, "POST", "/v1/heaps", HEAP)
     before = server.ask("GET", "/v1/queues").json
     for method, target, body, why in REFUSED:
@@ -328,7 +330,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
     assert server.ask("GET", "/v1/queues").json == before
 
 
-def test_ours_is_as_ever_beside_it(server):
+def test_native_operations_still_work(server):
     server.publish("orders", {"order": 1})
     (message,) = server.lease("orders")
     assert server.ask("POST", "/v1/extend", {"receipts": [message["receipt"]], "lease_ms": 1000}).status == 200

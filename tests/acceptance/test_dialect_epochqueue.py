@@ -4,7 +4,7 @@
 | --- | --- |
 | Write path: `POST /namespaces/ns/queues/q/messages`, `200 OK {"id":"01JP…"}` | test_publish |
 | Write path: `deliverAt == 0 or <= now`, `deliverAt > now`; Scheduler | test_deliver_at |
-| Queue state machine: SCHEDULED, READY, IN_FLIGHT, DELETED, DEAD_LETTER | test_the_life_of_a_message |
+| Queue state machine: SCHEDULED, READY, IN_FLIGHT, DELETED, DEAD_LETTER | test_message_from_publish_to_ack |
 | Dashboard API: `GET /api/stats/summary` | test_summary |
 | Dashboard API: `GET /api/stats?page=P&limit=L` | test_stats |
 | Dashboard behaviour: `/health` | test_health |
@@ -66,7 +66,7 @@ def test_deliver_at(server):
     assert cancelled.json["cancelled"] == 1
 
 
-def test_the_life_of_a_message(server):
+def test_message_from_publish_to_ack(server):
     server.ask("PUT", "/v1/queues/billing/invoices", {"max_retries": 1, "backoff": {"kind": "none"}})
 
     def state():
@@ -155,7 +155,7 @@ REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
+def test_invalid_requests_are_refused_and_change_nothing(server):
     for target, body, why in REFUSED:
         answer = server.ask("POST", target, body)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request"), why
@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
     assert server.ask("GET", "/v1/queues").json["total"] == 0
 
 
-def test_one_queue_has_several_spellings(tmp_path):
+def test_queue_path_has_several_forms(tmp_path):
     names = ("queen", "pulsar-proxy", "disheap", "epochqueue")
     flags = [word for name in names for word in ("--dialect", name)]
     with running(tmp_path / "data", *flags) as server:

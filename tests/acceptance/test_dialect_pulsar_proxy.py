@@ -4,14 +4,14 @@
 | --- | --- |
 | 1. Message Ingestion Layer: `POST /api/v1/messages` | test_publish |
 | 1. Message Ingestion Layer: `POST /api/v1/messages/bulk`, 207 with accepted and rejected | test_bulk |
-| 1. Message Ingestion Layer, Rate Limiting: 429 with Retry-After | test_a_full_topic_says_when_to_come_back |
+| 1. Message Ingestion Layer, Rate Limiting: 429 with Retry-After | test_full_topic_has_retry_after |
 | 3. WebSocket Server: subscribe, subscribed, message, ack, ping | test_dialect_sockets.py |
 | 4. Long-Polling Handler: `GET /api/v1/poll?topics=…&timeout=30&since=…`, messages available | test_poll_since |
-| 4. Long-Polling Handler: no messages (304 Not Modified) | test_a_poll_that_finds_nothing, test_not_modified |
+| 4. Long-Polling Handler: no messages (304 Not Modified) | test_empty_poll, test_not_modified |
 | 4. Long-Polling Handler: parameters `timeout`, `since`, `limit` | test_limit_and_has_more, REFUSED |
-| 4. Long-Polling Handler, Implementation: wait for new messages or timeout | test_a_poll_waits_for_a_message |
+| 4. Long-Polling Handler, Implementation: wait for new messages or timeout | test_poll_waits_for_a_message |
 | 4. Long-Polling Handler, Acknowledgment: `POST /api/v1/ack` | test_ack |
-| Delivery Guarantees, At-Least-Once: no ack within timeout, redeliver | test_what_is_not_acknowledged_comes_again |
+| Delivery Guarantees, At-Least-Once: no ack within timeout, redeliver | test_unacked_message_is_delivered_again |
 | Delivery Guarantees, At-Most-Once: `{"topic", "delivery_mode"}` | test_at_most_once |
 """
 
@@ -100,7 +100,7 @@ def test_bulk(server):
     assert ids_of(poll(server, "topic1,topic2")) == [accepted["message_id"], last["message_id"]]
 
 
-def test_a_full_topic_says_when_to_come_back(server):
+def test_full_topic_has_retry_after(server):
     server.ask("PUT", "/v1/queues/notifications", {"max_messages": 1})
     publish(server, "notifications", 1)
     body = {"topic": "notifications", "payload": {}}
@@ -112,7 +112,7 @@ def test_a_full_topic_says_when_to_come_back(server):
     assert bulk.json["results"][0]["error"] == "queue_full"
 
 
-def test_priorities_are_words_where_there_are_lanes(server):
+def test_priority_names_select_lanes(server):
     server.ask("PUT", "/v1/queues/notifications", {"order": "lanes"})
     publish(server, "notifications", 1, metadata={"priority": "background"})
     publish(server, "notifications", 2, metadata={"priority": "critical"})
@@ -142,7 +142,7 @@ def test_poll_since(server):
         "payload": {"n": 2},
         "timestamp": found["messages"][0]["timestamp"],
     }
-    # Its place is its own: everybody who asks is told the same.
+    # A read keeps no position: the same query has the same reply.
     assert poll(server, "notifications,alerts", since=first) == found
     assert ids_of(poll(server, "notifications,alerts", since=second.removeprefix("msg_"))) == [third]
 
@@ -168,7 +168,7 @@ def test_limit_and_has_more(server):
     assert {message["topic"] for message in leased["messages"]} == {"alerts", "notifications"}
 
 
-def test_a_poll_that_finds_nothing(server):
+def test_empty_poll(server):
     (first,) = publish(server, "notifications", 1)
     found = poll(server, since=first)
     assert found == {"messages": [], "next_offset": first, "timeout": True}
@@ -185,7 +185,7 @@ def test_not_modified(server):
 
 
 @pytest.mark.parametrize("query", [{}, {"since": FIRST}, {"client_id": "client_abc123"}], ids=str)
-def test_a_poll_waits_for_a_message(server, query):
+def test_poll_waits_for_a_message(server, query):
     found = []
     polling = threading.Thread(target=lambda: found.append(poll(server, "alerts,notifications", timeout=30, **query)))
     polling.start()
@@ -195,7 +195,7 @@ def test_a_poll_waits_for_a_message(server, query):
     assert ids_of(found[0]) == [sent]
 
 
-def test_each_client_is_given_everything_and_those_without_a_name_share(server):
+def test_each_client_gets_all_messages_and_anonymous_polls_share(server):
     ids = publish(server, "notifications", 1, 2)
     assert ids_of(poll(server, client_id="a")) == ids
     assert ids_of(poll(server, client_id="b")) == ids
@@ -203,7 +203,7 @@ def test_each_client_is_given_everything_and_those_without_a_name_share(server):
     assert ids_of(poll(server)) == []
 
 
-def test_a_new_client_begins_where_it_says(server):
+def test_new_client_starts_at_since(server):
     ids = publish(server, "notifications", 1, 2, 3)
     assert ids_of(poll(server, client_id="late", since=ids[1])) == ids[2:]
 
@@ -222,7 +222,7 @@ def test_ack(server):
     assert server.ask("GET", "/v1/stats?queue=notifications").json["leased"] == 0
 
 
-def test_a_client_acknowledges_for_itself(server):
+def test_ack_applies_to_one_client(server):
     ids = publish(server, "notifications", 1)
     poll(server, client_id="a")
     poll(server, client_id="b")
@@ -236,7 +236,7 @@ def test_a_client_acknowledges_for_itself(server):
     assert groups == {"a": 0, "b": 1}
 
 
-def test_what_is_not_acknowledged_comes_again(server):
+def test_unacked_message_is_delivered_again(server):
     server.ask("PUT", "/v1/queues/notifications", {"lease_ms": 200, "backoff": {"kind": "none"}})
     ids = publish(server, "notifications", 1)
     assert ids_of(poll(server)) == ids
@@ -255,7 +255,7 @@ def test_at_most_once(server):
     assert again.status == 200
 
 
-def test_a_message_lives_as_long_as_it_says(server):
+def test_ttl_expires_a_message(server):
     publish(server, "notifications", 1, ttl=1)
     lasting = publish(server, "notifications", 2)
     server.wait_until(lambda: ids_of(poll(server, since=FIRST)) == lasting)
@@ -274,7 +274,7 @@ REFUSED = [
     ("POST", "/api/v1/messages", {"topic": "t", "payload": {}, "message_id": "x"}, "unknown field"),
     ("POST", "/api/v1/messages/bulk", {"messages": []}, "nothing"),
     ("POST", "/api/v1/messages/bulk", {"messages": {}}, "an object for a list"),
-    ("POST", "/api/v1/topics", {"topic": "t", "delivery_mode": "exactly_once"}, "nobody has that"),
+    ("POST", "/api/v1/topics", {"topic": "t", "delivery_mode": "exactly_once"}, "unknown delivery mode"),
     ("GET", "/api/v1/poll", None, "no topics"),
     ("GET", "/api/v1/poll?topics=", None, "an empty topic"),
     ("GET", "/api/v1/poll?topics=a,,b", None, "one of them empty"),
@@ -283,7 +283,7 @@ REFUSED = [
     ("GET", "/api/v1/poll?topics=a&timeout=30000", None, "milliseconds for seconds"),
     ("GET", "/api/v1/poll?topics=a&limit=0", None, "none"),
     ("GET", "/api/v1/poll?topics=a&limit=101", None, "too many"),
-    ("GET", "/api/v1/poll?topics=a&since=msg_123", None, "never an id of ours"),
+    ("GET", "/api/v1/poll?topics=a&since=msg_123", None, "not a message id"),
     ("GET", "/api/v1/poll?topics=a&client_id=%20", None, "not a name"),
     ("POST", "/api/v1/ack", {"message_ids": []}, "nothing"),
     ("POST", "/api/v1/ack", {"message_ids": "msg_1"}, "text for a list"),
@@ -293,7 +293,7 @@ REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
+def test_invalid_requests_are_refused_and_change_nothing(server):
     for method, target, body, why in REFUSED:
         answer = server.ask(method, target, body)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request"), (why, answer.body)
@@ -302,7 +302,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
     assert server.ask("GET", "/v1/queues").json["total"] == 0
 
 
-def test_no_topics_are_made_where_the_server_makes_none(tmp_path):
+def test_topics_are_not_created_without_auto_create(tmp_path):
     with running(tmp_path / "data", "--dialect", "pulsar-proxy", "--no-auto-create") as server:
         for answer in (
             server.ask("POST", "/api/v1/messages", {"topic": "t", "payload": {}}),

@@ -4,19 +4,19 @@
 | --- | --- |
 | API Endpoints, Configuration: `POST /api/v1/configure` | test_configure |
 | Configuration, Queue Options Schema: defaults | test_the_defaults_of_the_options |
-| API Endpoints, Push Messages: `POST /api/v1/push` | test_push, test_a_transaction_id_pushed_twice_is_one_message |
+| API Endpoints, Push Messages: `POST /api/v1/push` | test_push, test_transaction_id_is_deduplicated |
 | API Endpoints, Pop Messages: `GET /api/v1/pop/ns/…?timeout=30000&wait=true` | test_pop_of_a_namespace |
 | API Endpoints, Pop Messages: `GET /api/v1/pop/ns/…/task/…?timeout=30000&wait=true` | test_pop_of_a_task |
 | API Endpoints, Pop Messages: `GET /api/v1/pop/ns/…/task/…/queue/…?timeout=30000&wait=true` | test_pop_of_a_queue |
-| API Endpoints, Pop Messages: `204 No Content on timeout` | test_a_pop_that_finds_nothing |
+| API Endpoints, Pop Messages: `204 No Content on timeout` | test_empty_pop_is_204 |
 | API Endpoints, Analytics: five `GET /api/v1/analytics/…` | test_analytics |
 | API Endpoints, Message Acknowledgment: `POST /api/v1/ack` | test_ack_completed, test_ack_failed |
 | API Endpoints, Batch Acknowledgment: `POST /api/v1/ack/batch` | test_ack_batch |
 | API Endpoints, WebSocket Events: `WS /ws/dashboard` | test_dialect_sockets.py |
-| Client SDK Design, Basic Usage: configure, push, pop, ack | test_the_life_of_a_message_as_its_client_library_asks |
+| Client SDK Design, Basic Usage: configure, push, pop, ack | test_requests_of_the_client_library |
 | Advanced Queue Processing, Delayed Processing | test_delayed_processing |
 | Advanced Queue Processing, Window Buffer | test_window_buffer |
-| Advanced Queue Processing, Lease-Based Processing | test_a_lease_that_runs_out |
+| Advanced Queue Processing, Lease-Based Processing | test_lease_expiry |
 | Advanced Queue Processing, Queue Priority Processing | test_higher_priorities_first |
 """
 
@@ -104,7 +104,7 @@ def test_the_defaults_of_the_options(server):
     }
 
 
-def test_configuring_again_changes_what_is_named(server):
+def test_configure_changes_only_named_options(server):
     server.ask("POST", "/api/v1/configure", {**QUEUE, "options": {"priority": 10, "ttl": 0, "windowMaxWait": 5}})
     answer = server.ask("POST", "/api/v1/configure", {**QUEUE, "options": {"leaseTime": 60}})
     assert answer.status == 201
@@ -130,24 +130,24 @@ def test_push(server):
     assert server.lease(f"{NS}/send-notifications/high-priority")[0]["payload"] == WELCOME
 
 
-def test_a_transaction_id_is_made_up_if_none_is_given(server):
+def test_transaction_id_is_generated_if_missing(server):
     first, second = push(server, WELCOME, WELCOME)
     assert uuid.UUID(first["transactionId"]).version == 4
     assert first["transactionId"] != second["transactionId"]
 
 
-def test_a_transaction_id_pushed_twice_is_one_message(server):
+def test_transaction_id_is_deduplicated(server):
     (first,) = push(server, WELCOME, transactionId=TRANSACTION)
     (again,) = push(server, {"other": "payload"}, transactionId=TRANSACTION)
     assert again == {**first, "duplicate": True}
     assert [message["payload"] for message in pop(server, batch=10)] == [WELCOME]
-    # Unique per queue: another one has ids of its own.
+    # Ids are unique per queue.
     other = {**QUEUE, "queue": "low-priority", "payload": 1, "transactionId": TRANSACTION}
     answer = server.ask("POST", "/api/v1/push", {"items": [other]})
     assert "duplicate" not in answer.json["messages"][0]
 
 
-def test_a_batch_is_all_or_nothing_and_item_by_item_is_not(server):
+def test_batch_mode_is_atomic(server):
     server.ask("POST", "/api/v1/configure", {**QUEUE, "options": {"maxSize": 2}})
     items = [{**QUEUE, "payload": number} for number in range(3)]
     assert server.ask("POST", "/api/v1/push", {"items": items}).status == 429
@@ -159,7 +159,7 @@ def test_a_batch_is_all_or_nothing_and_item_by_item_is_not(server):
     assert [message["payload"] for message in pop(server, batch=10)] == [0, 1]
 
 
-def test_without_auto_create_a_queue_must_be_there(server):
+def test_push_without_auto_create_needs_the_queue(server):
     body = {"items": [{**QUEUE, "payload": 1}], "config": {"autoCreate": False}}
     answer = server.ask("POST", "/api/v1/push", body)
     assert (answer.status, answer.json["error"]["code"]) == (404, "queue_not_found")
@@ -180,7 +180,7 @@ def is_welcome(message):
 
 
 @pytest.mark.parametrize("target", [POP, POP_TASK, POP_QUEUE], ids=["namespace", "task", "queue"])
-def test_pop_finds_what_is_there(server, target):
+def test_pop_returns_ready_messages(server, target):
     (pushed,) = push(server, WELCOME, transactionId=TRANSACTION)
     (popped,) = pop(server, target, timeout=30000, wait="true")
     assert is_welcome(popped)
@@ -210,13 +210,13 @@ def test_pop_of_a_queue(server):
     assert waits_for_a_push(server, POP_QUEUE)
 
 
-def test_a_pop_that_finds_nothing(server):
+def test_empty_pop_is_204(server):
     assert server.ask("GET", f"{POP}?timeout=30000").status == 204
     answer = server.ask("GET", f"{POP}?timeout=20&wait=true")
     assert (answer.status, answer.body) == (204, b"")
 
 
-def test_pop_gives_as_many_as_asked_for(server):
+def test_pop_respects_batch(server):
     push(server, *range(5))
     assert [message["payload"] for message in pop(server, POP)] == [0]
     assert [message["payload"] for message in pop(server, POP, batch=3)] == [1, 2, 3]
@@ -229,7 +229,7 @@ def test_there_is_no_global_pop(server):
     assert server.ask("GET", f"/api/v1/pop/ns/{NS}/task").status == 404
 
 
-def test_what_another_door_published_can_be_popped_and_acknowledged(server):
+def test_natively_published_message_can_be_popped_and_acked(server):
     (published,) = server.publish(f"{NS}/send-notifications/high-priority", WELCOME)
     (popped,) = pop(server)
     assert is_welcome(popped) and popped["transactionId"] == published["id"]
@@ -299,7 +299,7 @@ def test_ack_batch(server):
     assert {result["status"] for result in again.json["results"]} == {"stale"}
 
 
-def test_who_says_a_name_acknowledges_only_what_is_theirs(server):
+def test_ack_with_worker_id_applies_to_its_own_leases(server):
     push(server, WELCOME, transactionId=TRANSACTION)
     pop(server, workerId="worker-1")
     body = {"transactionId": TRANSACTION, "status": "completed"}
@@ -307,7 +307,7 @@ def test_who_says_a_name_acknowledges_only_what_is_theirs(server):
     assert server.ask("POST", "/api/v1/ack", {**body, "workerId": "worker-1"}).status == 200
 
 
-def test_strict_leases_take_the_holder_s_name(server):
+def test_strict_leases_need_the_worker_id(server):
     push(server, WELCOME, transactionId=TRANSACTION)
     server.ask("PATCH", f"/v1/queues/{NS}/send-notifications/high-priority", {"strict_leases": True})
     pop(server, workerId="worker-1")
@@ -316,7 +316,7 @@ def test_strict_leases_take_the_holder_s_name(server):
     assert server.ask("POST", "/api/v1/ack", {**body, "workerId": "worker-1"}).status == 200
 
 
-def test_an_id_that_is_held_twice_must_be_told_apart(server):
+def test_ambiguous_transaction_id_needs_queue_or_group(server):
     push(server, WELCOME, transactionId=TRANSACTION)
     pop(server, group="billing")
     pop(server, group="mailing")
@@ -328,7 +328,7 @@ def test_an_id_that_is_held_twice_must_be_told_apart(server):
     assert server.ask("POST", "/api/v1/ack", body).status == 200
 
 
-def test_an_ack_has_one_meaning(server):
+def test_ack_with_fields_of_two_operations_is_refused(server):
     (published,) = server.publish("orders", 1)
     (leased,) = server.lease("orders")
     body = {"transactionId": published["id"], "status": "completed", "receipts": [leased["receipt"]]}
@@ -366,7 +366,7 @@ def test_window_buffer(server):
     assert [message["payload"] for message in pop(server, batch=10, wait="true")] == [1, 2]
 
 
-def test_a_lease_that_runs_out(server):
+def test_lease_expiry(server):
     server.ask("POST", "/api/v1/configure", {**QUEUE, "options": {"leaseTime": 1, "retryLimit": 1, "retryDelay": 0}})
     push(server, WELCOME, transactionId=TRANSACTION)
     assert pop(server, workerId="crashed")
@@ -384,7 +384,7 @@ def test_higher_priorities_first(server):
     assert popped == [["high", 0], ["high", 1], ["middle", 0], ["middle", 1], ["low", 0]]
 
 
-def test_the_life_of_a_message_as_its_client_library_asks(server):
+def test_requests_of_the_client_library(server):
     queue = {"ns": NS, "task": "notifications", "queue": "high-priority"}
     options = {"leaseTime": 300, "delayedProcessing": 0, "windowBuffer": 0, "priority": 10}
     assert server.ask("POST", "/api/v1/configure", {**queue, "options": options}).status == 201
@@ -459,7 +459,7 @@ REFUSED = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
+def test_invalid_requests_are_refused_and_change_nothing(server):
     push(server, WELCOME)
     before = server.ask("GET", "/api/v1/analytics/queues").json
     for method, target, body, why in REFUSED:
@@ -473,7 +473,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(server):
     assert server.ask("GET", "/api/v1/analytics/queues").json == before
 
 
-def test_without_the_dialect_its_paths_are_not_there(tmp_path):
+def test_paths_are_404_without_the_dialect(tmp_path):
     with running(tmp_path / "data") as server:
         assert server.ask("POST", "/api/v1/push", {"items": [{**QUEUE, "payload": 1}]}).status == 404
         assert server.ask("GET", POP).status == 404

@@ -7,9 +7,9 @@
 | pulsar-proxy, 3. WebSocket Server, Message Types: `unsubscribe` | test_unsubscribe |
 | pulsar-proxy, 3. WebSocket Server, Message Types: `error` | test_errors |
 | pulsar-proxy, 3. WebSocket Server, Message Types: `ping`/`pong` | test_ping |
-| pulsar-proxy, 3. WebSocket Server: `offset: 'last'  // or specific message_id` | test_where_a_client_begins |
+| pulsar-proxy, 3. WebSocket Server: `offset: 'last'  // or specific message_id` | test_start_offset_of_a_client |
 | pulsar-proxy, Connection Management: client provides last received message_id | test_resume |
-| pulsar-proxy, Connection Management: close frame with reason code | test_a_server_that_stops_says_so |
+| pulsar-proxy, Connection Management: close frame with reason code | test_stopping_server_closes_with_1012 |
 | queen, WebSocket Events: message.pushed, processing, completed, failed | test_dashboard_messages |
 | queen, WebSocket Events: queue.created, queue.depth, worker.connected | test_dashboard_queues_and_workers |
 | queen, WebSocket Events: worker.disconnected | tests/unit/test_dialect_sessions.py |
@@ -103,19 +103,19 @@ def test_messages_and_acks(server):
         assert (stale["type"], stale["error"], stale["message_id"]) == ("error", "stale_receipt", sent)
 
 
-def test_every_client_is_told(server):
+def test_every_client_gets_every_message(server):
     with socket(server, "/ws") as first, socket(server, "/ws") as second:
         subscribe(first, "notifications", client="a")
         subscribe(second, "notifications", client="b")
         sent = publish(server, "notifications", 1)
         assert hear(first)["message_id"] == hear(second)["message_id"] == sent
         say(first, type="ack", message_id=sent)
-        # Also over HTTP, as long as one says who one is.
+        # An ack over HTTP with the client_id counts too.
         answer = server.ask("POST", "/api/v1/ack", {"message_ids": [sent], "client_id": "b"})
         assert answer.json["results"][0]["status"] == "acked"
 
 
-def test_where_a_client_begins(server):
+def test_start_offset_of_a_client(server):
     ids = [publish(server, "notifications", number) for number in range(3)]
     with socket(server, "/ws") as websocket:
         subscribe(websocket, "notifications", client="live", offset="last")
@@ -144,7 +144,7 @@ def test_resume(server):
         assert [hear(websocket)["message_id"] for _ in range(3)] == [*ids[1:], missed]
 
 
-def test_what_is_not_acknowledged_comes_again(server):
+def test_unacked_message_is_delivered_again(server):
     server.ask("PUT", "/v1/queues/notifications", {"lease_ms": 200, "backoff": {"kind": "none"}})
     with socket(server, "/ws") as websocket:
         subscribe(websocket, "notifications")
@@ -202,14 +202,14 @@ def test_errors(server, text, error):
     assert server.ask("GET", "/v1/queues").json["total"] == 0
 
 
-def test_a_connection_is_one_client_s(server):
+def test_connection_belongs_to_one_client(server):
     with socket(server, "/ws") as websocket:
         subscribe(websocket, "a", client="me")
         say(websocket, type="subscribe", topics=["b"], client_id="you")
         assert hear(websocket)["error"] == "conflict"
 
 
-def test_a_topic_that_is_deleted_ends_its_subscription(server):
+def test_deleted_topic_ends_the_subscription(server):
     with socket(server, "/ws") as websocket:
         subscribe(websocket, "notifications")
         token = server.ask("DELETE", "/v1/queues/notifications").json["error"]["details"]["confirm"]
@@ -217,7 +217,7 @@ def test_a_topic_that_is_deleted_ends_its_subscription(server):
         assert hear(websocket)["error"] == "queue_not_found"
 
 
-def test_foreign_pages_and_other_paths_are_turned_away(server):
+def test_foreign_origins_and_other_paths_are_refused(server):
     for path, options, status in (
         ("/ws", {"origin": "http://evil.example"}, 403),
         ("/ws", {"origin": "http://localhost:8000"}, 403),
@@ -240,7 +240,7 @@ def test_frames_are_bounded(server):
         assert closed.value.rcvd.code == 1009
 
 
-def test_a_server_that_stops_says_so(tmp_path):
+def test_stopping_server_closes_with_1012(tmp_path):
     with running(tmp_path / "data", "--dialect", "pulsar-proxy") as server, socket(server, "/ws") as websocket:
         subscribe(websocket, "notifications", offset="last")
         publish(server, "notifications", 1)
@@ -251,8 +251,8 @@ def test_a_server_that_stops_says_so(tmp_path):
         assert closed.value.rcvd.code == 1012
 
 
-def test_http_goes_on_beside_it(server):
-    """The short way of requests, on a server that may also be asked for a WebSocket."""
+def test_http_works_beside_websockets(server):
+    """Inline requests on a server that also accepts WebSockets."""
     with contextlib.closing(server.connect()) as connection:
         for _ in range(3):
             connection.request("GET", "/healthz")
@@ -274,7 +274,7 @@ def events(websocket, until, timeout=30):
 
 
 def watching(server, websocket):
-    """An event was heard, so whatever comes after is heard, too."""
+    """Wait for a first event; then the dashboard receives all later events."""
     server.ask("PUT", "/v1/queues/watched", {})
     events(websocket, "queue.created")
 
@@ -314,7 +314,7 @@ def test_dashboard_queues_and_workers(server):
         assert depths[-1]["depth"] == 3
 
 
-def test_a_dashboard_only_listens(server):
+def test_dashboard_ignores_client_frames(server):
     with socket(server, "/ws/dashboard") as websocket:
         websocket.send("anything")
         watching(server, websocket)

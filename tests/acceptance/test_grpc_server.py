@@ -1,4 +1,4 @@
-"""`penstock serve`, spoken to over gRPC by clients in processes of their own and by blocking ones in this."""
+"""gRPC of a running `penstock serve`, with clients in other processes and blocking clients in this one."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def run_program(text: str, server: Server) -> list[str]:
 # -- what the documentation shows -------------------------------------------------------------------------------------
 
 
-def test_the_twelve_lines(server):
+def test_documented_example(server):
     text = program("Twelve lines")
     assert len(text.splitlines()) <= 13
     assert run_program(text, server) == ['1 {"order": 1}', "1 b'any bytes'"]
     assert server.ask("GET", "/v1/stats?queue=orders").json["depth"] == 0
 
 
-def test_the_stream_in_the_documentation(server):
+def test_documented_stream_example(server):
     server.publish("orders", {"n": 1}, {"n": 2})
     assert run_program(program("Consume on a stream"), server) == ['{"n": 1}', '{"n": 2}']
     assert server.ask("GET", "/v1/stats?queue=orders").json["depth"] == 0
 
 
-def test_an_error_is_read_as_shown(server, channel):
+def test_documented_error_example(server, channel):
     names: dict = {}
     exec(re.search(r"^## Errors\n.*?^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)[1], names)
     with pytest.raises(grpc.RpcError) as caught:
@@ -82,7 +82,7 @@ def test_an_error_is_read_as_shown(server, channel):
 # -- one broker, two doors ------------------------------------------------------------------------------------------
 
 
-def test_both_doors_lead_to_the_same_queue(server, channel):
+def test_http_and_grpc_share_queues(server, channel):
     broker = BrokerStub(channel)
     reply = broker.Publish(pb.PublishRequest(queue="orders", messages=[pb.NewMessage(json='{"n":  1}')]))
     assert reply.durable
@@ -95,7 +95,7 @@ def test_both_doors_lead_to_the_same_queue(server, channel):
     assert 'penstock_connections{transport="grpc"} 1.0' in metrics
 
 
-def test_webhooks_through_both_doors(server, channel):
+def test_webhooks_over_http_and_grpc(server, channel):
     broker = BrokerStub(channel)
     url = "https://example.com/hooks"
     created = broker.CreateWebhook(
@@ -128,14 +128,14 @@ def test_webhooks_through_both_doors(server, channel):
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_gRPC_can_be_switched_off(tmp_path):
+def test_grpc_can_be_disabled(tmp_path):
     with running(tmp_path / "data", "--grpc", "off") as server:
         assert server.grpc == "-"
         assert server.ask("GET", "/readyz").status == 200
         assert server.terminate() == 0
 
 
-def test_what_was_published_on_a_stream_survives_a_crash(tmp_path):
+def test_stream_publishes_survive_a_crash(tmp_path):
     with running(tmp_path / "data") as server, grpc.insecure_channel(server.grpc) as channel:
         requests = [
             pb.PublishStreamRequest(publish=pb.PublishRequest(queue="orders", batch=build([b"%d" % number] * 10)))
@@ -162,7 +162,7 @@ threading.Event().wait()
 """
 
 
-def test_messages_whose_consumers_die_are_tried_again_at_once_until_they_are_dead_letters(server):
+def test_messages_of_killed_consumers_are_retried_until_dead_lettered(server):
     backoff = {"kind": "none"}
     assert server.ask("PUT", "/v1/queues/orders", {"max_retries": 2, "backoff": backoff}).status in (200, 201)
     server.publish("orders", 1, 2, 3)
@@ -182,7 +182,7 @@ def test_messages_whose_consumers_die_are_tried_again_at_once_until_they_are_dea
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-def test_rubbish_on_the_port_harms_nobody_and_is_not_logged(tmp_path):
+def test_invalid_bytes_on_the_port_are_ignored(tmp_path):
     with running(tmp_path / "data") as server:
         host, _, port = server.grpc.rpartition(":")
         for rubbish in (
@@ -213,7 +213,7 @@ def test_rubbish_on_the_port_harms_nobody_and_is_not_logged(tmp_path):
         assert [event["event"] for event in events] == ["store_opened", "drain_started", "server_stopped"]
 
 
-def test_a_drain_with_everything_open_waits_for_nobody(tmp_path):
+def test_drain_with_open_streams_ends_in_time(tmp_path):
     with (
         running(tmp_path / "data", "--shutdown-grace-s", "3600") as server,
         grpc.insecure_channel(server.grpc) as channel,
@@ -239,7 +239,7 @@ def test_a_drain_with_everything_open_waits_for_nobody(tmp_path):
         assert next(stream).draining
         stopping.set()
         assert [result.status for result in next(stream).settled[0].results] == ["acked"]
-        assert list(stream) == [], "closed by us, so it ends well"
+        assert list(stream) == [], "the client closed the stream, so it ends with OK"
         assert not long_poll.result(WITHIN_S).messages
         assert server.wait() == 0
         assert "Traceback" not in server.log()
@@ -247,8 +247,8 @@ def test_a_drain_with_everything_open_waits_for_nobody(tmp_path):
         assert [message["payload"] for message in server.lease("orders")] == [2]
 
 
-def test_no_call_in_flight_is_lost_in_a_drain(tmp_path):
-    """A publisher that goes on until it is refused: everything that was confirmed is there afterwards."""
+def test_drain_loses_no_confirmed_publish(tmp_path):
+    """A publisher continues until it is refused; every confirmed message is stored."""
     confirmed = 0
     with running(tmp_path / "data") as server, grpc.insecure_channel(server.grpc) as channel:
         broker = BrokerStub(channel)

@@ -1,4 +1,4 @@
-"""Webhooks over the wire: HTTP, both shells of the SDK, the command line; a foreign verifier; a killed broker."""
+"""Webhooks of a running server: HTTP, both SDK clients, the CLI, the standardwebhooks verifier, a killed broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def depth(server, queue: str) -> int:
     return server.ask("GET", f"/v1/stats?queue={queue}").json["depth"]
 
 
-def test_a_foreign_library_accepts_every_delivery(server):
+def test_standardwebhooks_library_accepts_every_delivery(server):
     with receiving() as receiver, registered(server, "verified", receiver) as hook:
         payloads = [{"n": number, "text": "größe 😀"} for number in range(200)]
         server.publish("verified", *payloads)
@@ -57,7 +57,7 @@ def test_a_foreign_library_accepts_every_delivery(server):
         with pytest.raises(WebhookVerificationError):
             verifier.verify(deliveries[0].body + b" ", deliveries[0].headers)
         server.wait_until(lambda: depth(server, "verified") == 0)
-        assert receiver.connections <= 8, "connections are used again"
+        assert receiver.connections <= 8, "connections are reused"
 
 
 def test_both_secrets_verify_during_a_rotation(server):
@@ -77,7 +77,7 @@ def test_both_secrets_verify_during_a_rotation(server):
 
 
 @pytest.mark.slow
-def test_a_killed_broker_tries_again_what_was_not_taken(tmp_path):
+def test_killed_broker_resends_undelivered_messages(tmp_path):
     with receiving() as receiver:
         receiver.answer = lambda _delivery: 500
         with running(tmp_path / "data", *ALLOW) as server:
@@ -99,7 +99,7 @@ def test_a_killed_broker_tries_again_what_was_not_taken(tmp_path):
             assert server.terminate() == 0
 
 
-def test_a_stop_waits_for_what_is_under_way_and_gives_back_the_rest(tmp_path):
+def test_stop_waits_for_attempts_in_flight_and_releases_the_rest(tmp_path):
     release = threading.Event()
     with receiving() as receiver:
 
@@ -122,8 +122,8 @@ def test_a_stop_waits_for_what_is_under_way_and_gives_back_the_rest(tmp_path):
             server.wait_until(lambda: depth(server, "orders") == 0)
 
 
-def test_secrets_stay_where_they_belong(tmp_path):
-    """Not on disk, not in a log, in no answer but the one that made it, and not in what inspect says."""
+def test_secrets_do_not_leak(tmp_path):
+    """A secret is only in the reply that created it: not on disk, in logs, in other replies or in `inspect`."""
     with receiving() as receiver, running(tmp_path / "data", *ALLOW, "--log-level", "debug") as server:
         receiver.answer = lambda _delivery: 500
         hook = server.ask("POST", "/v1/webhooks", {"queue": "orders", "url": receiver.url, "retry_delays_ms": []}).json
@@ -153,7 +153,7 @@ def test_secrets_stay_where_they_belong(tmp_path):
             assert not any(form in look for look in looks)
 
 
-def test_a_key_that_others_can_read_is_not_used(tmp_path):
+def test_key_file_readable_by_others_is_refused(tmp_path):
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     (data / "webhook.key").write_bytes(bytes(32))
@@ -164,7 +164,7 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path):
         assert server.ask("GET", "/v1/queues").json["total"] == 0
 
 
-def test_it_is_closed_until_somebody_opens_it(tmp_path):
+def test_private_addresses_are_refused_by_default(tmp_path):
     with receiving() as receiver, running(tmp_path / "data") as server:
         for url in (receiver.url, f"https://127.0.0.1:{receiver.port}/", f"https://localhost:{receiver.port}/"):
             refused = server.ask("POST", "/v1/webhooks", {"queue": "orders", "url": url})
@@ -172,15 +172,15 @@ def test_it_is_closed_until_somebody_opens_it(tmp_path):
         assert receiver.connections == 0
 
 
-def test_the_broker_does_not_call_itself(server):
+def test_own_address_is_refused_over_http(server):
     refused = server.ask("POST", "/v1/webhooks", {"queue": "orders", "url": f"{server.url}/v1/publish"})
     assert refused.status == 400 and "own address" in refused.json["error"]["message"]
-    # By name nobody can tell before it is resolved; then it is refused all the same.
+    # A name is refused when it resolves to the own address.
     made = server.ask(
         "POST", "/v1/webhooks", {"queue": "self", "url": f"http://localhost:{server.port}/v1/publish", "paused": True}
     )
     test = server.ask("POST", "/v1/webhooks/test", {"id": made.json["id"]}).json
-    assert (test["outcome"], test["error"]) == ("refused", "that is this server's own address")
+    assert (test["outcome"], test["error"]) == ("refused", "this is the server's own address")
     server.ask("DELETE", f"/v1/webhooks/{made.json['id']}")
 
 
@@ -214,14 +214,14 @@ def test_the_broker_does_not_call_itself(server):
         ("PUT", "/v1/webhooks/nothing", {}, 405),
     ],
 )
-def test_what_is_asked_badly_is_refused_and_changes_nothing(server, method, target, body, status):
+def test_invalid_request_is_refused_and_changes_nothing(server, method, target, body, status):
     before = server.ask("GET", "/v1/webhooks").json
     assert server.ask(method, target, body).status == status
     assert server.ask("GET", "/v1/webhooks").json == before
     assert server.ask("GET", "/v1/stats?queue=x").status == 404
 
 
-def test_a_webhook_is_changed_in_place(server):
+def test_webhook_is_changed_in_place(server):
     with receiving() as old, receiving() as new, registered(server, "changed", old) as hook:
         changes = {"url": new.url, "concurrency": 1, "retry_delays_ms": [1], "description": "moved"}
         shown = server.ask("PATCH", f"/v1/webhooks/{hook['id']}", changes).json
@@ -233,7 +233,7 @@ def test_a_webhook_is_changed_in_place(server):
         assert (listed["total"], listed["webhooks"][0]["url"]) == (1, new.url)
 
 
-def test_attempts_are_counted_by_what_came_of_them(server):
+def test_attempts_are_counted_by_outcome(server):
     with receiving() as receiver, registered(server, "counted", receiver, retry_delays_ms=[0]) as hook:
         statuses = iter((500, 200))
         receiver.answer = lambda _delivery: next(statuses)
@@ -262,7 +262,7 @@ def penstock_cli(server, *words: str, ok: bool = True) -> str:
     return done.stdout
 
 
-def test_the_whole_life_of_a_webhook_from_the_command_line(server):
+def test_cli_manages_a_webhook_from_create_to_delete(server):
     with receiving() as receiver:
         words = (
             "add",
@@ -303,7 +303,7 @@ def test_the_whole_life_of_a_webhook_from_the_command_line(server):
         penstock_cli(server, "add", "cli", "ftp://example.com", ok=False)
 
 
-def test_both_shells_of_the_sdk(server):
+def test_both_sdk_clients_manage_webhooks(server):
     async def story(receiver):
         async with penstock.Client(server.url) as client:
             made = await client.webhooks.add("sdk", receiver.url, retry_delays=[0.5], attempt_timeout=2, concurrency=2)
@@ -330,7 +330,7 @@ def test_both_shells_of_the_sdk(server):
                 client.webhooks.add("sdk", "https://10.0.0.1/")
 
 
-def test_the_receiver_of_the_documentation_verifies(server, tmp_path):
+def test_receiver_of_the_documentation_verifies(server, tmp_path):
     found = re.search(r"^```python\n(import os\n.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     program = (
         found[1]

@@ -1,4 +1,4 @@
-"""A real server and a client that is not ours: the protocol as a stranger would use it."""
+"""The WebSocket protocol of a running server, used with the client of the library `websockets`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_publish_follow_consume_and_ack_on_one_connection(server):
     run(story)
 
 
-def test_a_killed_consumer_s_messages_are_retried_without_waiting_for_the_lease(server):
+def test_messages_of_a_killed_consumer_are_retried_before_their_deadline(server):
     server.ask("PUT", "/v1/queues/work", {"backoff": {"kind": "fixed", "base_ms": 1, "jitter": 0}})
     server.publish("work", "poison")
 
@@ -104,7 +104,7 @@ def test_a_killed_consumer_s_messages_are_retried_without_waiting_for_the_lease(
                 assert message["attempt"] == attempt
                 client.socket.transport.abort()
 
-        # max_retries is 3: a message that takes its consumers down with it does not do so for ever.
+        # max_retries is 3: a message that crashes its consumers becomes a dead letter.
         def given_up():
             return server.ask("GET", "/v1/dlq?queue=work").json["total"] == 1
 
@@ -113,7 +113,7 @@ def test_a_killed_consumer_s_messages_are_retried_without_waiting_for_the_lease(
     run(story)
 
 
-def test_a_reader_survives_a_crash_of_the_server(tmp_path):
+def test_reader_survives_a_crash_of_the_server(tmp_path):
     async def story():
         first = Server(tmp_path / "data")
         try:
@@ -133,7 +133,7 @@ def test_a_reader_survives_a_crash_of_the_server(tmp_path):
             async with opened(second) as client:
                 last = frame["messages"][-1]["id"]
                 await client.send(type="subscribe", role="reader", queue="log", offset=f"after:{last}", sub="by id")
-                refused = await client.take("error")  # a name has no blanks
+                refused = await client.take("error")  # a name contains no blanks
                 assert refused["error"]["details"] == {"field": "sub"}
                 await client.send(type="subscribe", role="reader", queue="log", offset=f"after:{last}", sub="by-id")
                 offsets = {"0": frame["next_offset"]}
@@ -178,7 +178,7 @@ def test_msgpack(server):
     run(story)
 
 
-def test_pages_of_other_origins_do_not_get_in(server, tmp_path):
+def test_other_origins_are_refused(server, tmp_path):
     async def story(port, origin, status):
         try:
             async with connect(f"ws://127.0.0.1:{port}/v1/ws", origin=origin):

@@ -1,4 +1,4 @@
-"""The example page in a real browser: publish, see it live, consume it, and go on after the broker was restarted.
+"""The example page in a real browser: publish, read, consume, and reconnect after a restart of the broker.
 
 Needs Playwright's Python package and a Chromium on the PATH; without them there is nothing to see here.
 """
@@ -41,7 +41,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site() -> Iterator[str]:
-    """The page's own origin, which is not the broker's."""
+    """A server for the page, with another origin than the broker."""
     handler = functools.partial(_Quiet, directory=str(EXAMPLES))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -73,7 +73,7 @@ def test_the_example_page(page, site, tmp_path):
         page.click('#work li:has-text("first") >> text=ack')
         page.wait_for_selector('#work li:has-text("done")')
         server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=browser").json["depth"] == 0)
-        # A broker that comes back is found again, and nothing that came meanwhile is missed.
+        # The page reconnects to the restarted broker and gets the messages of the meantime.
         server.terminate()
         page.wait_for_selector("#state[data-state=waiting]")
         server = Server(tmp_path / "data", *flags)
@@ -85,7 +85,7 @@ def test_the_example_page(page, site, tmp_path):
         server.kill()
 
 
-def test_the_example_page_misses_nothing_when_the_broker_goes_before_the_first_message(page, site, tmp_path):
+def test_example_page_is_complete_after_a_restart_before_the_first_message(page, site, tmp_path):
     listen = f"127.0.0.1:{free_port()}"
     flags = ("--listen", listen, "--allowed-origin", site)
     server = Server(tmp_path / "data", *flags)
@@ -97,7 +97,7 @@ def test_the_example_page_misses_nothing_when_the_broker_goes_before_the_first_m
         server.wait_until(lambda: reading in server.ask("GET", "/metrics").body.decode())
         server.terminate()
         page.wait_for_selector("#state[data-state=waiting]")
-        # Not where the page looks for it, so that it comes back only when the message is there.
+        # On another port, so that the page reconnects only after the publish.
         elsewhere = Server(tmp_path / "data")
         elsewhere.publish("browser", "meanwhile")
         elsewhere.terminate()
@@ -107,7 +107,7 @@ def test_the_example_page_misses_nothing_when_the_broker_goes_before_the_first_m
         server.kill()
 
 
-def test_a_page_of_another_origin_does_not_get_in(page, site, tmp_path):
+def test_page_of_another_origin_is_refused(page, site, tmp_path):
     server = Server(tmp_path / "data")
     try:
         page.goto(f"{site}/websocket.html")

@@ -1,4 +1,4 @@
-"""The gRPC edge on a free port of this machine, over a whole broker in memory; and a client that speaks to it."""
+"""A gRPC server on a free port with an in-memory broker, and a client for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Served:
         await until(condition)
 
     def ready(self, queue: str) -> int:
-        """Messages that could be leased now by the group `default`."""
+        """Messages that the group `default` can lease now."""
         return self.broker.stats(f"default/default/{queue}")["ready"]
 
     def leased(self, queue: str) -> int:
@@ -65,7 +65,7 @@ async def served(**options: Any) -> AsyncIterator[Served]:
 
 @cache
 def _runner() -> asyncio.Runner:
-    """One event loop for all of them: `grpc.aio` can be on one in a process, and does not like to move."""
+    """Run on one shared event loop, because `grpc.aio` supports one loop per process."""
     runner = asyncio.Runner()
     atexit.register(runner.close)
     return runner
@@ -80,7 +80,7 @@ def run(story: Callable[[Served], Any], **options: Any) -> Any:
 
 
 class Refused:
-    """What a client learns from a call that was refused."""
+    """The status and error of a refused call."""
 
     def __init__(self, error: grpc.aio.AioRpcError):
         self.status = error.code().name

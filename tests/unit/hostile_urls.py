@@ -1,4 +1,4 @@
-"""URLs that somebody might register to make this server talk to where it should not.
+"""URLs that try to make the server send requests to addresses that are not allowed.
 
 `LISTENING` stands for the port of a listener on loopback that must never be reached.
 """
@@ -35,7 +35,7 @@ NOT_PUBLIC = [
 ]  # fmt: skip
 
 TRICKS = [
-    # Who is the host? Whatever one parser thinks, another one may not.
+    # URLs in which parsers disagree about the host.
     f"https://user@127.0.0.1:{LISTENING}/", f"https://user:pw@127.0.0.1:{LISTENING}/", "https://@example.com/",
     f"https://example.com@127.0.0.1:{LISTENING}/", f"https://example.com:443@127.0.0.1:{LISTENING}/",
     f"https://127.0.0.1:{LISTENING}@example.com/", f"https://example.com%40127.0.0.1:{LISTENING}/",
@@ -52,7 +52,7 @@ TRICKS = [
     "https://[::1/", "https://::1/", "https://[]/", "https://[127.0.0.1]/", "https://[::1]x/", "https://x[::1]/",
     "https://[v1.x]/", "https://1.2.3/", "https://1.2.3.4.5/", "https://1.2.3.256/", "https://a.1/", "https://a.0x1/",
     "https://example.com_/", "https://ex_ample.com/", "https://%31%32%37.0.0.1/", "https://127%2e0%2e0%2e1/",
-    # Letters that look like others, or become others.
+    # Letters that look like ASCII or are normalized to ASCII.
     "https://ⓔxample.com/", "https://１２７.０.０.１/", "https://127。0。0。1/", "https://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ/", "https://exämple.com/",
     "https://examplе.com/", "https://example.com/ü", "https://ﬀ.example/", "https://①②⑦.⓪.⓪.①/", "https://a\u200bb.example/",
     "https://example.com\u2028/", "https://example\u3002com/", "https://127.0.0.1\uff0fexample.com/",
@@ -69,13 +69,13 @@ TRICKS = [
     "https://example.com:/", "https://example.com:443:443/", "https://example.com:443x/", "https://example.com:0x1bb/",
     "https://example.com:４４３/", "http://example.com:443/", "http://example.com:8443/", "https://93.184.216.34:8080/",
     "http://93.184.216.34/",
-    # Names that mean this machine, or something near it, to somebody.
+    # Names that some resolvers map to this machine or its network.
     "https://localhost/", f"https://localhost:{LISTENING}/", f"http://localhost:{LISTENING}/", "https://LOCALHOST/",
     "https://redis/", "https://metadata/", "https://kubernetes/", "https://broadcasthost/", "https://ip6-localhost/",
 ]  # fmt: skip
 
 NAMES = {
-    # Names that are spelled well and resolve badly; what they resolve to.
+    # Valid names that resolve to disallowed addresses.
     "loopback.example": ["127.0.0.1"],
     "localtest.example": ["::1"],
     "both.example": ["93.184.216.34", "127.0.0.1"],

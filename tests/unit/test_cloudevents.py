@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.errors import InvalidRequest
-from penstock.transports.webhooks.envelope import Message, envelope_of
+from penstock.transports.webhooks.envelope import WebhookMessage, envelope_of
 from penstock.wire import cloudevents
 from penstock.wire.cloudevents import as_message, attributes_of, dedup_id, from_headers, from_json, from_json_batch
 
@@ -167,9 +167,11 @@ def test_a_message_that_was_no_event_becomes_one():
     }  # fmt: skip
 
 
-def message(payload: bytes = b'{"n":1}', is_json: bool = True, key: str | None = None, **headers: str) -> Message:
+def message(
+    payload: bytes = b'{"n":1}', is_json: bool = True, key: str | None = None, **headers: str
+) -> WebhookMessage:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Message("01JP", "a/b/c", payload, is_json, named, key, 2, 1_760_000_000_000, "r")
+    return WebhookMessage("01JP", "a/b/c", payload, is_json, named, key, 2, 1_760_000_000_000, "r")
 
 
 def test_a_plain_request_is_the_payload_and_little_else():

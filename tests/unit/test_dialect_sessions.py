@@ -1,4 +1,4 @@
-"""What WebSocket connections of dialects mean, without sockets: frames in a list, and time that moves when told."""
+"""WebSocket sessions of dialects without sockets: frames in a list and a manual clock."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import in_process
 from penstock.transports.dialects.pulsar_proxy.subscription import WINDOW, Subscription
 from penstock.transports.dialects.queen.dashboard import STALE_WORKER_MS, Dashboard
-from penstock.transports.dialects.sockets import UNSENT_FRAMES_MAX, Conversation, Outlet, sealed
+from penstock.transports.dialects.sockets import UNSENT_FRAMES_MAX, DialectConnection, FrameBuffer, frame_bytes
 from penstock.transports.http.edge import Edge
 from penstock.transports.metrics import Metrics
 
 ORDERS = parse_queue("orders")
 
 
-class Heard(Outlet):
-    """An outlet whose client reads when the test says so."""
+class PausedBuffer(FrameBuffer):
+    """A frame buffer whose client reads only when the test calls `read`."""
 
     def __init__(self):
         super().__init__(lambda frame: None)
@@ -37,23 +37,23 @@ class Heard(Outlet):
         return [json.loads(self.take()) for _ in range(len(self._unsent))]
 
 
-def story(told):
+def story(steps):
     async def run():
         async with in_process() as box:
-            await told(SimpleNamespace(box=box, edge=Edge(box.broker, box.clock, Metrics()), heard=Heard()))
+            await steps(SimpleNamespace(box=box, edge=Edge(box.broker, box.clock, Metrics()), output=PausedBuffer()))
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-# -- the line -------------------------------------------------------------------------------------------------------
+# -- connections ----------------------------------------------------------------------------------------------------
 
 
 class Session:
-    """Notes what it is told, and takes its time if it is told to."""
+    """Records its frames; a frame waits for `go_on`."""
 
-    def __init__(self, edge, outlet):
-        self.outlet = outlet
-        self.told = []
+    def __init__(self, edge, output):
+        self.output = output
+        self.frames = []
         self.go_on = asyncio.Event()
         self.go_on.set()
 
@@ -61,92 +61,92 @@ class Session:
         await self.go_on.wait()
         if text == "break":
             raise RuntimeError("a bug")
-        self.told.append(text)
-        await self.outlet.send(text)
+        self.frames.append(text)
+        await self.output.send(text)
 
     async def ended(self, *, lost):
-        self.told.append("lost" if lost else "left")
+        self.frames.append("lost" if lost else "left")
 
 
-class Line:
-    goodbye = False
+class FakeSocket:
+    closed_by_client = False
 
     def __init__(self):
         self.written, self.closed, self.freed_count = [], None, 0
 
-    def write(self, sealed):
-        self.written.append(sealed)
+    def write(self, data):
+        self.written.append(data)
 
     def close(self, close):
         self.closed = close.code
-        self.conversation.ended()
+        self.connection.ended()
 
     def freed(self):
         self.freed_count += 1
 
 
-def talk(story_of):
+def talk(steps):
     async def run():
-        line = Line()
-        line.conversation = Conversation(None, Session, line)
-        await story_of(line, line.conversation, line.conversation._session)
+        socket = FakeSocket()
+        socket.connection = DialectConnection(None, Session, socket)
+        await steps(socket, socket.connection, socket.connection._session)
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_frames_are_taken_one_after_the_other():
-    async def told(line, conversation, session):
+def test_frames_are_handled_one_after_the_other():
+    async def steps(socket, connection, session):
         session.go_on.clear()
-        conversation.receive(b"first")
-        assert conversation.busy
+        connection.receive(b"first")
+        assert connection.busy
         session.go_on.set()
-        await until(lambda: line.freed_count)
-        assert session.told == ["first"] and line.written == [sealed(b'"first"')] and not conversation.busy
+        await until(lambda: socket.freed_count)
+        assert session.frames == ["first"] and socket.written == [frame_bytes(b'"first"')] and not connection.busy
 
-    talk(told)
+    talk(steps)
 
 
-def test_while_output_is_paused_it_is_kept_and_then_sent():
-    async def told(line, conversation, session):
-        conversation.paused()
-        conversation.receive(b"1")
-        await until(lambda: line.freed_count)
-        assert line.written == []
-        conversation.resumed()
-        assert line.written == [sealed(b'"1"')]
+def test_output_is_buffered_while_paused():
+    async def steps(socket, connection, session):
+        connection.paused()
+        connection.receive(b"1")
+        await until(lambda: socket.freed_count)
+        assert socket.written == []
+        connection.resumed()
+        assert socket.written == [frame_bytes(b'"1"')]
 
-    talk(told)
+    talk(steps)
 
 
 @pytest.mark.parametrize(("frame", "code"), [(b"\xff", 1007), (b"break", 1011)])
-def test_what_cannot_be_taken_ends_the_connection(frame, code):
-    async def told(line, conversation, session):
-        conversation.receive(frame)
-        await until(lambda: session.told == ["lost"])
-        assert line.closed == code
-        conversation.receive(b"more")
-        assert not conversation.busy
+def test_invalid_frame_or_crash_ends_the_connection(frame, code):
+    async def steps(socket, connection, session):
+        connection.receive(frame)
+        await until(lambda: session.frames == ["lost"])
+        assert socket.closed == code
+        connection.receive(b"more")
+        assert not connection.busy
 
-    talk(told)
+    talk(steps)
 
 
-def test_how_a_connection_ended():
-    async def told(line, conversation, session):
+def test_session_learns_whether_the_connection_was_lost():
+    async def steps(socket, connection, session):
         session.go_on.clear()
-        conversation.receive(b"never finished")
-        line.goodbye = True
-        conversation.ended()
-        conversation.ended()
-        await until(lambda: session.told)
+        connection.receive(b"never finished")
+        socket.closed_by_client = True
+        connection.ended()
+        connection.ended()
+        await until(lambda: session.frames)
         await asyncio.sleep(0)
-        assert session.told == ["left"]
+        assert session.frames == ["left"]
 
-    talk(told)
+    talk(steps)
 
-    async def stopped(line, conversation, session):
-        conversation.drain()
-        await until(lambda: session.told == ["left"])
-        assert line.closed == 1012
+    async def stopped(socket, connection, session):
+        connection.drain()
+        await until(lambda: session.frames == ["left"])
+        assert socket.closed == 1012
 
     talk(stopped)
 
@@ -158,44 +158,44 @@ def of(frames, event):
     return [frame["data"] for frame in frames if frame["event"] == event]
 
 
-def test_a_worker_that_was_not_seen_for_a_while_is_gone():
-    async def told(at):
-        dashboard = Dashboard(at.edge, at.heard)
+def test_idle_worker_is_disconnected():
+    async def steps(at):
+        dashboard = Dashboard(at.edge, at.output)
         await at.box.publish("orders", b"1", b"2")
         await at.box.lease("orders", consumer="w")
-        await until(lambda: of(at.heard.frames, "worker.connected"))
+        await until(lambda: of(at.output.frames, "worker.connected"))
         now_ms = at.box.clock.now_ms()
         dashboard.tick(now_ms + STALE_WORKER_MS - 1)
-        assert not of(at.heard.frames, "worker.disconnected")
+        assert not of(at.output.frames, "worker.disconnected")
         dashboard.tick(now_ms + STALE_WORKER_MS)
-        assert [data["workerId"] for data in of(at.heard.read(), "worker.disconnected")] == ["w"]
+        assert [data["workerId"] for data in of(at.output.read(), "worker.disconnected")] == ["w"]
         await at.box.lease("orders", consumer="w")
-        await until(lambda: of(at.heard.frames, "worker.connected"))
+        await until(lambda: of(at.output.frames, "worker.connected"))
         await dashboard.ended(lost=True)
 
-    story(told)
+    story(steps)
 
 
-def test_what_a_slow_dashboard_cannot_take_is_dropped_and_counted():
-    async def told(at):
-        dashboard = Dashboard(at.edge, at.heard)
+def test_events_over_the_buffer_are_dropped_and_counted():
+    async def steps(at):
+        dashboard = Dashboard(at.edge, at.output)
         for _ in range(4):
             await at.box.publish("orders", *[b"x"] * NAMED_MAX)
-        await until(lambda: len(at.heard.frames) == UNSENT_FRAMES_MAX)
+        await until(lambda: len(at.output.frames) == UNSENT_FRAMES_MAX)
         await asyncio.sleep(0)
-        at.heard.read()
+        at.output.read()
         dashboard.tick(at.box.clock.now_ms())
-        # One of them says that the queue is new.
-        assert at.heard.read()[-1] == {"event": "events.dropped", "data": {"count": 401 - UNSENT_FRAMES_MAX}}
+        # One event is queue.created.
+        assert at.output.read()[-1] == {"event": "events.dropped", "data": {"count": 401 - UNSENT_FRAMES_MAX}}
         dashboard.tick(at.box.clock.now_ms())
-        assert at.heard.read() == []
+        assert at.output.read() == []
         await dashboard.ended(lost=False)
 
-    story(told)
+    story(steps)
 
 
-def test_of_a_large_batch_the_first_messages_are_named():
-    async def told(at):
+def test_feed_names_the_first_messages_of_a_large_batch():
+    async def steps(at):
         happenings = []
         stop = at.box.broker.feed.watch(happenings.extend)
         await at.box.publish("orders", *[b"x"] * 1000, id=[b"%d" % number for number in range(1000)])
@@ -210,13 +210,13 @@ def test_of_a_large_batch_the_first_messages_are_named():
         await at.box.publish("orders", b"x")
         await asyncio.sleep(0)
         assert len(happenings) == 4
-        assert at.box.host.loop.on_facts is None, "nobody watches, nothing is done"
+        assert at.box.host.loop.on_facts is None, "without watchers the feed does nothing"
 
-    story(told)
+    story(steps)
 
 
-def test_every_end_of_a_message_is_told():
-    async def told(at):
+def test_feed_reports_every_end_of_a_message():
+    async def steps(at):
         await at.box.broker.put_queue(ORDERS, {"max_retries": 0})
         happenings = []
         at.box.broker.feed.watch(happenings.extend)
@@ -234,57 +234,57 @@ def test_every_end_of_a_message_is_told():
         assert kinds == ["published", "leased", "dead_lettered", "cancelled", "expired", "queue_deleted"]
         assert happenings[2].error == "broken" and {each.queue for each in happenings} == {str(ORDERS)}
 
-    story(told)
+    story(steps)
 
 
 # -- subscriptions --------------------------------------------------------------------------------------------------
 
 
 async def subscribed(at):
-    subscription = Subscription(at.edge, at.heard)
+    subscription = Subscription(at.edge, at.output)
     await subscription.receive('{"type": "subscribe", "topics": ["orders"], "client_id": "me"}')
-    assert at.heard.read()[0]["type"] == "subscribed"
+    assert at.output.read()[0]["type"] == "subscribed"
     return subscription
 
 
-def test_a_client_is_given_no_more_than_it_may_hold():
-    async def told(at):
+def test_unacked_messages_are_bounded_by_the_window():
+    async def steps(at):
         subscription = await subscribed(at)
         await at.box.publish("orders", *[b"{}"] * (WINDOW + 10))
-        await until(lambda: len(at.heard.frames) == WINDOW)
+        await until(lambda: len(at.output.frames) == WINDOW)
         for _ in range(20):
             await asyncio.sleep(0)
-        sent = at.heard.read()
+        sent = at.output.read()
         assert len(sent) == WINDOW
         for frame in sent[:3]:
             await subscription.receive(json.dumps({"type": "ack", "message_id": frame["message_id"]}))
-        await until(lambda: len(at.heard.frames) == 3)
+        await until(lambda: len(at.output.frames) == 3)
         await subscription.ended(lost=False)
         stats = at.box.broker.stats(ORDERS)
         assert (stats["leased"], stats["depth"]) == (0, WINDOW + 7)
 
-    story(told)
+    story(steps)
 
 
-def test_what_a_lost_client_held_is_a_failed_attempt_and_what_a_leaving_one_held_is_not():
-    async def told(at):
+def test_lost_connection_counts_an_attempt_and_closed_one_does_not():
+    async def steps(at):
         for lost, attempt in ((False, 1), (True, 2)):
             subscription = await subscribed(at)
             if not lost:
                 await at.box.publish("orders", b"{}")
-            await until(lambda: at.heard.frames)
-            at.heard.read()
+            await until(lambda: at.output.frames)
+            at.output.read()
             await subscription.ended(lost=lost)
             await at.box.advance(60_000)
             (message,) = await at.box.lease("orders", group="me")
             assert message.attempt == attempt
             await at.box.broker.release([message.receipt])
 
-    story(told)
+    story(steps)
 
 
-def test_whoever_stops_in_the_middle_of_a_lease_holds_nothing():
-    async def told(at):
+def test_end_during_a_lease_releases_it():
+    async def steps(at):
         subscription = await subscribed(at)
         await until(lambda: at.box.broker.waiting)
         publishing = asyncio.ensure_future(at.box.publish("orders", b"{}"))
@@ -294,34 +294,34 @@ def test_whoever_stops_in_the_middle_of_a_lease_holds_nothing():
         await asyncio.sleep(0)
         assert len(await at.box.lease("orders", group="me")) == 1
 
-    story(told)
+    story(steps)
 
 
-def test_what_waits_for_a_client_is_bounded_in_bytes():
-    async def told(at):
+def test_unsent_frames_are_bounded_in_bytes():
+    async def steps(at):
         subscription = await subscribed(at)
         await at.box.publish("orders", *[b"x" * 700_000] * 4)
-        await until(lambda: len(at.heard.frames) == 2)
+        await until(lambda: len(at.output.frames) == 2)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(at.heard.frames) == 2, "the second began while there was room"
-        at.heard.read()
-        await until(lambda: len(at.heard.frames) == 2)
+        assert len(at.output.frames) == 2, "the second frame started below the bound"
+        at.output.read()
+        await until(lambda: len(at.output.frames) == 2)
         await subscription.ended(lost=False)
 
-    story(told)
+    story(steps)
 
 
-def test_a_client_that_reads_nothing_is_waited_for():
-    async def told(at):
-        subscription = Subscription(at.edge, at.heard)
+def test_send_waits_while_the_buffer_is_full():
+    async def steps(at):
+        subscription = Subscription(at.edge, at.output)
         for _ in range(UNSENT_FRAMES_MAX):
             await subscription.receive('{"type": "ping"}')
         stuck = asyncio.ensure_future(subscription.receive('{"type": "ping"}'))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not stuck.done() and len(at.heard.frames) == UNSENT_FRAMES_MAX
-        at.heard.read()
+        assert not stuck.done() and len(at.output.frames) == UNSENT_FRAMES_MAX
+        at.output.read()
         await stuck
 
-    story(told)
+    story(steps)

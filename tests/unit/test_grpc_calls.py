@@ -1,4 +1,4 @@
-"""Every call does what its twin of HTTP does, and its reply says everything that HTTP's says."""
+"""Every gRPC method does the same as its HTTP operation and returns the same values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = "default/default/orders"
 
 
 def says(message: Any, value: Any) -> None:
-    """The message has all that the JSON value has."""
+    """The message has all fields of the JSON value."""
     if isinstance(message, Struct) or not isinstance(message, Message):
         assert (dict(message) if isinstance(message, Struct) else message) == pytest.approx(value)
         return
@@ -57,7 +57,7 @@ async def through_http(here: Any, method: str, target: str, body: Any = None) ->
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
-def test_messages_go_in_and_come_out_with_everything_they_carry():
+def test_message_fields_round_trip():
     async def story(here):
         sent = [
             pb.NewMessage(json='{"a": [1,  2]}', key="k", priority=-7, headers={"h": "v"}, tenant="t"),
@@ -84,7 +84,7 @@ def test_messages_go_in_and_come_out_with_everything_they_carry():
     run(story)
 
 
-def test_a_frame_goes_in_and_comes_out_as_it_is():
+def test_frame_round_trips_unchanged():
     async def story(here):
         frame = build([b"1", b"two"], kinds=[1, 0], columns={layout.KEY: [b"a", b""]})
         published = await here.stub.Publish(pb.PublishRequest(queue="orders", batch=frame))
@@ -100,7 +100,7 @@ def test_a_frame_goes_in_and_comes_out_as_it_is():
     run(story)
 
 
-def test_what_a_client_calls_json_is_only_believed_after_a_look():
+def test_payload_marked_as_json_is_validated():
     async def story(here):
         frame = build([b"{broken", b"[1]", b"\xff"])
         await here.stub.Publish(pb.PublishRequest(queue="orders", batch=frame))
@@ -110,7 +110,7 @@ def test_what_a_client_calls_json_is_only_believed_after_a_look():
     run(story)
 
 
-def test_without_atomic_each_message_has_its_own_outcome():
+def test_non_atomic_publish_has_a_result_per_message():
     async def story(here):
         messages = [
             pb.NewMessage(json="1"), pb.NewMessage(json="{"), pb.NewMessage(json="2", delay_ms=-1), pb.NewMessage(),
@@ -129,7 +129,7 @@ def test_without_atomic_each_message_has_its_own_outcome():
     run(story)
 
 
-def test_a_producer_s_repetition_is_a_duplicate():
+def test_repeated_producer_sequence_is_a_duplicate():
     async def story(here):
         producer = pb.Producer(id="p", epoch=0, seq=0)
         for request in (
@@ -143,7 +143,7 @@ def test_a_producer_s_repetition_is_a_duplicate():
     run(story)
 
 
-def test_a_transaction_is_all_or_nothing():
+def test_transaction_is_atomic():
     async def story(here):
         await here.publish("in", b"1")
         (message,) = (await here.stub.Lease(pb.LeaseRequest(queue="in"))).messages
@@ -166,7 +166,7 @@ def test_a_transaction_is_all_or_nothing():
 # -- settle -------------------------------------------------------------------------------------------------------
 
 
-def test_each_way_to_settle():
+def test_all_settle_methods():
     async def story(here):
         await here.publish("orders", *[b"x"] * 5)
         leased = (await here.stub.Lease(pb.LeaseRequest(queue="orders", max=5))).messages
@@ -190,7 +190,7 @@ def test_each_way_to_settle():
     run(story)
 
 
-def test_acks_travel_with_the_next_lease():
+def test_lease_can_carry_acks():
     async def story(here):
         await here.publish("orders", b"1", b"2")
         (first,) = (await here.stub.Lease(pb.LeaseRequest(queue="orders"))).messages
@@ -200,7 +200,7 @@ def test_acks_travel_with_the_next_lease():
     run(story)
 
 
-def test_a_scope_is_leased_like_a_queue():
+def test_scope_lease():
     async def story(here):
         await here.publish("email/high", b"1")
         await here.publish("email/low", b"2")
@@ -213,7 +213,7 @@ def test_a_scope_is_leased_like_a_queue():
 # -- looking ------------------------------------------------------------------------------------------------------
 
 
-def test_replies_say_all_that_http_says():
+def test_replies_have_all_values_of_http():
     async def story(here):
         stub = here.stub
         config = pb.QueueConfig(
@@ -265,7 +265,7 @@ def test_replies_say_all_that_http_says():
     run(story)
 
 
-def test_a_queue_is_made_changed_and_deleted_with_a_token():
+def test_queue_is_created_changed_and_deleted_with_a_token():
     async def story(here):
         stub = here.stub
         made = await stub.PutQueue(
@@ -291,7 +291,7 @@ def test_a_queue_is_made_changed_and_deleted_with_a_token():
     run(story)
 
 
-def test_dead_letters_are_seen_redriven_and_deleted():
+def test_dead_letters_are_listed_redriven_and_deleted():
     async def story(here):
         stub = here.stub
         await here.publish("orders", b"1", b"2", key="k", headers={"h": "v"})
@@ -320,7 +320,7 @@ def test_dead_letters_are_seen_redriven_and_deleted():
     run(story)
 
 
-def test_a_schedule_is_put_shown_paused_and_deleted():
+def test_schedule_methods():
     async def story(here):
         stub = here.stub
         for number, message in enumerate(
@@ -349,7 +349,7 @@ def test_a_schedule_is_put_shown_paused_and_deleted():
     run(story)
 
 
-def test_what_happened_and_how_far_the_log_goes():
+def test_events_and_extent():
     async def story(here):
         stub = here.stub
         await here.box.publish("orders", b"1", b"2")
@@ -366,7 +366,7 @@ def test_what_happened_and_how_far_the_log_goes():
     run(story)
 
 
-def test_a_hold_is_put_shown_and_deleted():
+def test_hold_methods():
     async def story(here):
         stub = here.stub
         await here.box.publish("orders", b"1")
@@ -383,7 +383,7 @@ def test_a_hold_is_put_shown_and_deleted():
     run(story)
 
 
-def test_what_waits_is_cancelled_and_moved():
+def test_cancel_and_reschedule():
     async def story(here):
         stub = here.stub
         published = await here.publish("orders", b"1", b"2", delay_ms=60_000, key="k")
@@ -396,7 +396,7 @@ def test_what_waits_is_cancelled_and_moved():
     run(story)
 
 
-def test_members_of_a_group_join_and_leave():
+def test_group_members_join_and_leave():
     async def story(here):
         stub = here.stub
         await stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(partitions=4)))
@@ -412,7 +412,7 @@ def test_members_of_a_group_join_and_leave():
     run(story)
 
 
-def test_the_log_is_read_from_where_one_likes():
+def test_read_offsets():
     async def story(here):
         stub = here.stub
         await here.publish("orders", b"0", b"1", b"2")
@@ -434,7 +434,7 @@ def test_the_log_is_read_from_where_one_likes():
 # -- sizes, versions, rubbish -------------------------------------------------------------------------------------
 
 
-def test_a_lease_that_does_not_fit_a_default_client_is_cut_and_the_rest_is_free_for_others():
+def test_lease_over_the_reply_size_is_split_and_the_rest_released():
     async def story(here):
         for _ in range(4):
             await here.publish("orders", *[b"x" * 500_000] * 3)
@@ -458,7 +458,7 @@ def test_a_lease_that_does_not_fit_a_default_client_is_cut_and_the_rest_is_free_
     run(story)
 
 
-def test_dead_letters_that_do_not_fit_are_asked_for_in_smaller_pages():
+def test_too_large_dead_letter_page_is_refused():
     async def story(here):
         for _ in range(3):
             await here.publish("orders", *[b"x" * 900_000] * 2)
@@ -474,7 +474,7 @@ def test_dead_letters_that_do_not_fit_are_asked_for_in_smaller_pages():
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_what_is_no_message_of_the_contract_is_refused(name):
+def test_unparsable_request_is_refused(name):
     async def story(here):
         call = here.channel.unary_unary(f"/penstock.v1.Broker/{name}")
         for data in (b"\xff", b"\x0a\xff\xff\xff\xff\x7f", b"\x0a\x02\xff\xfe", b"\x00", bytes(100), b"\xff" * 1_000):
@@ -486,7 +486,7 @@ def test_what_is_no_message_of_the_contract_is_refused(name):
     run(story)
 
 
-def test_unknown_fields_are_refused_wherever_they_are():
+def test_unknown_fields_are_refused_at_any_depth():
     async def story(here):
         unknown = b"\xc2\x3e\x01x"
         message = pb.NewMessage(json="1").SerializeToString() + unknown
@@ -498,7 +498,7 @@ def test_unknown_fields_are_refused_wherever_they_are():
     run(story)
 
 
-def test_compressed_requests_are_not_unfolded():
+def test_compressed_requests_are_refused():
     async def story(here):
         bomb = pb.LeaseRequest(queue="q" * 10_000_000)
         refused = await refusal(here.stub.Lease(bomb, compression=grpc.Compression.Gzip))
@@ -516,7 +516,7 @@ def test_a_request_far_over_the_limit_is_refused_by_grpc_itself():
     run(story)
 
 
-def test_an_unknown_method_is_unimplemented():
+def test_unknown_method_is_unimplemented():
     async def story(here):
         refused = await refusal(here.channel.unary_unary("/penstock.v1.Broker/Nonsense")(b""))
         assert refused.status == "UNIMPLEMENTED"
@@ -541,7 +541,7 @@ def test_calls_are_counted_by_operation_and_status():
 # -- settings of a queue ------------------------------------------------------------------------------------------
 
 
-def test_settings_change_one_by_one_and_a_destructive_change_takes_the_token():
+def test_destructive_settings_change_needs_the_token():
     async def story(here: Any) -> None:
         keep = pb.QueueConfig(max_retries=7, retention=pb.Retention(mode="keep", ms=60_000))
         await here.stub.PutQueue(pb.PutQueueRequest(queue="log", config=keep))

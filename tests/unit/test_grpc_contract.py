@@ -1,4 +1,4 @@
-"""The contract: generated code is what the file says, and it says what HTTP and the shapes of `wire/` say."""
+"""The gRPC contract matches the generated code, the HTTP operations and the structs of `wire/`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from penstock.wire import analytics, diagnostics, events, groups, holds, message
 SOURCE = Path(__file__).parents[2] / "src"
 STREAMS = {"publish_stream", "lease_stream", "read_stream"}
 PROCESS = {"health", "readiness", "metrics", "openapi", "front_page"}
-"""What HTTP says about the process; gRPC has services of its own for that."""
+"""HTTP operations about the process; gRPC has health and reflection services for that."""
 
 
-def test_the_generated_code_is_up_to_date(tmp_path):
+def test_generated_code_is_up_to_date(tmp_path):
     """If this fails: `make proto`."""
     pytest.importorskip("grpc_tools")
     out = tmp_path / "described"
@@ -40,14 +40,14 @@ def test_the_generated_code_is_up_to_date(tmp_path):
 
 
 def strip_json_names(described):
-    """Derived from the names; not every generator writes them down."""
+    """JSON names are derived from the field names; not every generator writes them."""
     for message in getattr(described, "message_type", None) or getattr(described, "nested_type", ()):
         for field in message.field:
             field.ClearField("json_name")
         strip_json_names(message)
 
 
-def test_every_operation_of_http_is_a_call_of_the_same_name():
+def test_every_http_operation_is_a_method():
     calls = {operation_of(name) for name in SERVICE.methods_by_name}
     operations = {operation.name for operation in OPERATIONS if operation.path.startswith("/v1/")}
     # Other doors may have more; these two have the same.
@@ -171,15 +171,15 @@ SHAPES = [
 @pytest.mark.parametrize(
     ("message", "shape", "only_here", "only_there"), SHAPES, ids=lambda each: getattr(each, "__name__", "")
 )
-def test_a_message_has_the_fields_of_its_shape(message, shape, only_here, only_there):
-    """A field that HTTP gets and gRPC does not is a field that half of the users do not have."""
+def test_message_has_the_fields_of_its_struct(message, shape, only_here, only_there):
+    """A field that HTTP has must be in gRPC too."""
     fields = set(message.DESCRIPTOR.fields_by_name)
     named = {field.name for field in msgspec.structs.fields(shape)}
     assert fields - only_here == named - only_there
     assert only_here <= fields and only_there <= named
 
 
-def test_nothing_in_the_contract_is_unused():
+def test_contract_has_no_unused_messages():
     """Every message is a request, a reply, or part of one."""
     reached: set[str] = set()
 

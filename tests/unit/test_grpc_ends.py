@@ -1,4 +1,4 @@
-"""Callers that go away, deadlines that pass, and a server that stops: nobody waits for them, and nothing stays held."""
+"""Cancelled calls, deadlines and server shutdown: no waiter and no lease is left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.v1 import broker_pb2 as pb
 # -- callers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_wait_leaves_no_waiter_and_no_lease():
+def test_cancelled_lease_leaves_no_waiter_and_no_lease():
     async def story(here):
         await here.stub.PutQueue(pb.PutQueueRequest(queue="orders"))
         for _ in range(5):
@@ -36,7 +36,7 @@ def test_a_cancelled_wait_leaves_no_waiter_and_no_lease():
     run(story)
 
 
-def test_a_deadline_ends_a_wait_in_time_for_its_answer():
+def test_wait_ends_before_the_deadline():
     async def story(here):
         await here.stub.PutQueue(pb.PutQueueRequest(queue="orders"))
         reply = await here.stub.Lease(pb.LeaseRequest(queue="orders", wait_ms=60_000), timeout=0.5)
@@ -47,7 +47,7 @@ def test_a_deadline_ends_a_wait_in_time_for_its_answer():
     run(story)
 
 
-def test_a_cancelled_reader_is_not_waited_for():
+def test_cancelled_read_stream_ends():
     async def story(here):
         await here.publish("orders", b"1")
         call = here.stub.ReadStream(pb.ReadStreamRequest(queue="orders"))
@@ -79,13 +79,13 @@ def test_connections_are_counted():
 
 
 async def drain(here, grace_s=10):
-    """As the process does it."""
+    """Drain and stop, in the order of the server process."""
     await here.server.drain()
     here.broker.stop_waiting()
     await here.server.stop(grace_s)
 
 
-def test_health_is_served_and_says_no_first():
+def test_health_is_not_serving_during_drain():
     async def story(here):
         stub = health_pb2_grpc.HealthStub(here.channel)
         states = health_pb2.HealthCheckResponse
@@ -119,7 +119,7 @@ def test_health_of_all_services_is_listed(caplog):
     run(story)
 
 
-def test_a_watch_of_our_health_does_not_hold_up_the_end():
+def test_health_watch_does_not_delay_stop():
     async def story(here):
         watch = health_pb2_grpc.HealthStub(here.channel).Watch(health_pb2.HealthCheckRequest())
         await watch.read()
@@ -130,7 +130,7 @@ def test_a_watch_of_our_health_does_not_hold_up_the_end():
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_reflection_knows_the_services(version):
+def test_reflection_lists_the_services(version):
     async def story(here):
         async def ask(**question):
             call = here.channel.stream_stream(
@@ -156,7 +156,7 @@ def test_reflection_knows_the_services(version):
     run(story)
 
 
-def test_at_the_end_waits_are_answered_and_streams_are_told():
+def test_drain_ends_waits_and_streams():
     async def story(here):
         await here.publish("orders", b"1", b"2")
         waiting = asyncio.ensure_future(here.stub.Lease(pb.LeaseRequest(queue="orders", group="g2", max=2, wait_ms=1)))
@@ -191,7 +191,7 @@ def test_at_the_end_waits_are_answered_and_streams_are_told():
     run(story)
 
 
-def test_a_consumer_that_does_not_settle_has_its_messages_taken_back_at_the_end(monkeypatch):
+def test_drain_releases_unsettled_messages(monkeypatch):
     monkeypatch.setattr("penstock.limits.STREAM_DRAIN_MS", 50)
 
     async def story(here):
@@ -205,7 +205,7 @@ def test_a_consumer_that_does_not_settle_has_its_messages_taken_back_at_the_end(
     run(story)
 
 
-def test_a_consumer_that_closes_its_stream_ends_well():
+def test_closed_stream_ends_with_ok():
     async def story(here):
         await here.publish("orders", b"1")
         consumer = here.stub.LeaseStream()
@@ -221,7 +221,7 @@ def test_a_consumer_that_closes_its_stream_ends_well():
     run(story)
 
 
-def test_a_taken_port_is_an_error():
+def test_port_in_use_is_an_error():
     async def story(here):
         with pytest.raises(OSError, match="bind"):
             server_module.GrpcServer(here.target)
@@ -230,7 +230,7 @@ def test_a_taken_port_is_an_error():
 
 
 @pytest.mark.parametrize("asked", ["auto", "address"])
-def test_a_default_port_that_is_taken_is_replaced_and_one_that_was_asked_for_is_not(asked, monkeypatch):
+def test_only_the_default_port_is_replaced_if_in_use(asked, monkeypatch):
     async def story(here):
         taken = Address("127.0.0.1", here.server.port)
         monkeypatch.setattr(config, "GRPC_DEFAULT", taken)
@@ -245,7 +245,7 @@ def test_a_default_port_that_is_taken_is_replaced_and_one_that_was_asked_for_is_
     run(story)
 
 
-def test_a_server_that_was_only_bound_can_be_let_go():
+def test_server_that_was_never_started_can_be_stopped():
     async def story(here):
         bound = server_module.GrpcServer("127.0.0.1:0")
         assert bound.port > 0

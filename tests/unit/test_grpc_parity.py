@@ -1,4 +1,4 @@
-"""One broker, two doors: the same broken request is refused with the same code and in the same words through both."""
+"""An invalid request gets the same error code and text over HTTP and gRPC."""
 
 # ruff: noqa: E501  a table reads best as one
 
@@ -23,7 +23,7 @@ STALE = "r1.0.1.00000000000000ff.0"
 
 
 class Ask:
-    """A request in the words of both doors."""
+    """The same request for HTTP and for gRPC."""
 
     def __init__(self, call: str, message: Any, method: str, target: str, body: Any = None, *, same_text: bool = True):
         self.call, self.message = call, message
@@ -167,8 +167,8 @@ BROKEN: dict[str, list[Ask]] = {
             {"queue": "orders", "producer": {"id": "p", "epoch": 1, "seq": 5}, "messages": [{"payload": 1}]}),
     ],
     "unknown_member": [
-        Ask("Heartbeat", pb.HeartbeatRequest(queue="orders", member="nobody", generation=1), "POST",
-            "/v1/groups/heartbeat", {"queue": "orders", "member": "nobody", "generation": 1}),
+        Ask("Heartbeat", pb.HeartbeatRequest(queue="orders", member="unknown", generation=1), "POST",
+            "/v1/groups/heartbeat", {"queue": "orders", "member": "unknown", "generation": 1}),
     ],
     "stale_generation": [
         Ask("Lease", pb.LeaseRequest(queue="orders", group="g", member="m", generation=99), "POST", "/v1/lease",
@@ -220,7 +220,7 @@ async def prepare(here: Served) -> None:
 
 
 @pytest.mark.parametrize(("code", "ask"), cases())
-def test_both_doors_refuse_alike(code, ask):
+def test_http_and_grpc_refuse_alike(code, ask):
     async def story(here):
         await prepare(here)
         before = here.broker.summary()
@@ -241,8 +241,8 @@ def test_both_doors_refuse_alike(code, ask):
 
 
 @pytest.mark.parametrize("kind", errors.BY_CODE.values(), ids=lambda kind: kind.__name__)
-def test_every_error_of_the_table_arrives_as_it_is(kind, monkeypatch):
-    """Also those that a broker of today does not raise, and whatever they say."""
+def test_every_error_code_reaches_the_client(kind, monkeypatch):
+    """Includes errors that the broker does not raise yet, with any text."""
 
     async def story(here):
         failure = kind("why – and how", details={"n": 3, "list": ["a"], "none": None}, retry_after_ms=1_500)
@@ -269,7 +269,7 @@ def test_retryable_statuses_are_those_that_grpc_clients_retry():
     assert STATUS[Unauthenticated.code].grpc == "UNAUTHENTICATED" and STATUS[Forbidden.code].grpc == "PERMISSION_DENIED"
 
 
-def test_a_bug_says_nothing_of_itself(monkeypatch):
+def test_crash_is_internal_without_details(monkeypatch):
     async def story(here):
         monkeypatch.setattr(here.broker, "stats", raiser(ValueError("secret")))
         refused = await refusal(here.stub.Stats(pb.StatsRequest(queue="orders")))
@@ -278,7 +278,7 @@ def test_a_bug_says_nothing_of_itself(monkeypatch):
     run(story)
 
 
-def test_an_error_with_much_to_say_still_fits_into_metadata():
+def test_large_error_fits_into_metadata():
     async def story(here):
         await here.publish("orders", b"1")
         refused = await refusal(

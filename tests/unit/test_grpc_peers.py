@@ -1,4 +1,4 @@
-"""Connections of a server as the kernel sees them."""
+"""Established connections from the tables of the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.transports.grpc.peers import Peers
         (socket.AF_INET6, "::1", "ipv6:%5B::1%5D:{}"),
     ],
 )
-def test_established_connection_is_found_and_one_that_the_client_closed_is_not(family, host, name):
+def test_only_established_connections_are_found(family, host, name):
     async def story():
         with socket.create_server((host, 0), family=family) as listening:
             port = listening.getsockname()[1]
@@ -47,7 +47,7 @@ def test_ipv4_peer_of_a_socket_for_both_families_is_found():
 
 
 @pytest.mark.parametrize("peer", ["", "unix:/run/x", "unix:", "ipv4:nonsense:1", "ipv4:127.0.0.1:", "ipv6:[::1", "x"])
-def test_peer_without_an_address_is_not_known(peer):
+def test_peer_without_an_address_is_unknown(peer):
     async def story():
         assert not Peers(7401).connected(peer)
 

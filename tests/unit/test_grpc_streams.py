@@ -1,4 +1,4 @@
-"""The streams: credits and settlements, pipelined publishes, a log that is followed; and what an end leaves behind."""
+"""LeaseStream, PublishStream and ReadStream: credits, settlements, pipelining, and ended streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.v1.broker_pb2_grpc import BrokerStub
 
 
 class Consumer:
-    """A client on a LeaseStream that remembers what it was sent."""
+    """A client of LeaseStream that records its replies."""
 
     def __init__(self, here: Served, queue: str | None = "orders", call: Any = None, **options: Any):
         self.call = call or here.stub.LeaseStream()
@@ -40,7 +40,7 @@ class Consumer:
         await self.call.write(pb.LeaseStreamRequest(**fields))
 
     async def hear(self) -> bool:
-        """One reply; False at the end."""
+        """Read one reply; False at the end."""
         reply = await self.call.read()
         if reply is grpc.aio.EOF:
             return False
@@ -62,7 +62,7 @@ class Consumer:
             assert await self.hear(), "the stream ended"
 
     async def ending(self) -> Refused:
-        """Everything up to the end, which is an error."""
+        """Read until the stream ends with an error, and return it."""
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             while await self.hear():
                 pass
@@ -78,7 +78,7 @@ class Consumer:
 
 
 class Line:
-    """A connection to the server that can be cut, as if the client had died."""
+    """A proxied connection that can be cut, as by a crash of the client."""
 
     def __init__(self, port: int):
         self._port = port
@@ -118,7 +118,7 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 @pytest.mark.parametrize("form", [pb.MESSAGES, pb.FRAMES])
-def test_no_more_messages_come_than_there_are_credits(form):
+def test_deliveries_are_bounded_by_credits(form):
     async def story(here):
         await here.publish("orders", *[b"%d" % number for number in range(10)])
         consumer = await Consumer(here, form=form).open(credits=3)
@@ -132,7 +132,7 @@ def test_no_more_messages_come_than_there_are_credits(form):
     run(story)
 
 
-def test_a_consumer_that_waits_is_sent_what_comes():
+def test_waiting_stream_gets_new_messages():
     async def story(here):
         await here.publish("orders", b"0")
         consumer = await Consumer(here).open(credits=100)
@@ -144,7 +144,7 @@ def test_a_consumer_that_waits_is_sent_what_comes():
     run(story)
 
 
-def test_a_reply_has_no_more_messages_than_asked_for():
+def test_reply_is_bounded_by_max():
     async def story(here):
         await here.publish("orders", *[b"x"] * 10)
         call = here.stub.LeaseStream()
@@ -152,7 +152,7 @@ def test_a_reply_has_no_more_messages_than_asked_for():
         counts = []
         while sum(counts) < 10:
             counts.append(len((await call.read()).messages))
-        # What is ready together may leave together, in as many leases as it took.
+        # Replies that are ready together may be joined, so only the sum is checked.
         assert max(counts) <= 8
 
     run(story)
@@ -173,7 +173,7 @@ def test_credits_have_bounds(credits):
 # -- settling -----------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_settled_on_the_stream_and_answered_by_number():
+def test_settlements_are_answered_by_number():
     async def story(here):
         await here.publish("orders", *[b"%d" % number for number in range(6)])
         consumer = await Consumer(here).open(credits=6)
@@ -198,7 +198,7 @@ def test_everything_is_settled_on_the_stream_and_answered_by_number():
     run(story)
 
 
-def test_a_range_of_receipts_is_one_result():
+def test_range_receipt_is_one_result():
     async def story(here):
         await here.publish("orders", *[b"x"] * 1_000)
         consumer = await Consumer(here, form=pb.FRAMES).open(credits=1_000)
@@ -214,7 +214,7 @@ def test_a_range_of_receipts_is_one_result():
     run(story)
 
 
-def test_a_settlement_that_the_broker_refuses_is_answered_and_the_stream_goes_on(monkeypatch):
+def test_refused_settlement_does_not_end_the_stream(monkeypatch):
     async def story(here):
         await here.publish("orders", b"1", b"2")
         consumer = await Consumer(here).open(credits=2)
@@ -262,7 +262,7 @@ def test_a_settlement_that_the_broker_refuses_is_answered_and_the_stream_goes_on
                                 nack=[pb.NackRequest(receipts=["x"] * 6_000)])], "receipts"),
     ],
 )  # fmt: skip
-def test_a_wrong_request_ends_the_stream_and_says_why(requests, field):
+def test_invalid_request_ends_the_stream_with_its_field(requests, field):
     async def story(here):
         await here.publish("orders", b"1")
         consumer = Consumer(here)
@@ -274,7 +274,7 @@ def test_a_wrong_request_ends_the_stream_and_says_why(requests, field):
     run(story)
 
 
-def test_a_stream_of_a_queue_that_does_not_exist_or_ceases_to():
+def test_stream_of_a_missing_or_deleted_queue_ends():
     async def story(here):
         ended = await (await Consumer(here, queue="none").open(credits=1)).ending()
         assert (ended.status, ended.code) == ("NOT_FOUND", "queue_not_found")
@@ -293,7 +293,7 @@ def test_a_stream_of_a_queue_that_does_not_exist_or_ceases_to():
     run(story)
 
 
-def test_rubbish_on_a_stream_is_an_invalid_argument():
+def test_unparsable_stream_request_is_an_invalid_argument():
     async def story(here):
         for method in ("LeaseStream", "PublishStream"):
             call = here.channel.stream_stream(f"/penstock.v1.Broker/{method}")()
@@ -318,8 +318,8 @@ async def retrying_at_once(here, **config):
 
 
 @pytest.mark.parametrize(("end", "attempt"), [("cancelled", 1), ("deadline", 1), ("half-closed", 1), ("lost", 2)])
-def test_a_stream_that_ends_gives_back_what_was_not_settled_and_nothing_else(end, attempt):
-    """Lost with its connection: it counts as a failed attempt. Otherwise: as if it was never sent."""
+def test_ended_stream_returns_only_unsettled_messages(end, attempt):
+    """A lost connection counts an attempt; other ends release the messages."""
 
     async def story(here):
         async with Line(here.server.port) as line:
@@ -348,7 +348,7 @@ def test_a_stream_that_ends_gives_back_what_was_not_settled_and_nothing_else(end
     run(story)
 
 
-def test_a_message_that_takes_down_its_consumers_does_not_do_so_for_ever():
+def test_message_that_crashes_its_consumers_becomes_a_dead_letter():
     async def story(here):
         await retrying_at_once(here, max_retries=2)
         await here.publish("orders", b"poison")
@@ -365,8 +365,8 @@ def test_a_message_that_takes_down_its_consumers_does_not_do_so_for_ever():
     run(story)
 
 
-def test_what_had_not_been_sent_when_a_stream_was_lost_is_no_attempt():
-    """A client that does not read cannot have gone down over what lies behind."""
+def test_unsent_messages_of_a_lost_stream_count_no_attempt():
+    """Messages that the client never received cannot have crashed it."""
 
     async def story(here):
         await retrying_at_once(here)
@@ -386,7 +386,7 @@ def test_what_had_not_been_sent_when_a_stream_was_lost_is_no_attempt():
     run(story)
 
 
-def test_what_was_acked_just_before_the_break_stays_acked():
+def test_ack_just_before_a_lost_connection_counts():
     async def story(here):
         await here.publish("orders", *[b"x"] * 100)
         consumer = await Consumer(here).open(credits=100)
@@ -399,7 +399,7 @@ def test_what_was_acked_just_before_the_break_stays_acked():
     run(story)
 
 
-def test_a_stream_that_is_closed_tells_the_last_results_and_ends_well():
+def test_closed_stream_sends_the_last_results():
     async def story(here):
         await here.publish("orders", b"1", b"2")
         consumer = await Consumer(here).open(credits=2)
@@ -415,7 +415,7 @@ def test_a_stream_that_is_closed_tells_the_last_results_and_ends_well():
     run(story)
 
 
-def test_a_stream_that_was_never_opened_ends_well():
+def test_stream_without_requests_ends_with_ok():
     async def story(here):
         call = here.stub.LeaseStream()
         await call.done_writing()
@@ -424,7 +424,7 @@ def test_a_stream_that_was_never_opened_ends_well():
     run(story)
 
 
-def test_being_out_of_room_for_a_while_only_makes_a_stream_wait(monkeypatch):
+def test_retryable_error_does_not_end_the_stream(monkeypatch):
     async def story(here):
         await here.publish("orders", b"1")
         lease, refusals = here.broker.lease, [Unavailable("busy", retry_after_ms=1) for _ in range(3)]
@@ -442,7 +442,7 @@ def test_being_out_of_room_for_a_while_only_makes_a_stream_wait(monkeypatch):
     run(story)
 
 
-def test_a_large_delivery_is_sent_in_replies_that_every_client_takes():
+def test_large_delivery_is_split_over_replies():
     async def story(here):
         for _ in range(4):
             await here.publish("orders", *[b"x" * 700_000] * 3)
@@ -453,7 +453,7 @@ def test_a_large_delivery_is_sent_in_replies_that_every_client_takes():
     run(story)
 
 
-def test_a_client_that_settles_one_by_one_is_answered_one_by_one(monkeypatch):
+def test_settlements_are_answered_one_by_one(monkeypatch):
     monkeypatch.setattr(limits, "STREAM_REQUESTS_MAX", 2)
 
     async def story(here):
@@ -468,7 +468,7 @@ def test_a_client_that_settles_one_by_one_is_answered_one_by_one(monkeypatch):
     run(story)
 
 
-def test_what_is_delivered_at_most_once_is_not_given_back():
+def test_at_most_once_messages_are_not_returned():
     async def story(here):
         await here.stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(delivery="at_most_once")))
         await here.publish("orders", b"1")
@@ -482,8 +482,8 @@ def test_what_is_delivered_at_most_once_is_not_given_back():
     run(story)
 
 
-def test_streams_that_break_at_any_moment_leave_nothing_held_and_nothing_in_the_log():
-    """Clients that are gone in the middle of a write, a read or a settlement are everyday life, and no failure."""
+def test_streams_lost_at_any_time_leave_no_lease_and_no_log_entry():
+    """A connection that is lost during a write, a read or a settlement is not logged as a failure."""
 
     async def story(here):
         await retrying_at_once(here, max_retries=100)
@@ -511,7 +511,7 @@ def test_streams_that_break_at_any_moment_leave_nothing_held_and_nothing_in_the_
     run(story)
 
 
-def test_a_client_that_does_not_read_is_sent_a_bounded_amount():
+def test_output_to_a_client_that_does_not_read_is_bounded():
     async def story(here):
         for _ in range(30):
             await here.publish("orders", *[b"x" * 500_000] * 2)
@@ -530,7 +530,7 @@ def test_a_client_that_does_not_read_is_sent_a_bounded_amount():
 # -- members --------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_is_told_of_a_new_generation_and_goes_on_with_it():
+def test_member_receives_a_new_generation_and_continues():
     async def story(here):
         stub = here.stub
         await stub.PutQueue(pb.PutQueueRequest(queue="orders", config=pb.QueueConfig(partitions=2)))
@@ -557,7 +557,7 @@ def test_a_member_is_told_of_a_new_generation_and_goes_on_with_it():
 # -- publish --------------------------------------------------------------------------------------------------------
 
 
-def test_publishes_are_answered_in_their_order_the_refused_ones_in_their_place():
+def test_publishes_and_refusals_are_answered_in_order():
     async def story(here):
         call = here.stub.PublishStream()
         requests = [
@@ -577,7 +577,7 @@ def test_publishes_are_answered_in_their_order_the_refused_ones_in_their_place()
     run(story)
 
 
-def test_a_publisher_far_ahead_has_to_wait_and_loses_nothing(monkeypatch):
+def test_publisher_waits_at_the_byte_limit_without_loss(monkeypatch):
     monkeypatch.setattr(limits, "STREAM_REQUESTS_MAX", 3)
     monkeypatch.setattr(limits, "STREAM_BYTES_MAX", 10_000)
 
@@ -598,7 +598,7 @@ def test_a_publisher_far_ahead_has_to_wait_and_loses_nothing(monkeypatch):
     run(story)
 
 
-def test_what_came_in_is_published_even_if_the_publisher_is_gone():
+def test_received_publish_is_stored_after_a_disconnect():
     async def story(here):
         call = here.stub.PublishStream()
         await call.write(pb.PublishStreamRequest(publish=pb.PublishRequest(queue="orders", batch=build([b"1"]))))
@@ -613,7 +613,7 @@ def test_what_came_in_is_published_even_if_the_publisher_is_gone():
 
 
 @pytest.mark.parametrize("form", [pb.MESSAGES, pb.FRAMES])
-def test_a_reader_follows_the_log(form):
+def test_read_stream_follows_the_log(form):
     async def story(here):
         await here.publish("orders", b"0", b"1")
         call = here.stub.ReadStream(pb.ReadStreamRequest(queue="orders", offset="1", form=form))
@@ -628,7 +628,7 @@ def test_a_reader_follows_the_log(form):
     run(story)
 
 
-def test_a_reader_at_the_end_is_told_where_it_is_first():
+def test_read_stream_at_the_end_first_sends_its_offset():
     async def story(here):
         await here.publish("orders", b"0")
         call = here.stub.ReadStream(pb.ReadStreamRequest(queue="orders", offset="latest"))
@@ -640,7 +640,7 @@ def test_a_reader_at_the_end_is_told_where_it_is_first():
     run(story)
 
 
-def test_a_read_stream_of_nothing_is_refused():
+def test_read_stream_of_a_missing_queue_is_refused():
     async def story(here):
         call = here.stub.ReadStream(pb.ReadStreamRequest(queue="none"))
         assert await call.code() == grpc.StatusCode.NOT_FOUND
@@ -648,5 +648,5 @@ def test_a_read_stream_of_nothing_is_refused():
     run(story)
 
 
-def test_the_module_knows_how_much_is_ahead():
+def test_queued_deliveries_fit_the_byte_limit():
     assert lease_stream._DELIVERIES_AHEAD * limits.LEASE_REPLY_BYTES_MAX <= limits.STREAM_BYTES_MAX

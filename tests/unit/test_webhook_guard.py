@@ -1,4 +1,4 @@
-"""Where webhooks may not be sent to, and that nothing is sent there."""
+"""URLs and addresses that the guard refuses, and proof that nothing connects to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hostile_urls import LISTENING, LOOPBACK, NAMES, NOT_PUBLIC, TRICKS
 
 from penstock.errors import InvalidRequest
-from penstock.transports.webhooks.guard import Guard, Refused, parse_networks, parse_url
+from penstock.transports.webhooks.guard import AddressRefused, Guard, parse_networks, parse_url
 from penstock.transports.webhooks.network import system_lookup
 from penstock.transports.webhooks.sender import Sender
 
@@ -30,7 +30,7 @@ sys.addaudithook(_watch)
 
 @contextlib.contextmanager
 def connections():
-    """Every address that anything in this process connects to meanwhile."""
+    """Every address that this process connects to inside the block."""
     global _connects
     _connects = []
     try:
@@ -47,7 +47,7 @@ def listening():
 
 
 def addresses(*found: str):
-    """What a name server would answer."""
+    """Addresses in the form of `socket.getaddrinfo`."""
     return [
         (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 6, "",
          (each, 443, 0, 0) if ":" in each else (each, 443))
@@ -63,12 +63,12 @@ async def outcomes(urls, guard: Guard, lookup, timeout_ms: int = 2_000) -> list[
         await sender.close()
 
 
-def test_the_corpus_is_large():
+def test_hostile_url_corpus_is_large():
     assert len(set(HOSTILE)) >= 120 and len(NAMES) >= 20
 
 
 @pytest.mark.parametrize("url", HOSTILE, ids=ascii)
-def test_a_hostile_url_cannot_be_registered(url):
+def test_hostile_url_cannot_be_registered(url):
     with pytest.raises(InvalidRequest) as refused:
         Guard().check_url(url.replace(LISTENING, "9999"))
     assert refused.value.details == {"field": "url"}
@@ -86,7 +86,7 @@ def test_nothing_connects_for_any_hostile_url():
             listener.accept()
 
 
-def test_nothing_connects_for_a_name_that_resolves_to_a_closed_door():
+def test_nothing_connects_for_names_with_disallowed_addresses():
     with connections() as made:
         urls = [f"https://{name}/hook" for name in NAMES] + [f"https://{name}:8443/" for name in NAMES]
         found = asyncio.run(outcomes(urls, Guard(), lambda host, _port: addresses(*NAMES[host])))
@@ -94,8 +94,8 @@ def test_nothing_connects_for_a_name_that_resolves_to_a_closed_door():
         assert made == []
 
 
-def test_a_name_is_resolved_once_for_a_connection():
-    """The second answer, which would be a private one, is never asked for."""
+def test_name_is_resolved_once_per_connection():
+    """The second lookup would return a disallowed address; the first connection does not ask for it."""
     answers = [["127.0.0.1"], ["127.0.0.2"]]
 
     def lookup(_host: str, _port: int):
@@ -110,7 +110,7 @@ def test_a_name_is_resolved_once_for_a_connection():
         assert made == [("127.0.0.1", port)]
 
 
-def test_an_allowed_network_is_reached_and_its_neighbour_is_not():
+def test_only_allowed_networks_are_reached():
     guard = Guard(parse_networks("127.0.0.1/32, ::1/128"))
     assert guard.check_url("http://127.0.0.1:8080/x").port == 8080
     assert guard.check_url("http://service:8080/x").host == "service"
@@ -118,12 +118,12 @@ def test_an_allowed_network_is_reached_and_its_neighbour_is_not():
     for url in ("http://127.0.0.2:8080/", "http://10.0.0.1/", "http://[::ffff:127.0.0.1]/", "http://127.0.0.1:443/"):
         with pytest.raises(InvalidRequest):
             guard.check_url(url)
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         guard.check_address(ipaddress.ip_address("93.184.216.34"), 80)
     guard.check_address(ipaddress.ip_address("93.184.216.34"), 443)
 
 
-def test_the_server_does_not_talk_to_itself():
+def test_own_address_is_refused():
     guard = Guard(parse_networks("127.0.0.0/8,::1/128,10.0.0.0/8"))
     guard.deny_own("127.0.0.1", 7400)
     guard.check_url("http://127.0.0.1:7401/")
@@ -136,8 +136,8 @@ def test_the_server_does_not_talk_to_itself():
     guard.check_url("http://10.1.2.3:7501/")
 
 
-def test_a_socket_is_judged_again_when_it_is_connected():
-    """Whatever lies between the check and the connection, a peer that was not passed gets no request."""
+def test_peer_is_checked_after_connect():
+    """A peer that the guard refuses after the connect gets no request."""
 
     class Fooled(Guard):
         asked = 0
@@ -178,16 +178,16 @@ def test_a_socket_is_judged_again_when_it_is_connected():
         "https://hooks.example.com/services/T0/B0/x~y_z@,;=!$'()*+[1]",
     ],
 )  # fmt: skip
-def test_an_ordinary_url_is_taken(url):
+def test_ordinary_url_is_accepted(url):
     Guard().check_url(url)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/8", "localhost", "10.0.0.0/8 127.0.0.0/8", "::1/129", "*"])
-def test_what_is_not_a_network_is_refused_by_name(text):
+def test_invalid_network_is_refused(text):
     with pytest.raises(ValueError, match="is not a network"):
         parse_networks(text)
 
 
-def test_networks_are_read_from_one_line():
+def test_networks_are_separated_by_commas():
     assert parse_networks("") == []
     assert [str(network) for network in parse_networks(" 10.0.0.0/8,::1 ,")] == ["10.0.0.0/8", "::1/128"]

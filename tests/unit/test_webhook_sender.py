@@ -1,4 +1,4 @@
-"""One request: what each answer means, what is never done, and who is really there."""
+"""One webhook request: results by status, redirects, timeouts, TLS, signatures, the circuit breaker."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from webhook_endpoint import answering, endpoint
 from penstock import limits
 from penstock.broker.vault import Secret, Vault
 from penstock.errors import Unavailable
-from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, REST_S, REST_S_MAX, Breaker
+from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, OPEN_S, OPEN_S_MAX, CircuitBreaker
 from penstock.transports.webhooks.endpoint import retry_delay_ms
 from penstock.transports.webhooks.guard import Guard, parse_networks
+from penstock.transports.webhooks.send_result import result_of_status, retry_after_ms
 from penstock.transports.webhooks.sender import Sender
-from penstock.transports.webhooks.sent import answered, retry_after_ms
 from penstock.transports.webhooks.signing import signed_headers
 
 LOOPBACK = Guard(parse_networks("127.0.0.0/8"))
@@ -44,7 +44,7 @@ def run(story):
     ],
 )  # fmt: skip
 def test_only_2xx_is_success(status, outcome):
-    sent = answered(status, "7", NOW_MS)
+    sent = result_of_status(status, "7", NOW_MS)
     assert (sent.outcome, sent.status) == (outcome, status)
     assert (sent.error is None) == (outcome == "delivered")
     assert (sent.retry_after_ms is not None) == (outcome == "throttled")
@@ -59,23 +59,23 @@ def test_only_2xx_is_success(status, outcome):
         ("Fri, 31 Dec 9999 23:59:59 GMT", limits.WEBHOOK_RETRY_AFTER_MS_MAX), ("Thu, 99 Oct 2025 08:53:50 GMT", None),
     ],
 )  # fmt: skip
-def test_patience_is_read_from_retry_after(value, expected):
+def test_retry_after_is_parsed(value, expected):
     assert retry_after_ms(value, NOW_MS) == expected
 
 
-def test_a_date_is_what_the_library_writes():
+def test_retry_after_accepts_dates():
     moment = datetime.datetime.fromtimestamp(NOW_MS / 1000 + 10, datetime.UTC)
     assert retry_after_ms(format_datetime(moment, usegmt=True), NOW_MS) == 10_000
 
 
 @pytest.mark.parametrize(("chance", "expected"), [(0.0, 4_000), (0.5, 5_000), (1.0, 6_000)])
-def test_a_delay_is_spread_by_a_fifth(chance, expected):
+def test_retry_delay_has_jitter_of_20_percent(chance, expected):
     assert retry_delay_ms(5_000, None, chance) == expected
     assert retry_delay_ms(5_000, 4_500, chance) == max(expected, 4_500)
     assert retry_delay_ms(0, None, chance) == 0
 
 
-def test_a_redirect_is_not_followed_not_even_to_an_allowed_place():
+def test_redirect_is_not_followed_even_to_an_allowed_address():
     async def story():
         async with endpoint() as here, endpoint() as elsewhere:
             sender = Sender(LOOPBACK)
@@ -89,7 +89,7 @@ def test_a_redirect_is_not_followed_not_even_to_an_allowed_place():
     run(story)
 
 
-def test_of_an_answer_only_a_little_is_read():
+def test_endless_response_body_is_cut_off():
     async def story():
         cut_off = asyncio.Event()
 
@@ -114,7 +114,7 @@ def test_of_an_answer_only_a_little_is_read():
     run(story)
 
 
-def test_an_answer_that_does_not_come_is_a_timeout():
+def test_missing_response_is_a_timeout():
     async def story():
         async with endpoint() as here:
             here.answer = lambda _delivery: asyncio.sleep(60)
@@ -125,7 +125,7 @@ def test_an_answer_that_does_not_come_is_a_timeout():
     run(story)
 
 
-def test_what_is_no_http_is_no_answer():
+def test_response_that_is_not_http_is_unreachable():
     async def story():
         async def serve(reader, writer):
             await reader.readuntil(b"{}")
@@ -139,7 +139,7 @@ def test_what_is_no_http_is_no_answer():
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             assert (await sender.send(url, {}, b"{}", 5_000, NOW_MS)).outcome == "unreachable"
         sent = await sender.send(url, {}, b"{}", 5_000, NOW_MS)
-        assert (sent.outcome, sent.error) == ("unreachable", "no connection")
+        assert (sent.outcome, sent.error) == ("unreachable", "the endpoint could not be connected to")
         await sender.close()
 
     run(story)
@@ -149,7 +149,7 @@ def test_what_is_no_http_is_no_answer():
 
 
 def certificate(name: str, directory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For a server of this name, and for a client that trusts nobody else."""
+    """TLS contexts for a server with this name and for a client that trusts only its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -174,7 +174,7 @@ def certificate(name: str, directory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, ssl.create_default_context(cafile=str(pem))
 
 
-def test_the_checked_address_is_asked_for_the_name_in_the_url(tmp_path):
+def test_tls_checks_the_name_in_the_url(tmp_path):
     server, client = certificate("hooks.example.test", tmp_path)
 
     def lookup(_host, port):
@@ -190,17 +190,19 @@ def test_the_checked_address_is_asked_for_the_name_in_the_url(tmp_path):
             (delivery,) = here.deliveries
             assert delivery.headers["host"] == f"hooks.example.test:{here.port}" and delivery.path == "/hook?x=%2F"
             other = await sender.send(f"https://other.example.test:{here.port}/", {}, b"{}", 5_000, NOW_MS)
-            assert (other.outcome, other.error) == ("unreachable", "its certificate is not valid")
+            assert (other.outcome, other.error) == ("unreachable", "the certificate of the endpoint is not valid")
             await sender.close()
             strict = Sender(LOOPBACK, lookup=lookup)
-            assert (await strict.send(url, {}, b"{}", 5_000, NOW_MS)).error == "its certificate is not valid"
+            assert (
+                await strict.send(url, {}, b"{}", 5_000, NOW_MS)
+            ).error == "the certificate of the endpoint is not valid"
             await strict.close()
             assert len(here.deliveries) == 1
 
     run(story)
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch):
+def test_proxy_environment_variables_are_ignored(monkeypatch):
     async def story():
         async with endpoint() as here, endpoint() as proxy:
             for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
@@ -216,7 +218,7 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch):
 # -- signing ------------------------------------------------------------------------------------------------------
 
 
-def test_a_foreign_library_accepts_what_is_signed():
+def test_standardwebhooks_library_accepts_signatures():
     now_ms = round(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
     old, new, other = Secret.new(), Secret.new(), Secret.new()
     body = '{"größe": 1}'.encode()
@@ -230,7 +232,7 @@ def test_a_foreign_library_accepts_what_is_signed():
         Webhook(new.text).verify(body, signed_headers([new], "01JP", now_ms - 600_000, body))
 
 
-def test_a_vector_of_the_specification():
+def test_signature_matches_the_library():
     secret = Secret(b"\xc0\xa0\x8d\xf5\xc1\xf0" * 4)
     headers = signed_headers([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330_000, b'{"test": 2432232314}')
     theirs = Webhook(secret.text).sign(
@@ -241,7 +243,7 @@ def test_a_vector_of_the_specification():
     assert headers["webhook-signature"] == theirs and headers["webhook-timestamp"] == "1614265330"
 
 
-def test_a_sealed_secret_is_its_owner_s_and_this_server_s():
+def test_sealed_secret_opens_only_for_its_webhook_and_key():
     vault, secret = Vault(lambda: bytes(32)), Secret.new()
     sealed = vault.seal(secret, "a")
     assert secret.value not in sealed and vault.seal(secret, "a") != sealed
@@ -261,34 +263,38 @@ def test_a_sealed_secret_is_its_owner_s_and_this_server_s():
 # -- the circuit breaker ------------------------------------------------------------------------------------------
 
 
-def test_failures_in_a_row_open_the_circuit_and_a_probe_closes_it():
-    breaker = Breaker()
+def test_consecutive_failures_open_the_circuit_and_a_probe_closes_it():
+    breaker = CircuitBreaker()
     for _ in range(FAILURES_IN_A_ROW - 1):
         breaker.failed(0.0)
     breaker.succeeded()
     for _ in range(FAILURES_IN_A_ROW):
-        assert breaker.state(0.0) == "closed" and breaker.room(0.0, 1, 4) == 3
+        assert breaker.state(0.0) == "closed" and breaker.free_slots(0.0, 1, 4) == 3
         breaker.failed(0.0)
-    assert (breaker.state(0.0), breaker.room(0.0, 0, 4), breaker.wait_s(1.0)) == ("open", 0, REST_S - 1)
+    assert (breaker.state(0.0), breaker.free_slots(0.0, 0, 4), breaker.wait_s(1.0)) == ("open", 0, OPEN_S - 1)
     breaker.failed(1.0)
-    assert breaker.wait_s(1.0) == REST_S - 1, "what was sent before it opened does not open it for longer"
-    assert (breaker.state(REST_S), breaker.room(REST_S, 0, 4), breaker.room(REST_S, 1, 4)) == ("probing", 1, 0)
-    breaker.failed(REST_S)
-    assert breaker.wait_s(REST_S) == 2 * REST_S
-    breaker.failed(10 * REST_S)
+    assert breaker.wait_s(1.0) == OPEN_S - 1, "requests from before it opened do not extend its time"
+    assert (breaker.state(OPEN_S), breaker.free_slots(OPEN_S, 0, 4), breaker.free_slots(OPEN_S, 1, 4)) == (
+        "probing",
+        1,
+        0,
+    )
+    breaker.failed(OPEN_S)
+    assert breaker.wait_s(OPEN_S) == 2 * OPEN_S
+    breaker.failed(10 * OPEN_S)
     for _ in range(20):
         breaker.failed(1e9)
     now = 1e9
     for _ in range(20):
         now += breaker.wait_s(now) or 0
         breaker.failed(now)
-    assert breaker.wait_s(now) == REST_S_MAX
+    assert breaker.wait_s(now) == OPEN_S_MAX
     breaker.succeeded()
     assert breaker.state(now) == "closed" and breaker.wait_s(now) is None
 
 
-def test_an_endpoint_that_asks_for_patience_gets_it():
-    breaker = Breaker()
+def test_retry_after_opens_the_circuit_for_that_time():
+    breaker = CircuitBreaker()
     breaker.failed(0.0, 3_600.0)
     assert breaker.state(0.0) == "open" and breaker.wait_s(600.0) == 3_000.0
-    assert breaker.room(3_600.0, 0, 4) == 1
+    assert breaker.free_slots(3_600.0, 0, 4) == 1

@@ -1,4 +1,4 @@
-"""Webhooks through the broker: delivered, retried, given up, in order, over restarts and rotations."""
+"""Webhooks through the broker: delivery, retries, dead letters, order, restarts, rotations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from penstock.broker.vault import Vault
 from penstock.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from penstock.ids import parse_queue, ulid_text
 from penstock.testing.inprocess import InProcess, in_process
-from penstock.transports.webhooks import endpoint as room
-from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, REST_S
-from penstock.transports.webhooks.courier import WebhookCourier
+from penstock.transports.webhooks import endpoint as endpoint_module
+from penstock.transports.webhooks.breaker import FAILURES_IN_A_ROW, OPEN_S
+from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.sender import Sender
 from penstock.wire.webhooks import RETRY_DELAYS_MS, WebhookChanges, WebhookRequest
@@ -37,16 +37,16 @@ def run(story):
 
 
 @asynccontextmanager
-async def delivering(box: InProcess, allow: str = "127.0.0.0/8") -> AsyncIterator[WebhookCourier]:
+async def delivering(box: InProcess, allow: str = "127.0.0.0/8") -> AsyncIterator[WebhookDeliverer]:
     guard = Guard(parse_networks(allow))
-    courier = WebhookCourier(box.broker, guard, Sender(guard), box.clock)
-    courier.start()
+    deliverer = WebhookDeliverer(box.broker, guard, Sender(guard), box.clock)
+    deliverer.start()
     try:
-        yield courier
+        yield deliverer
     finally:
-        courier.stop()
+        deliverer.stop()
         box.host.loop.waiters.dismiss()
-        await courier.close(1)
+        await deliverer.close(1)
 
 
 def stats(box: InProcess) -> dict:
@@ -55,7 +55,7 @@ def stats(box: InProcess) -> dict:
 
 def test_messages_arrive_and_are_acked():
     async def story():
-        async with in_process() as box, delivering(box) as courier, endpoint() as here:
+        async with in_process() as box, delivering(box) as deliverer, endpoint() as here:
             made = await box.broker.webhooks.create(asked(here.url))
             await box.publish(
                 "orders", b"\x00raw", b'{"n":1}', headers=[b"", b'{"traceparent":"00-1-2-01","cookie":"x"}']
@@ -67,14 +67,14 @@ def test_messages_arrive_and_are_acked():
             await until(lambda: stats(box)["totals"]["acked"] == 2)
             status = box.broker.webhooks.get(made.id).delivery
             assert (status.delivered, status.failed, status.circuit) == (2, 0, "closed")
-            assert courier.outcomes == {"delivered": 2}
+            assert deliverer.outcomes == {"delivered": 2}
             attempts = box.broker.webhooks.attempts(made.id, 1).attempts
             assert [attempt.outcome for attempt in attempts] == ["delivered"]
 
     run(story)
 
 
-def test_what_fails_is_tried_again_by_its_schedule_and_given_up_with_the_last_error():
+def test_failed_attempts_follow_the_retry_delays_then_dead_letter():
     async def story():
         async with in_process() as box, endpoint() as here:
             await box.broker.put_queue(ORDERS, {"max_retries": 0})
@@ -107,7 +107,7 @@ def test_what_fails_is_tried_again_by_its_schedule_and_given_up_with_the_last_er
 
 
 @pytest.mark.parametrize("final_snapshot", [True, False])
-def test_a_message_that_waits_for_its_retry_survives_a_restart(final_snapshot):
+def test_pending_retry_survives_restart(final_snapshot):
     async def story():
         async with in_process() as box, endpoint() as here:
             async with delivering(box):
@@ -129,8 +129,8 @@ def test_a_message_that_waits_for_its_retry_survives_a_restart(final_snapshot):
     run(story)
 
 
-def test_a_sender_that_dies_costs_an_attempt_and_not_the_message():
-    """The lease of a dead process runs out. The queue's own budget is long used up, the webhook's is not."""
+def test_lost_sender_costs_an_attempt_not_the_message():
+    """The leases expire. The retries of the queue are used up, but the webhook has its own retry delays."""
 
     async def story():
         async with in_process() as box, endpoint() as here:
@@ -151,7 +151,7 @@ def test_a_sender_that_dies_costs_an_attempt_and_not_the_message():
     run(story)
 
 
-def test_an_endpoint_that_asks_for_patience_is_left_alone():
+def test_retry_after_opens_the_circuit():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             here.answer = answering(429, 204, retry_after="3600")
@@ -174,27 +174,29 @@ def test_an_endpoint_that_asks_for_patience_is_left_alone():
 
 
 async def wake(box: InProcess, id: str) -> None:
-    """Real time does not pass in these tests; any change makes an endpoint look at the clock."""
+    """The clock of these tests stands still; a change of the webhook makes its endpoint read the clock."""
     await box.broker.webhooks.change(id, WebhookChanges(description=str(box.clock.now_ms())))
 
 
-def test_failures_in_a_row_open_the_circuit():
+def test_consecutive_failures_open_the_circuit():
     async def story():
-        async with in_process() as box, delivering(box) as courier, endpoint() as here:
+        async with in_process() as box, delivering(box) as deliverer, endpoint() as here:
             here.answer = answering(500)
             made = await box.broker.webhooks.create(asked(here.url, concurrency=1, retry_delays_ms=[DAY_MS]))
             published = await box.publish("orders", *[b"%d" % number for number in range(20)])
             await until(lambda: box.broker.webhooks.get(made.id).delivery.circuit == "open")
             await until(lambda: stats(box)["leased"] == 0)
-            assert len(here.deliveries) == FAILURES_IN_A_ROW and courier.outcomes == {"failed": FAILURES_IN_A_ROW}
-            assert stats(box)["ready"] == 20 - FAILURES_IN_A_ROW, "the others have all their attempts left"
+            assert len(here.deliveries) == FAILURES_IN_A_ROW and deliverer.outcomes == {"failed": FAILURES_IN_A_ROW}
+            assert stats(box)["ready"] == 20 - FAILURES_IN_A_ROW, "the other messages have all their attempts left"
             last = ulid_text(published.runs[0].id + 19)
-            told = (await box.broker.explain(ORDERS, id=last))["messages"][0]
-            assert told["reasons"][-1]["kind"] == "webhook_rests" and "is tried again in 15.0 s" in told["text"]
+            explained = (await box.broker.explain(ORDERS, id=last))["messages"][0]
+            assert (
+                explained["reasons"][-1]["kind"] == "webhook_rests" and "is tried again in 15.0 s" in explained["text"]
+            )
             here.answer = taken
-            box.clock.advance(round(REST_S * 1000))
+            box.clock.advance(round(OPEN_S * 1000))
             assert box.broker.webhooks.get(made.id).delivery.circuit == "probing"
-            courier._endpoints[made.id]._changed.set()
+            deliverer._endpoints[made.id]._changed.set()
             await here.wait_for(20)
             await until(lambda: stats(box)["totals"]["acked"] == 20 - FAILURES_IN_A_ROW)
             assert box.broker.webhooks.get(made.id).delivery.circuit == "closed"
@@ -202,7 +204,7 @@ def test_failures_in_a_row_open_the_circuit():
     run(story)
 
 
-def test_an_endpoint_that_is_gone_is_not_asked_again():
+def test_status_410_disables_the_webhook():
     async def story():
         async with in_process() as box, endpoint() as here:
             async with delivering(box):
@@ -222,13 +224,13 @@ def test_an_endpoint_that_is_gone_is_not_asked_again():
                 assert len(here.deliveries) == 1 and stats(box)["ready"] == 2
                 assert (await box.broker.webhooks.resume(made.id)).state == "active"
                 await here.wait_for(3)
-                assert here.deliveries[1].headers["penstock-attempt"] == "1", "that was no fault of the message"
+                assert here.deliveries[1].headers["penstock-attempt"] == "1", "the attempt that got 410 does not count"
                 await until(lambda: stats(box)["depth"] == 0)
 
     run(story)
 
 
-def test_ordered_keys_keep_their_order_while_one_of_them_fails():
+def test_ordered_keys_stay_in_order_while_one_fails():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             await box.broker.put_queue(ORDERS, {"ordered_keys": True})
@@ -258,7 +260,7 @@ def test_ordered_keys_keep_their_order_while_one_of_them_fails():
     run(story)
 
 
-def test_not_more_at_once_than_was_agreed():
+def test_concurrency_is_bounded():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             release = asyncio.Event()
@@ -272,7 +274,7 @@ def test_not_more_at_once_than_was_agreed():
             await box.publish("orders", *[b"x"] * 12)
             await here.wait_for(3)
             await until(lambda: here.in_flight == 3)
-            assert stats(box)["leased"] == 3, "what cannot be sent is not taken"
+            assert stats(box)["leased"] == 3, "messages that cannot be sent are not leased"
             release.set()
             await until(lambda: stats(box)["depth"] == 0)
             assert here.in_flight_max == 3 and len(here.deliveries) == 12
@@ -280,8 +282,8 @@ def test_not_more_at_once_than_was_agreed():
     run(story)
 
 
-def test_a_lease_is_renewed_while_an_attempt_runs(monkeypatch):
-    monkeypatch.setattr(room, "RENEW_S", 0.001)
+def test_lease_is_extended_during_an_attempt(monkeypatch):
+    monkeypatch.setattr(endpoint_module, "RENEW_S", 0.001)
 
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
@@ -296,9 +298,9 @@ def test_a_lease_is_renewed_while_an_attempt_runs(monkeypatch):
             await box.publish("orders", b"1")
             await here.wait_for(1)
             for _ in range(5):
-                await box.advance(room.LEASE_MS - 1_000)
+                await box.advance(endpoint_module.LEASE_MS - 1_000)
                 (lease,) = box.host.loop.shard.leases.values()
-                await until(lambda lease=lease: lease.held[0].deadline == box.clock.now_ms() + room.LEASE_MS)
+                await until(lambda lease=lease: lease.held[0].deadline == box.clock.now_ms() + endpoint_module.LEASE_MS)
             release.set()
             await until(lambda: stats(box)["totals"]["acked"] == 1)
             assert len(here.deliveries) == 1 and stats(box)["totals"]["redelivered"] == 0
@@ -306,7 +308,7 @@ def test_a_lease_is_renewed_while_an_attempt_runs(monkeypatch):
     run(story)
 
 
-def test_paused_it_sends_nothing_and_loses_nothing():
+def test_paused_webhook_sends_nothing_and_loses_nothing():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             made = await box.broker.webhooks.create(asked(here.url, paused=True))
@@ -317,7 +319,7 @@ def test_paused_it_sends_nothing_and_loses_nothing():
             await box.broker.webhooks.resume(made.id)
             await here.wait_for(1)
             assert (await box.broker.webhooks.pause(made.id)).state == "paused"
-            # A consumer that waits for messages may still be given some: they go back, untouched.
+            # The lease call that still waits gets the message; the endpoint releases it.
             await box.publish("orders", b"2")
             await until(lambda: stats(box)["totals"]["acked"] == 1 and stats(box)["ready"] == 1)
             assert len(here.deliveries) == 1
@@ -329,7 +331,7 @@ def test_paused_it_sends_nothing_and_loses_nothing():
     run(story)
 
 
-def test_a_rotation_signs_with_both_for_a_day():
+def test_rotation_signs_with_both_secrets_for_a_day():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             made = await box.broker.webhooks.create(asked(here.url))
@@ -349,24 +351,24 @@ def test_a_rotation_signs_with_both_for_a_day():
     run(story)
 
 
-def test_what_takes_too_long_at_the_end_is_given_back():
+def test_attempts_over_the_grace_period_are_released():
     async def story():
         async with in_process() as box, endpoint() as here:
             here.answer = lambda _delivery: asyncio.sleep(30)
-            async with delivering(box) as courier:
+            async with delivering(box) as deliverer:
                 await box.broker.webhooks.create(asked(here.url))
                 await box.publish("orders", b"1")
                 await here.wait_for(1)
-                courier.stop()
+                deliverer.stop()
                 box.host.loop.waiters.dismiss()
-                await courier.close(0)
+                await deliverer.close(0)
             (again,) = await box.lease("orders")
             assert (again.payload, again.attempt) == (b"1", 1)
 
     run(story)
 
 
-def test_a_test_is_a_delivery_that_is_no_message():
+def test_test_delivery_is_not_a_message():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             made = await box.broker.webhooks.create(asked(here.url, paused=True))
@@ -383,7 +385,7 @@ def test_a_test_is_a_delivery_that_is_no_message():
     run(story)
 
 
-def test_a_name_that_leads_nowhere_allowed_is_an_attempt_that_was_refused():
+def test_disallowed_address_is_a_refused_attempt():
     async def story():
         async with in_process() as box, endpoint() as here:
             async with delivering(box):
@@ -400,7 +402,7 @@ def test_a_name_that_leads_nowhere_allowed_is_an_attempt_that_was_refused():
     run(story)
 
 
-def test_a_lost_key_stops_what_it_sealed_and_nothing_else():
+def test_lost_key_stops_only_the_webhooks_it_sealed():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             lost = await box.broker.webhooks.create(asked(here.url))
@@ -417,7 +419,7 @@ def test_a_lost_key_stops_what_it_sealed_and_nothing_else():
     run(story)
 
 
-def test_a_webhook_of_a_queue_that_is_gone_waits_for_it():
+def test_webhook_of_a_deleted_queue_waits_for_the_queue():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:
             made = await box.broker.webhooks.create(asked(here.url))
@@ -437,7 +439,7 @@ def test_a_webhook_of_a_queue_that_is_gone_waits_for_it():
     run(story)
 
 
-def test_one_webhook_for_a_group_and_every_group_gets_everything():
+def test_group_has_one_webhook_and_groups_are_independent():
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here, endpoint() as there:
             first = await box.broker.webhooks.create(asked(here.url, group="a"))
@@ -456,7 +458,7 @@ def test_one_webhook_for_a_group_and_every_group_gets_everything():
     run(story)
 
 
-def test_what_is_refused_leaves_nothing_behind():
+def test_refused_registration_stores_nothing():
     async def story():
         async with in_process() as box, delivering(box, allow=""):
             for url in ("http://127.0.0.1/", "https://10.0.0.1/", "https://user@example.com/"):
@@ -474,13 +476,13 @@ def test_what_is_refused_leaves_nothing_behind():
     run(story)
 
 
-def test_the_usual_schedule_is_that_of_the_specification():
+def test_default_retry_delays_follow_the_specification():
     assert len(RETRY_DELAYS_MS) == 9
     assert sum(RETRY_DELAYS_MS) == 75 * 3_600_000 + 35 * 60_000 + 5_000
 
 
-def test_endpoints_are_told_apart_from_what_they_say():
-    """The body of an answer is nobody's business: it is in no error, log or reply."""
+def test_response_body_and_reason_are_never_shown():
+    """The body and the reason phrase of a response are in no error, log or reply."""
 
     async def story():
         async with in_process() as box, delivering(box), endpoint() as here:

@@ -1,4 +1,4 @@
-"""The socket's side: the handshake and who may have one, pings, bounds on what is not read, and how it ends."""
+"""WebSocket connections over real sockets: handshake, pings, bounds on unsent output, closing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from patience import until
 from uvicorn.server import ServerState
-from websocket_fake import Edge, unsealed, websockets
+from websocket_fake import Edge, parse_frame, websockets
 from websockets.frames import Frame, Opcode
 
 from penstock import limits
@@ -26,7 +26,7 @@ HANDSHAKE = {
 
 
 class Socket:
-    """A client on a real connection, frame by frame."""
+    """A client on a real connection that reads and writes single frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.reader = reader
@@ -56,7 +56,7 @@ class Socket:
         more = {126: 2, 127: 8}.get(head[1], 0)
         length = await self.reader.readexactly(more)
         size = int.from_bytes(length, "big") if more else head[1]
-        return unsealed(head + length + await self.reader.readexactly(size))
+        return parse_frame(head + length + await self.reader.readexactly(size))
 
     async def json(self) -> dict[str, object]:
         opcode, data = await self.receive()
@@ -64,7 +64,7 @@ class Socket:
         return json.loads(data)
 
     async def closed(self) -> int:
-        """The code of the close frame, behind whatever comes before it."""
+        """The code of the close frame; frames before it are skipped."""
         while True:
             opcode, data = await self.receive()
             if opcode == Opcode.CLOSE:
@@ -105,7 +105,7 @@ def talk(story, origins=()):
     asyncio.run(run())
 
 
-def test_a_handshake_and_a_ping():
+def test_handshake_and_ping():
     async def story(edge, socket, state):
         await socket.handshake(Sec_WebSocket_Protocol="other, penstock.v1+json")
         assert socket.status == 101
@@ -122,7 +122,7 @@ def test_a_handshake_and_a_ping():
     talk(story)
 
 
-def test_msgpack_is_agreed_on_by_name():
+def test_msgpack_is_selected_by_subprotocol():
     async def story(edge, socket, state):
         await socket.handshake(Sec_WebSocket_Protocol="penstock.v1+msgpack, penstock.v1+json")
         assert socket.headers["sec-websocket-protocol"] == "penstock.v1+msgpack"
@@ -132,7 +132,7 @@ def test_msgpack_is_agreed_on_by_name():
     talk(story)
 
 
-def test_a_message_in_fragments():
+def test_fragmented_message():
     async def story(edge, socket, state):
         await socket.handshake()
         await socket.json()
@@ -160,7 +160,7 @@ def test_a_message_in_fragments():
         ({"Sec-WebSocket-Protocol": "chat"}, 400, "invalid_request"),
     ],
 )
-def test_who_may_not_have_one_is_told_why(headers, status, code):
+def test_refused_handshake_has_a_reason(headers, status, code):
     async def story(edge, socket, state):
         await socket.handshake(**headers)
         assert (socket.status, (await socket.error())["code"]) == (status, code)
@@ -188,7 +188,7 @@ def test_offer_of_a_websocket_at_another_path_is_ignored():
         ("https://tools.example", ("null", "https://tools.example")),
     ],
 )
-def test_programs_own_pages_and_pages_allowed_by_name(origin, allowed):
+def test_allowed_origins(origin, allowed):
     async def story(edge, socket, state):
         await socket.handshake(Origin=origin)
         assert socket.status == 101
@@ -196,7 +196,7 @@ def test_programs_own_pages_and_pages_allowed_by_name(origin, allowed):
     talk(story, allowed)
 
 
-def test_there_is_a_limit_and_a_refusal_that_says_so(monkeypatch):
+def test_connection_limit_is_enforced(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKETS_MAX", 0)
 
     async def story(edge, socket, state):
@@ -206,7 +206,7 @@ def test_there_is_a_limit_and_a_refusal_that_says_so(monkeypatch):
     talk(story)
 
 
-def test_the_wrong_kind_of_message():
+def test_message_with_wrong_opcode_is_closed():
     async def story(edge, socket, state):
         await socket.handshake()
         socket.frame(Opcode.BINARY, b"{}")
@@ -215,7 +215,7 @@ def test_the_wrong_kind_of_message():
     talk(story)
 
 
-def test_a_message_that_is_too_large():
+def test_too_large_message_is_closed():
     async def story(edge, socket, state):
         await socket.handshake()
         socket.writer.write(b"\x81\xff" + (limits.WEBSOCKET_TEXT_BYTES_MAX + 1).to_bytes(8, "big") + bytes(4))
@@ -226,7 +226,7 @@ def test_a_message_that_is_too_large():
 
 
 @pytest.mark.parametrize("data", [b"\x81\x02{}", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\0\0\0\0"])
-def test_bytes_that_are_no_websocket(data):
+def test_invalid_framing_is_closed(data):
     async def story(edge, socket, state):
         await socket.handshake()
         socket.writer.write(data)
@@ -237,7 +237,7 @@ def test_bytes_that_are_no_websocket(data):
     talk(story)
 
 
-def test_a_close_is_answered():
+def test_close_is_answered():
     async def story(edge, socket, state):
         await socket.handshake()
         socket.frame(Opcode.CLOSE, (1001).to_bytes(2, "big"))
@@ -248,7 +248,7 @@ def test_a_close_is_answered():
     talk(story)
 
 
-def test_an_http_connection_can_become_one_and_no_timer_of_http_ends_it(monkeypatch):
+def test_http_timers_do_not_end_an_upgraded_connection(monkeypatch):
     async def story(edge, socket, state):
         socket.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = (await socket.reader.readuntil(b"\r\n\r\n")).decode()
@@ -261,7 +261,7 @@ def test_an_http_connection_can_become_one_and_no_timer_of_http_ends_it(monkeypa
     talk(story)
 
 
-def test_who_does_not_answer_pings_is_gone(monkeypatch):
+def test_connection_without_pongs_is_closed(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_PING_MS", 300)
 
     async def story(edge, socket, state):
@@ -276,7 +276,7 @@ def test_who_does_not_answer_pings_is_gone(monkeypatch):
     talk(story)
 
 
-def test_a_slow_reader_is_bounded_and_evicted_and_others_are_not(monkeypatch):
+def test_slow_reader_is_evicted_and_others_are_not(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_SLOW_MS", 400)
     monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
 
@@ -303,7 +303,7 @@ def test_a_slow_reader_is_bounded_and_evicted_and_others_are_not(monkeypatch):
     talk(story)
 
 
-def test_who_asks_on_and_reads_nothing_is_cut_off(monkeypatch):
+def test_client_that_sends_and_never_reads_is_evicted(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_ANSWERS_BYTES_MAX", 2 << 20)
     monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
 
@@ -320,7 +320,7 @@ def test_who_asks_on_and_reads_nothing_is_cut_off(monkeypatch):
     talk(story)
 
 
-def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
+def test_requests_over_the_limit_wait(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_REQUESTS_MAX", 2)
 
     async def story(edge, socket, state):
@@ -332,7 +332,7 @@ def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
         await until(lambda: edge.broker.waiting == 2)
         (connection,) = state.connections
         for _ in range(3):
-            connection.beat()  # its pongs wait like its requests: that is no silence
+            connection.ping()  # pongs wait behind the requests, so the connection stays open
         for _ in range(6):
             await edge.publish("q", b"x")
         answers = [await socket.json() for _ in range(6)]
@@ -344,7 +344,7 @@ def test_more_requests_than_may_be_under_way_wait_their_turn(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["8", "0", "14"])
-def test_wrong_version_is_answered_with_the_right_one(version):
+def test_unsupported_version_is_answered_with_13(version):
     async def story(edge, socket, state):
         await socket.handshake(Sec_WebSocket_Version=version)
         assert (socket.status, (await socket.error())["code"]) == (426, "upgrade_required")
@@ -354,16 +354,16 @@ def test_wrong_version_is_answered_with_the_right_one(version):
     talk(story)
 
 
-def sealed(opcode: Opcode, **frame: object) -> bytes:
+def frame_bytes(opcode: Opcode, **frame: object) -> bytes:
     return Frame(opcode, json.dumps(frame).encode() if frame else b"\x03\xe8").serialize(mask=True)
 
 
-def test_frame_that_came_before_a_close_is_answered_before_the_close():
+def test_frame_before_a_close_is_answered_before_the_close():
     async def story(edge, socket, state):
         await socket.handshake()
         await socket.json()
-        publish = sealed(Opcode.TEXT, type="publish", id=1, queue="q", messages=[{"payload": 1}])
-        socket.writer.write(publish + sealed(Opcode.CLOSE))
+        publish = frame_bytes(Opcode.TEXT, type="publish", id=1, queue="q", messages=[{"payload": 1}])
+        socket.writer.write(publish + frame_bytes(Opcode.CLOSE))
         assert (await socket.json())["type"] == "published"
         assert await socket.closed() == 1000
         await until(lambda: not state.connections)
@@ -371,13 +371,13 @@ def test_frame_that_came_before_a_close_is_answered_before_the_close():
     talk(story)
 
 
-def test_frame_that_waits_when_a_close_comes_is_answered_before_the_close():
+def test_waiting_frame_is_answered_before_the_close():
     async def story(edge, socket, state):
         await edge.create("q")
         await socket.handshake()
         await socket.json()
-        call = sealed(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
-        socket.writer.write(call + sealed(Opcode.CLOSE))
+        call = frame_bytes(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "q", "wait_ms": 60_000})
+        socket.writer.write(call + frame_bytes(Opcode.CLOSE))
         await until(lambda: edge.broker.waiting == 1)
         await edge.publish("q", b"x")
         assert (await socket.json())["type"] == "reply"
@@ -386,7 +386,7 @@ def test_frame_that_waits_when_a_close_comes_is_answered_before_the_close():
     talk(story)
 
 
-def test_close_does_not_wait_for_ever_and_nothing_is_delivered_behind_it(monkeypatch):
+def test_close_wait_is_bounded_and_ends_deliveries(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_CLOSE_MS", 100)
 
     async def story(edge, socket, state):
@@ -396,9 +396,9 @@ def test_close_does_not_wait_for_ever_and_nothing_is_delivered_behind_it(monkeyp
         await socket.json()
         socket.send(type="subscribe", role="consumer", queue="q", credit=10)
         assert (await socket.json())["type"] == "subscribed"
-        call = sealed(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "empty", "wait_ms": 60_000})
-        socket.writer.write(call + sealed(Opcode.CLOSE))
-        await until(lambda: edge.broker.waiting == 1)  # the consumer waits no more
+        call = frame_bytes(Opcode.TEXT, type="call", id=1, path="/v1/lease", body={"queue": "empty", "wait_ms": 60_000})
+        socket.writer.write(call + frame_bytes(Opcode.CLOSE))
+        await until(lambda: edge.broker.waiting == 1)  # the consumer has cancelled its lease call
         await edge.publish("q", b"x")
         assert (await socket.receive())[0] == Opcode.CLOSE
         await until(lambda: not state.connections and not edge.broker.waiting)
@@ -406,25 +406,25 @@ def test_close_does_not_wait_for_ever_and_nothing_is_delivered_behind_it(monkeyp
     talk(story)
 
 
-def test_frames_that_came_with_the_handshake_are_answered():
+def test_frames_sent_with_the_handshake_are_answered():
     async def story(edge, socket, state):
         head = "\r\n".join(["GET /v1/ws HTTP/1.1", *(f"{name}: {value}" for name, value in HANDSHAKE.items()), "", ""])
-        socket.writer.write(head.encode() + sealed(Opcode.TEXT, type="ping", id=1))
+        socket.writer.write(head.encode() + frame_bytes(Opcode.TEXT, type="ping", id=1))
         assert (await socket.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         assert [(await socket.json())["type"] for _ in range(2)] == ["hello", "pong"]
 
     talk(story)
 
 
-def test_handshake_behind_a_long_poll_waits_for_its_answer():
+def test_handshake_waits_for_the_reply_of_a_long_poll():
     async def story(edge, socket, state):
         await edge.create("q")
         body = b'{"queue": "q", "wait_ms": 60000}'
         poll = b"POST /v1/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         head = "\r\n".join(["GET /v1/ws HTTP/1.1", *(f"{name}: {value}" for name, value in HANDSHAKE.items()), "", ""])
-        socket.writer.write(poll + head.encode() + sealed(Opcode.TEXT, type="ping", id=1))
+        socket.writer.write(poll + head.encode() + frame_bytes(Opcode.TEXT, type="ping", id=1))
         await until(lambda: edge.broker.waiting == 1)
-        socket.writer.write(sealed(Opcode.TEXT, type="ping", id=2))
+        socket.writer.write(frame_bytes(Opcode.TEXT, type="ping", id=2))
         await edge.publish("q", b"x")
         assert (await socket.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         assert b"HTTP/1.1 101" in await socket.reader.readuntil(b"\r\n\r\n")
@@ -433,7 +433,7 @@ def test_handshake_behind_a_long_poll_waits_for_its_answer():
     talk(story)
 
 
-def test_a_server_that_stops_says_so():
+def test_stopping_server_closes_with_a_reason():
     async def story(edge, socket, state):
         await socket.handshake()
         await socket.json()
@@ -443,7 +443,7 @@ def test_a_server_that_stops_says_so():
     talk(story)
 
 
-def test_what_is_written_in_one_turn_leaves_together_and_in_order():
+def test_frames_of_one_turn_are_written_together_and_in_order():
     class Counted:
         def __init__(self, transport):
             self.transport, self.writes = transport, 0
@@ -467,9 +467,9 @@ def test_what_is_written_in_one_turn_leaves_together_and_in_order():
         connection.data_received(asked)
         assert counted.writes == 1
         connection.write(Frame(Opcode.TEXT, b'{"last":1}').serialize(mask=False))
-        connection.beat()
+        connection.ping()
         assert counted.writes == 1, "until the end of the turn"
-        connection.shutdown()  # the close frame stands behind both
+        connection.shutdown()  # the close frame follows both
         assert counted.writes == 3
         assert [(await socket.json())["id"] for _ in range(5)] == list(range(5))
         assert await socket.json() == {"last": 1}

@@ -1,4 +1,4 @@
-"""Consumers: credit, leases, and what becomes of them when the connection does not."""
+"""Consumer subscriptions: credit, leases, and leases of ended connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def consuming(edge, queue="work", **options):
     return client
 
 
-def test_no_more_is_sent_than_credit_was_granted():
+def test_deliveries_are_bounded_by_credit():
     async def story(edge):
         await edge.create("work")
         client = await consuming(edge, credit=3)
@@ -52,7 +52,7 @@ def test_no_more_is_sent_than_credit_was_granted():
     run(story)
 
 
-def test_credit_that_comes_back_by_settling():
+def test_refill_returns_credit_on_settle():
     async def story(edge):
         await edge.create("work", backoff={"kind": "none"})
         client = await consuming(edge, credit=2, refill=True, lease_ms=1_000)
@@ -62,13 +62,13 @@ def test_credit_that_comes_back_by_settling():
         await edge.settle()
         assert not client.received
         await client.ask(type="ack", receipts=first[:1])
-        await client.ask(type="ack", receipts=first[:1])  # once is enough: nothing more comes for this
+        await client.ask(type="ack", receipts=first[:1])  # a repeated ack returns no credit
         (third,) = receipts(await client.messages(1))
         await edge.settle()
         assert not client.received
         await client.ask(type="nack", receipts=[third], delay_ms=60_000)
         assert payloads(await client.messages(1)) == [b"3"]
-        # Too late to count as done, but not in hand any more either.
+        # The acks are stale, but the expired messages return their credit.
         await edge.box.advance(2_500)
         late = await client.ask(type="ack", receipts=first[1:])
         assert late["results"][0]["status"] == "stale"
@@ -77,7 +77,7 @@ def test_credit_that_comes_back_by_settling():
     run(story)
 
 
-def test_everything_that_can_be_done_with_a_message():
+def test_all_settle_operations():
     async def story(edge):
         await edge.create("work")
         client = await consuming(edge, credit=10, lease_ms=5_000, consumer="me")
@@ -106,7 +106,7 @@ def test_everything_that_can_be_done_with_a_message():
     run(story)
 
 
-def test_one_message_goes_to_one_of_those_who_wait():
+def test_message_goes_to_one_waiting_consumer():
     async def story(edge):
         await edge.create("work")
         clients = [await consuming(edge, credit=1) for _ in range(20)]
@@ -121,8 +121,8 @@ def test_one_message_goes_to_one_of_those_who_wait():
 @pytest.mark.parametrize(
     ("end", "attempt", "delay_ms"), [("lost", 2, 1_200), ("bye", 1, 0), ("unsubscribe", 1, 0), ("drain", 1, 0)]
 )
-def test_what_a_connection_held_comes_back_when_it_ends(end, attempt, delay_ms):
-    """Lost: it counts as a failed attempt, and is due after the queue's backoff. Otherwise: as if it was never sent."""
+def test_leases_are_returned_when_the_connection_ends(end, attempt, delay_ms):
+    """A lost connection counts an attempt and uses the backoff of the queue; other ends release the messages."""
 
     async def story(edge):
         await edge.create("work")
@@ -154,7 +154,7 @@ def test_what_a_connection_held_comes_back_when_it_ends(end, attempt, delay_ms):
 
 
 @pytest.mark.parametrize("credit", [None, 1], ids=["never had credit", "all of it in hand"])
-def test_a_consumer_without_credit_is_told_at_once_that_its_queue_is_gone(credit):
+def test_consumer_without_credit_ends_with_its_queue(credit):
     async def story(edge):
         await edge.create("work")
         await edge.publish("work", b"1", b"2")
@@ -172,12 +172,12 @@ def test_a_consumer_without_credit_is_told_at_once_that_its_queue_is_gone(credit
         assert (ended["sub"], ended["error"]["code"]) == ("work", "queue_not_found")
         assert (await client.ask(type="credit", sub="work", credit=1))["type"] == "error"
         assert not left.received and not over.received
-        assert not edge.broker._loop.watchers._ends, "nobody is remembered"
+        assert not edge.broker._loop.watchers._ends, "the watch has ended"
 
     run(story)
 
 
-def test_a_consumer_that_will_come_back_keeps_its_leases():
+def test_when_lost_keep_leaves_leases_in_place():
     async def story(edge):
         await edge.create("work")
         await edge.publish("work", b"mine")
@@ -192,7 +192,7 @@ def test_a_consumer_that_will_come_back_keeps_its_leases():
     run(story)
 
 
-def test_a_connection_that_drains_waits_for_what_it_delivered():
+def test_drain_waits_for_delivered_messages():
     async def story(edge):
         await edge.create("work")
         await edge.publish("work", b"1", b"2")
@@ -213,7 +213,7 @@ def test_a_connection_that_drains_waits_for_what_it_delivered():
     run(story)
 
 
-def test_while_output_is_paused_nothing_is_leased():
+def test_paused_output_stops_leases():
     async def story(edge):
         await edge.create("work")
         client = await consuming(edge, credit=10)
@@ -229,13 +229,13 @@ def test_while_output_is_paused_nothing_is_leased():
     run(story)
 
 
-def test_what_was_leased_in_the_moment_of_the_pause_goes_back():
+def test_lease_granted_during_a_pause_is_released():
     async def story(edge):
         await edge.create("work")
         client = await consuming(edge, credit=10)
         publishing = asyncio.ensure_future(edge.publish("work", b"1", b"2"))
         for _ in range(12):
-            # Whenever the pause comes, nothing may be lost on the way: it was sent, or it is there.
+            # The message was sent, or it is still ready, whenever the pause comes.
             client.session.paused()
             client.session.resumed()
             await asyncio.sleep(0)
@@ -250,7 +250,7 @@ def test_what_was_leased_in_the_moment_of_the_pause_goes_back():
     run(story)
 
 
-def test_a_scope_and_a_group_of_ones_own():
+def test_scope_and_group():
     async def story(edge):
         await edge.create("mail/high", queue_priority=1)
         await edge.create("mail/low")
@@ -264,7 +264,7 @@ def test_a_scope_and_a_group_of_ones_own():
     run(story)
 
 
-def test_what_is_acked_by_delivery_has_no_receipt_and_is_not_given_back():
+def test_at_most_once_delivery_has_no_receipt_and_is_not_returned():
     async def story(edge):
         await edge.create("work", delivery="at_most_once")
         await edge.publish("work", b"1")
@@ -277,11 +277,11 @@ def test_what_is_acked_by_delivery_has_no_receipt_and_is_not_given_back():
     run(story)
 
 
-def test_settled_leases_are_forgotten():
+def test_settled_leases_are_dropped():
     async def story(edge):
         await edge.create("work")
         client = await consuming(edge, credit=1_000, lease_ms=1_000)
-        held = client.session._subs["work"].held_here
+        held = client.session._subs["work"].outstanding
         for _ in range(10):
             await edge.publish("work", b"x", b"y")
             await client.ask(type="ack", receipts=receipts(await client.messages(2)))
@@ -295,7 +295,7 @@ def test_settled_leases_are_forgotten():
     run(story)
 
 
-def test_msgpack_messages_have_their_bytes():
+def test_msgpack_messages_contain_payload_bytes():
     async def story(edge):
         await edge.create("work")
         await edge.publish("work", b"\x00\xff", key=[b"k"], priority=[3], headers=[b'{"h":"v"}'], tenant=[b"t"])

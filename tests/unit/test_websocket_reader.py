@@ -1,4 +1,4 @@
-"""Readers: where they begin, what they are sent, and that a crowd of them costs one look."""
+"""Reader subscriptions: start offsets, pages, and one shared read for many readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def payloads(messages) -> list[bytes]:
     return [b64decode(message["payload_b64"]) for message in messages]
 
 
-def test_a_reader_begins_at_the_end_and_is_sent_what_comes():
+def test_reader_starts_at_the_end_and_gets_new_messages():
     async def story(edge):
         await edge.create("log")
         await edge.publish("log", b"before")
@@ -46,7 +46,7 @@ def test_a_reader_begins_at_the_end_and_is_sent_what_comes():
         ("at", "2345"),
     ],
 )  # fmt: skip
-def test_where_a_reader_begins(offset, expected):
+def test_start_offset_of_a_reader(offset, expected):
     async def story(edge):
         await edge.create("log", retention={"mode": "keep"})
         first = edge.box.clock.now_ms()
@@ -64,7 +64,7 @@ def test_where_a_reader_begins(offset, expected):
 
 
 @pytest.mark.parametrize("offset", ["soon", "", "-1", -1, 1.5, 10**19, True, ["0"]])
-def test_a_place_that_is_none_is_refused(offset):
+def test_invalid_offset_is_refused(offset):
     async def story(edge):
         await edge.create("log")
         client = edge.connect()
@@ -77,7 +77,7 @@ def test_a_place_that_is_none_is_refused(offset):
     run(story)
 
 
-def test_a_reader_resumes_where_next_offset_said():
+def test_reader_resumes_at_next_offset():
     async def story(edge):
         await edge.create("log", partitions=2, retention={"mode": "keep"})
         await edge.publish("log", *[b"%d" % number for number in range(20)], key=[b"k%d" % n for n in range(20)])
@@ -99,7 +99,7 @@ def test_a_reader_resumes_where_next_offset_said():
     run(story)
 
 
-def test_a_resumed_reader_misses_nothing_of_partitions_that_had_not_spoken_yet():
+def test_resumed_reader_gets_partitions_it_did_not_name_from_the_start():
     async def story(edge):
         await edge.create("log", partitions=2, retention={"mode": "keep"})
         keys = keys_by_partition(2)
@@ -122,7 +122,7 @@ def test_a_resumed_reader_misses_nothing_of_partitions_that_had_not_spoken_yet()
     run(story)
 
 
-def test_partitions_that_offsets_leave_out_begin_at_an_offset_that_is_given():
+def test_partitions_left_out_of_offsets_start_at_offset():
     async def story(edge):
         await edge.create("log", partitions=2, retention={"mode": "keep"})
         await edge.publish("log", b"0", b"1", key=keys_by_partition(2))
@@ -134,7 +134,7 @@ def test_partitions_that_offsets_leave_out_begin_at_an_offset_that_is_given():
 
 
 def keys_by_partition(count: int) -> list[bytes]:
-    """A key for each partition of a queue that has so many."""
+    """One key for each of `count` partitions."""
     found: dict[int, bytes] = {}
     for number in range(1_000):
         key = b"k%d" % number
@@ -142,7 +142,7 @@ def keys_by_partition(count: int) -> list[bytes]:
     return [found[partition] for partition in range(count)]
 
 
-def test_a_kept_offset_of_a_client():
+def test_reader_starts_at_the_kept_offset_of_its_client_id():
     async def story(edge):
         await edge.create("log", retention={"mode": "keep"})
         await edge.publish("log", b"0", b"1", b"2")
@@ -157,7 +157,7 @@ def test_a_kept_offset_of_a_client():
     run(story)
 
 
-def test_what_is_gone_is_not_passed_over_in_silence():
+def test_trimmed_messages_are_reported_as_skipped():
     async def story(edge):
         await edge.create("log")
         await edge.publish("log", b"0", b"1")
@@ -173,7 +173,7 @@ def test_what_is_gone_is_not_passed_over_in_silence():
     run(story)
 
 
-def test_many_queues_in_one_subscription_and_partitions_that_are_added():
+def test_subscription_of_many_queues_follows_added_partitions():
     async def story(edge):
         await edge.create("a")
         await edge.create("b")
@@ -191,13 +191,13 @@ def test_many_queues_in_one_subscription_and_partitions_that_are_added():
     run(story)
 
 
-def test_a_crowd_at_the_end_is_one_look_and_the_same_bytes():
+def test_readers_at_the_tail_share_one_read_and_the_same_bytes():
     async def story(edge):
         await edge.create("log")
         clients = [edge.connect() for _ in range(450)]
         for client in clients:
             await client.ask(type="subscribe", role="reader", queue="log")
-            client.sealed.clear()
+            client.frames.clear()
         looks = []
         read = edge.broker.read
         edge.broker.read = lambda *args, **options: looks.append(1) or read(*args, **options)
@@ -205,12 +205,12 @@ def test_a_crowd_at_the_end_is_one_look_and_the_same_bytes():
         for client in clients:
             assert payloads(await client.messages(1)) == [b"to all"]
         assert len(looks) == 1
-        assert len({id(client.sealed[0]) for client in clients}) == 1
+        assert len({id(client.frames[0]) for client in clients}) == 1
 
     run(story)
 
 
-def test_a_crowd_that_is_slower_to_tell_than_messages_come():
+def test_messages_that_arrive_during_a_round_start_another_round():
     async def story(edge):
         await edge.create("log")
         clients = [edge.connect() for _ in range(450)]
@@ -226,7 +226,7 @@ def test_a_crowd_that_is_slower_to_tell_than_messages_come():
     run(story)
 
 
-def test_a_paused_reader_is_sent_nothing_and_misses_nothing():
+def test_paused_reader_continues_without_loss():
     async def story(edge):
         await edge.create("log")
         slow, quick = edge.connect(), edge.connect()
@@ -243,7 +243,7 @@ def test_a_paused_reader_is_sent_nothing_and_misses_nothing():
     run(story)
 
 
-def test_a_backlog_comes_in_pages_of_bounded_size():
+def test_backlog_is_sent_in_bounded_pages():
     async def story(edge):
         await edge.create("log")
         for _ in range(5):
@@ -252,14 +252,14 @@ def test_a_backlog_comes_in_pages_of_bounded_size():
         client = edge.connect()
         client.send(type="subscribe", role="reader", queue="log", offset="earliest")
         assert len(await client.messages(1_501)) == 1_501
-        pages = [len(sealed) for sealed in client.sealed if b'"messages"' in sealed]
+        pages = [len(frame) for frame in client.frames if b'"messages"' in frame]
         assert len(pages) > 10
         assert sorted(pages)[-2] < limits.WEBSOCKET_OUTPUT_BYTES_MAX - limits.WEBSOCKET_OUTPUT_PAUSE_BYTES
 
     run(story)
 
 
-def test_a_queue_that_is_deleted_ends_its_subscriptions():
+def test_deleted_queue_ends_its_subscriptions():
     async def story(edge):
         await edge.create("log")
         client = edge.connect()
@@ -278,7 +278,7 @@ def test_a_queue_that_is_deleted_ends_its_subscriptions():
     run(story)
 
 
-def test_after_unsubscribe_nothing_more_comes():
+def test_unsubscribe_stops_deliveries():
     async def story(edge):
         await edge.create("log")
         client, other = edge.connect(), edge.connect()
@@ -289,13 +289,13 @@ def test_after_unsubscribe_nothing_more_comes():
         await other.messages(1)
         assert not client.received
         other.session.ended()
-        await edge.publish("log", b"y")  # nobody follows any more
+        await edge.publish("log", b"y")  # the queue has no readers now
         await asyncio.sleep(0)
 
     run(story)
 
 
-def test_batches_travel_as_they_are_stored():
+def test_batches_are_sent_as_stored():
     from penstock.wire.delivery import ReadMeta, decode_delivery
 
     async def story(edge):

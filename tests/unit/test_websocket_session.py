@@ -1,4 +1,4 @@
-"""Requests over a WebSocket: one answer each, the same as HTTP's, and refusals that change nothing."""
+"""Requests over a WebSocket: one reply each, the same as over HTTP; refused frames change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def test_publish_is_answered_with_ids():
     async def story(edge):
         client = edge.connect()
         answer = await client.ask(type="publish", queue="q", messages=[{"payload": {"n": 1.10}}, {"payload": None}])
-        assert (answer["type"], answer["status"], answer["durable"]) == ("published", 201, False)  # kept in memory
+        assert (answer["type"], answer["status"], answer["durable"]) == (
+            "published",
+            201,
+            False,
+        )  # the engine is in memory
         assert [message["offset"] for message in answer["messages"]] == [0, 1]
         client.send(type="subscribe", role="reader", queue="q", offset="earliest")
         assert [message["payload"] for message in await client.messages(2)] == [{"n": 1.10}, None]
@@ -51,7 +55,7 @@ def test_publish_in_msgpack_by_message_and_by_batch():
 
 
 def test_every_operation_can_be_called():
-    """What HTTP answers to the same, a call answers; whatever the operation, there is exactly one answer."""
+    """A call has exactly one reply, the same as the HTTP request has."""
 
     async def story(edge):
         client = edge.connect()
@@ -68,7 +72,7 @@ def test_every_operation_can_be_called():
     run(story)
 
 
-def test_a_call_in_msgpack_takes_and_gives_batches():
+def test_msgpack_call_accepts_and_returns_batches():
     from penstock.wire.delivery import LeaseMeta, decode_delivery
 
     async def story(edge):
@@ -106,7 +110,7 @@ def test_a_call_in_msgpack_takes_and_gives_batches():
         ({"type": "publish", "queue": "q", "messages": []}, "messages"),
     ],
 )
-def test_a_frame_that_makes_no_sense_is_refused_with_the_field(frame, field):
+def test_invalid_frame_is_refused_with_its_field(frame, field):
     async def story(edge):
         await edge.create("q")
         client = edge.connect()
@@ -119,7 +123,7 @@ def test_a_frame_that_makes_no_sense_is_refused_with_the_field(frame, field):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"type":7}', b"[" * 100_000])
-def test_what_is_not_a_frame_is_refused_and_the_connection_goes_on(data):
+def test_undecodable_message_is_refused_and_the_connection_stays_open(data):
     async def story(edge):
         client = edge.connect()
         client.session.receive(data)
@@ -129,7 +133,7 @@ def test_what_is_not_a_frame_is_refused_and_the_connection_goes_on(data):
     run(story)
 
 
-def test_text_that_is_not_utf8_ends_the_connection():
+def test_invalid_utf8_ends_the_connection():
     async def story(edge):
         client = edge.connect()
         client.session.receive(b'{"type":"ping","id":"\xff"}')
@@ -138,7 +142,7 @@ def test_text_that_is_not_utf8_ends_the_connection():
     run(story)
 
 
-def test_a_name_is_taken_once_and_subscriptions_are_counted(monkeypatch):
+def test_subscription_names_are_unique_and_their_number_is_bounded(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_SUBSCRIPTIONS_MAX", 2)
 
     async def story(edge):
@@ -156,7 +160,7 @@ def test_a_name_is_taken_once_and_subscriptions_are_counted(monkeypatch):
     run(story)
 
 
-def test_requests_under_way_are_counted_and_given_up_with_the_connection(monkeypatch):
+def test_running_requests_are_bounded_and_cancelled_with_the_connection(monkeypatch):
     monkeypatch.setattr(limits, "WEBSOCKET_REQUESTS_MAX", 3)
 
     async def story(edge):
@@ -177,7 +181,7 @@ def test_requests_under_way_are_counted_and_given_up_with_the_connection(monkeyp
     run(story)
 
 
-def test_a_bug_is_told_as_one_and_nothing_of_ours_with_it(monkeypatch):
+def test_crash_is_an_internal_error_without_details(monkeypatch):
     async def broken(self, receipts):
         raise RuntimeError("secret")
 

@@ -1,4 +1,4 @@
-"""An endpoint inside the test's own event loop: notes what comes, answers as it is told."""
+"""A webhook endpoint inside the event loop of the test: records deliveries, replies with `answer`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def taken(_delivery: Delivery) -> web.Response:
 
 
 def answering(*statuses: int, **headers: str) -> Callable[[Delivery], Awaitable[web.Response]]:
-    """One status after the other; the last one from then on."""
+    """The statuses in turn; the last one repeats."""
     left = list(statuses)
 
     async def answer(_delivery: Delivery) -> web.Response:

@@ -1,4 +1,4 @@
-"""The WebSocket edge without sockets: sessions over a whole broker, and a client whose line is a list."""
+"""WebSocket sessions without sockets, on an in-memory broker; the client keeps received frames in a list."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from penstock.testing.inprocess import InProcess, in_process
 from penstock.transports.http import HttpApp
 from penstock.transports.websocket import WebSockets
 from penstock.transports.websocket.handshake import CODECS
-from penstock.transports.websocket.session import Session
+from penstock.transports.websocket.session import WebSocketSession
 from penstock.wire import stream
 
 
-def unsealed(sealed: bytes) -> tuple[int, bytes]:
-    """Opcode and payload of one whole frame of a server."""
-    size, at = sealed[1], 2
+def parse_frame(data: bytes) -> tuple[int, bytes]:
+    """Opcode and payload of one complete frame of a server."""
+    size, at = data[1], 2
     if size == 126:
-        size, at = int.from_bytes(sealed[2:4], "big"), 4
+        size, at = int.from_bytes(data[2:4], "big"), 4
     elif size == 127:
-        size, at = int.from_bytes(sealed[2:10], "big"), 10
-    assert sealed[0] & 0x80 and len(sealed) == at + size
-    return sealed[0] & 15, sealed[at:]
+        size, at = int.from_bytes(data[2:10], "big"), 10
+    assert data[0] & 0x80 and len(data) == at + size
+    return data[0] & 15, data[at:]
 
 
 class Client:
-    """One connection. What the server sends is kept in order, and can be waited for by type."""
+    """One connection. Received frames are kept in order, and tests wait for them by type."""
 
     def __init__(self, sockets: WebSockets, protocol: str = stream.JSON_PROTOCOL):
         self.received: list[dict[str, Any]] = []
-        self.sealed: list[bytes] = []
+        self.frames: list[bytes] = []
         self.closed_with: int | None = None
         self.freed_count = 0
         self._codec = msgspec.json if protocol == stream.JSON_PROTOCOL else msgspec.msgpack
         self._opcode = 1 if protocol == stream.JSON_PROTOCOL else 2
         self._something = asyncio.Event()
         self._ids = iter(range(1, 10**6))
-        self.session = Session(sockets, CODECS[protocol], self)
+        self.session = WebSocketSession(sockets, CODECS[protocol], self)
         assert self.received.pop()["type"] == "hello"
 
-    # The socket's side.
+    # Called by the session.
 
-    def write(self, sealed: bytes) -> None:
-        opcode, payload = unsealed(sealed)
+    def write(self, data: bytes) -> None:
+        opcode, payload = parse_frame(data)
         assert opcode == self._opcode
-        self.sealed.append(sealed)
+        self.frames.append(data)
         self.received.append(self._codec.decode(payload))
         self._something.set()
 
@@ -62,19 +62,19 @@ class Client:
     def freed(self) -> None:
         self.freed_count += 1
 
-    # The client's side.
+    # Called by tests.
 
     def send(self, **frame: Any) -> None:
         self.session.receive(self._codec.encode(frame))
 
     async def ask(self, **frame: Any) -> dict[str, Any]:
-        """Send it and take its answer from among what comes."""
+        """Send a frame and wait for its reply."""
         number = next(self._ids)
         self.send(id=number, **frame)
         return await self.take(lambda each: each.get("id") == number)
 
     async def take(self, wanted: Any) -> dict[str, Any]:
-        """The first frame of this type, or for which this holds, as soon as there is one."""
+        """Wait for the first frame of this type, or the first that matches a predicate."""
         matches = wanted if callable(wanted) else lambda each: each["type"] == wanted
         while True:
             for at, frame in enumerate(self.received):
@@ -84,7 +84,7 @@ class Client:
             await self._something.wait()
 
     async def messages(self, count: int) -> list[dict[str, Any]]:
-        """So many messages, from as many frames as it takes."""
+        """Wait for `count` messages, over one or more frames."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             found += (await self.take("messages"))["messages"]
@@ -112,7 +112,7 @@ class Edge:
         return self.app.metrics.exposition(self.broker)[0].decode()
 
     async def settle(self) -> None:
-        """Until nothing that was begun is still on its way."""
+        """Wait until all returned leases are settled."""
         await until(lambda: not self.sockets.returning)
         for _ in range(20):
             await asyncio.sleep(0)

@@ -20,9 +20,9 @@ from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import sealing_key
 from penstock.server.malloc import MallocTrim
 from penstock.transports.http import HttpApp
-from penstock.transports.webhooks.courier import WebhookCourier
+from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.late_sender import LateSender
+from penstock.transports.webhooks.lazy_sender import LazySender
 from penstock.transports.websocket import WebSockets
 
 _log = get_logger("penstock.server")
@@ -34,7 +34,7 @@ class Node(NamedTuple):
     engine: Engine
     broker: Broker
     app: HttpApp
-    courier: WebhookCourier
+    courier: WebhookDeliverer
     clock: Clock
     failed: asyncio.Event
     """Set after the outcome of a journal write became unknown. The process must end; a restart reads the journal
@@ -88,7 +88,7 @@ async def open_node(settings: Settings) -> Node:
     app = _open_app(settings, broker, clock)
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
-    courier = WebhookCourier(broker, guard, LateSender(guard), clock)
+    courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
     return Node(engine, broker, app, courier, clock, failed)
 
@@ -99,10 +99,10 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
         from penstock.transports.dialects import sockets_of, with_dialects
 
         app = HttpApp(broker, clock, with_dialects(settings.dialect), settings.access)
-        subprotocols = sockets_of(settings.dialect, app.edge)
+        protocols = sockets_of(settings.dialect, app.edge)
     else:
-        app, subprotocols = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, subprotocols, app.memory)
+        app, protocols = HttpApp(broker, clock, access=settings.access), {}
+    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, protocols, app.memory)
     return app
 
 

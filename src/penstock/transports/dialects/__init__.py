@@ -1,7 +1,7 @@
-"""Other interfaces to the same broker: what programs written for another system say, translated.
+"""HTTP and WebSocket interfaces of other message systems, served by the same broker.
 
-A dialect is a thin one: each route reads a request in that system's words, asks the one `Broker`, and answers in its
-words again. Nothing is remembered here. None is served unless the server is told to (docs/dialects.md, ADR 0023).
+Each route of a dialect decodes a request, calls the `Broker` and encodes the reply in the form of that system. Dialects
+keep no state. The server serves only the dialects that its settings name (docs/dialects.md, ADR 0023).
 """
 
 from penstock.transports.dialects.table import DIALECTS, sockets_of, with_dialects

@@ -1,4 +1,4 @@
-"""Delivered messages one by one: dialects show each in a shape of their own, and none of them is in a hurry."""
+"""Delivered messages one by one, because each dialect writes a message in its own form."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _headers_decoder = msgspec.json.Decoder(dict[str, str])
 _DEFAULT = "default/default/"
 
 
-class Delivered(NamedTuple):
+class DeliveredMessage(NamedTuple):
     queue: str
     partition: int
     offset: int
     number: int
-    """The message's id as a number: later ones are greater, over all queues."""
+    """The message id as a number. Ids grow with time over all queues."""
     id: str
     client_id: str | None
-    """The id that its publisher gave it."""
+    """The id that the publisher chose."""
     payload: bytes
     json: bool
     headers: dict[str, str]
@@ -38,21 +38,21 @@ class Delivered(NamedTuple):
     deadline_at_ms: int | None
 
     def payload_field(self) -> dict[str, Any]:
-        """`payload` as it was published; bytes that are not JSON as `payload_b64`."""
+        """A JSON payload as `payload`, other bytes as `payload_b64`."""
         if self.json:
             return {"payload": msgspec.Raw(self.payload)}
         return {"payload_b64": b64encode(self.payload).decode()}
 
 
-def one_by_one(runs: Sequence[DeliveredRun]) -> list[Delivered]:
+def messages_of_runs(runs: Sequence[DeliveredRun]) -> list[DeliveredMessage]:
     return [_message(run, row) for run in runs for row in range(run.count)]
 
 
-def _message(run: DeliveredRun, row: int) -> Delivered:
+def _message(run: DeliveredRun, row: int) -> DeliveredMessage:
     batch = run.batch
     payload = batch.payload(row)
     headers = batch.string(layout.HEADERS, row)
-    return Delivered(
+    return DeliveredMessage(
         run.queue,
         run.partition,
         run.offset + row,
@@ -75,11 +75,11 @@ def _text(batch: Batch, column: int, row: int) -> str | None:
     return batch.string(column, row).decode() or None
 
 
-def moment(at_ms: int) -> str:
+def iso_timestamp(at_ms: int) -> str:
     """`2025-10-07T12:00:00.000Z`"""
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
-def flat(queue: str) -> str:
-    """The name of a queue where names have no levels: the last one alone, if the others are `default`."""
+def short_name(queue: str) -> str:
+    """The queue path without the prefix `default/default/`."""
     return queue.removeprefix(_DEFAULT)

@@ -1,4 +1,4 @@
-"""The dialect `epochqueue`: queues of a namespace, messages with a delivery time, and what a dashboard polls."""
+"""The dialect `epochqueue`: queues of a namespace, messages with a delivery time, statistics for a dashboard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock import limits
 from penstock.broker.types import QueueRow
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import QueuePath
+from penstock.transports.dialects.publishing import PublishItem, store
 from penstock.transports.dialects.router import Names, Route
-from penstock.transports.dialects.storing import Item, store
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -48,12 +48,12 @@ async def publish(edge: Edge, request: Request, names: Names) -> Answer:
     queue = _queue(names["ns"], names["queue"])
     asked = parse_json(_publish_decoder, request.json_body())
     message = PublishMessage(payload_b64=asked.body, deliver_at_ms=asked.deliverAt or None)
-    (stored,) = await store(edge, [Item(queue, message)])
+    (stored,) = await store(edge, [PublishItem(queue, message)])
     return json_answer({"id": stored.id})
 
 
 async def create_queue(edge: Edge, request: Request, names: Names) -> Answer:
-    """A queue that exists stays as it is."""
+    """Create the queue with default settings. An existing queue is not changed."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_queue_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     queue = _queue(names["ns"], asked.name)
@@ -64,9 +64,9 @@ async def create_queue(edge: Edge, request: Request, names: Names) -> Answer:
 
 
 def _queue(namespace: str, name: str) -> QueuePath:
-    """Two levels: a name with a slash in it would be another queue's."""
+    """The queue path. A name with a slash is refused, because it would address a queue of another level."""
     if "/" in name:
-        raise InvalidRequest(f"queue name {name[:64]!r} has a slash in it", details={"field": "name"})
+        raise InvalidRequest(f"queue name {name[:64]!r} contains a slash", details={"field": "name"})
     return parse_queue(f"{namespace}/{name}")
 
 
@@ -99,7 +99,7 @@ def _shown(row: QueueRow) -> dict[str, Any]:
 
 
 async def summary(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """`dlq_alerts` are the queues that have given up messages."""
+    """`dlq_alerts` is the number of queues that have dead letters."""
     parse_query(NoQuery, request.query)
     rows = edge.broker.overview()
     return json_answer(

@@ -1,7 +1,8 @@
-"""Which operation is meant where more than one interface is served on one address.
+"""The routing table of a server with dialects.
 
-A path that only one of them has is found as ever. A path that several have is told by what comes with it: each names
-the fields of its body (or of its query) that no other has, and what fits none of them, or more than one, is refused.
+Several interfaces may have operations with one method and path. Each such operation names fields of its body (or query)
+that the others do not have, and the fields of the request select the operation. A request that matches no operation or
+more than one is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.transports.http.routes import Operation, Table
 from penstock.wire.parse import parse_json
 
 Names: TypeAlias = dict[str, str]
-"""What stands in the path where its template has `{name}`."""
+"""The segments of the path at the places where its template has `{name}`."""
 RouteHandler: TypeAlias = Callable[[Edge, Request, Names], Awaitable[Answer]]
 
 _QUERY_FIELDS_MAX = 32
@@ -36,32 +37,32 @@ class Route(NamedTuple):
     method: str
     path: str
     handler: RouteHandler
-    marks: frozenset[str] = frozenset()
-    """Fields by which it is told from others with the same method and path; none: it takes what no other claims."""
-    refusal: Callable[[PenstockError], Answer] = error_answer
-    """How this dialect says no."""
-    takes: bool = False
-    """A GET that takes messages. It is no HEAD, and not for pages of other sites, whose GETs carry no origin."""
+    fields: frozenset[str] = frozenset()
+    """Fields that select this route among routes with the same method and path. Without fields it is the default."""
+    render_error: Callable[[PenstockError], Answer] = error_answer
+    """Writes an error in the form of this dialect."""
+    consumes: bool = False
+    """A GET that leases messages. It has no HEAD and is refused to pages of other sites, whose GETs have no Origin."""
 
 
-OURS: dict[tuple[str, str], frozenset[str]] = {
+NATIVE_FIELDS: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/ack"): frozenset({"receipts"}),
     ("POST", "/v1/nack"): frozenset({"receipts"}),
     ("POST", "/v1/extend"): frozenset({"receipts"}),
     ("GET", "/v1/stats"): frozenset({"queue"}),
     ("GET", "/v1/peek"): frozenset({"queue"}),
 }
-"""By what our own operations are told from a dialect's, where both are at one path."""
+"""Fields that select the native operation where a dialect has an operation with the same method and path."""
 
 
 class Router:
-    """A table of operations: those of the dialects, and behind them those that are always there."""
+    """A table of operations: those of the dialects, then the native ones."""
 
-    def __init__(self, ours: Table, routes: Sequence[Route]):
-        self._ours = ours
+    def __init__(self, native: Table, routes: Sequence[Route]):
+        self._native = native
         self._exact: dict[str, dict[str, list[Route]]] = {}
         self._templates: dict[int, list[tuple[list[str], dict[str, list[Route]]]]] = {}
-        """By the number of slashes, which tells most paths from all of them."""
+        """By the number of slashes in the path."""
         by_path: dict[str, dict[str, list[Route]]] = {}
         for route in routes:
             by_path.setdefault(route.path, {}).setdefault(route.method, []).append(route)
@@ -74,14 +75,14 @@ class Router:
     def find(self, method: str, path: str) -> Operation:
         methods, names = self._match(path)
         candidates = methods.get("GET" if method == "HEAD" else method, [])
-        if not candidates or (method == "HEAD" and any(route.takes for route in candidates)):
+        if not candidates or (method == "HEAD" and any(route.consumes for route in candidates)):
             if not methods:
-                return self._ours.find(method, path)
-            return self._ours_beside(method, path)
-        choices = [(route.marks, _handler(route, names)) for route in candidates]
-        marks = OURS.get((candidates[0].method, path))
-        if marks is not None:
-            choices.append((marks, self._ours.find(method, path).handler))
+                return self._native.find(method, path)
+            return self._native_operation(method, path)
+        choices = [(route.fields, _handler(route, names)) for route in candidates]
+        fields = NATIVE_FIELDS.get((candidates[0].method, path))
+        if fields is not None:
+            choices.append((fields, self._native.find(method, path).handler))
         if len(choices) == 1:
             return Operation(candidates[0].name, method, path, choices[0][1])
         return Operation(f"shared.{candidates[0].name.partition('.')[2]}", method, path, partial(_choose, choices))
@@ -89,21 +90,21 @@ class Router:
     def allowed(self, path: str) -> list[str]:
         methods, _ = self._match(path)
         if not methods:
-            return self._ours.allowed(path)
+            return self._native.allowed(path)
         found = {*methods, "OPTIONS"}
-        if "GET" in methods and not any(route.takes for route in methods["GET"]):
+        if "GET" in methods and not any(route.consumes for route in methods["GET"]):
             found.add("HEAD")
         with contextlib.suppress(NotFound):
-            found.update(self._ours.allowed(path))
+            found.update(self._native.allowed(path))
         return sorted(found)
 
-    def _ours_beside(self, method: str, path: str) -> Operation:
-        """The path is a dialect's; the method may be ours."""
+    def _native_operation(self, method: str, path: str) -> Operation:
+        """The native operation at a path that dialects have with other methods."""
         try:
-            return self._ours.find(method, path)
+            return self._native.find(method, path)
         except (NotFound, MethodNotAllowed):
             details = {"allow": self.allowed(path)}
-            raise MethodNotAllowed(f"{method[:20]} is not possible here", details=details) from None
+            raise MethodNotAllowed(f"{method[:20]} is not allowed for this path", details=details) from None
 
     def _match(self, path: str) -> tuple[dict[str, list[Route]], Names]:
         methods = self._exact.get(path)
@@ -131,31 +132,31 @@ def _names(template: list[str], segments: list[str]) -> Names | None:
 def _handler(route: Route, names: Names) -> Handler:
     async def handle(edge: Edge, request: Request) -> Answer:
         try:
-            if route.takes:
+            if route.consumes:
                 _check_site(request)
             return await route.handler(edge, request, names)
         except PenstockError as error:
-            return route.refusal(error)
+            return route.render_error(error)
 
     return handle
 
 
 def _check_site(request: Request) -> None:
-    """Browsers say where a request comes from, also where it has no `Origin`. Programs do not."""
+    """Refuse pages of other sites. Browsers send `Sec-Fetch-Site` also without `Origin`; programs do not."""
     for name, value in request.fields.headers:
         if name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
-            raise Forbidden("pages of other sites may not take messages", details={"field": "sec-fetch-site"})
+            raise Forbidden("pages of other sites may not lease messages", details={"field": "sec-fetch-site"})
 
 
 def _choose(choices: Sequence[tuple[frozenset[str], Handler]], edge: Edge, request: Request) -> Outcome:
-    fields = _fields(request)
-    fitting = [handler for marks, handler in choices if marks & fields]
-    if not fitting:
-        fitting = [handler for marks, handler in choices if not marks]
-    if len(fitting) != 1:
-        names = " or ".join(sorted("/".join(sorted(marks)) for marks, _ in choices if marks))
-        raise InvalidRequest(f"this path has several meanings: give the fields of exactly one, {names}")
-    return fitting[0](edge, request)
+    given = _fields(request)
+    matching = [handler for fields, handler in choices if fields & given]
+    if not matching:
+        matching = [handler for fields, handler in choices if not fields]
+    if len(matching) != 1:
+        names = " or ".join(sorted("/".join(sorted(fields)) for fields, _ in choices if fields))
+        raise InvalidRequest(f"this path has several operations: give the fields of exactly one, {names}")
+    return matching[0](edge, request)
 
 
 def _fields(request: Request) -> set[str]:
@@ -165,6 +166,8 @@ def _fields(request: Request) -> set[str]:
                 request.query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
             )
         except ValueError:
-            raise InvalidRequest("the query string cannot be read: names and values in percent-encoded UTF-8") from None
+            raise InvalidRequest(
+                "the query string is invalid: write names and values in percent-encoded UTF-8"
+            ) from None
         return {name for name, _ in pairs}
     return {*parse_json(_fields_decoder, request.json_body())}

@@ -1,7 +1,7 @@
-"""WebSockets of dialects, in the room of our own: framing, pings, eviction and the end of connections are theirs.
+"""WebSocket connections of dialects. Framing, pings, eviction and closing are those of `transports/websocket`.
 
-What a connection means is a `Session`, which sees frames and no socket, and takes them one after the other. What it
-says goes through an `Outlet` with a bound: who sends waits for room, who only offers is told that there is none.
+A `DialectSession` handles the frames of one connection one after the other, without a socket. It writes to a bounded
+`FrameBuffer`: `send` waits for space, `offer` returns False if there is none.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from penstock.transports.http.edge import Edge
 from penstock.wire import stream
 
 FRAME_BYTES_MAX = 64 * 1024
-"""Of what a client sends: subscriptions and acks."""
+"""The largest frame that a client may send: subscriptions and acks are small."""
 UNSENT_FRAMES_MAX = 256
 UNSENT_BYTES_MAX = 1 << 20
-"""Of what waits to be sent to one client that does not read; a single frame may be longer."""
+"""The bounds of unsent frames of one connection; a single frame may be longer."""
 
 _encoder = msgspec.json.Encoder()
 _log = get_logger("penstock.dialects")
 
 
-class Session(Protocol):
-    """What one connection means."""
+class DialectSession(Protocol):
+    """Handles the frames of one connection."""
 
     async def receive(self, text: str) -> None:
-        """One frame. The next one waits for it."""
+        """Handle one frame. The next frame waits for it."""
 
     async def ended(self, *, lost: bool) -> None:
-        """The connection is over; `lost` if nobody said goodbye."""
+        """The connection has ended; `lost` if neither the client nor the server closed it properly."""
 
 
-class Line(Protocol):
-    """The socket's side."""
+class DialectSocket(Protocol):
+    """The methods of a connection that a dialect needs."""
 
     @property
-    def goodbye(self) -> bool:
-        """True if the client closed the connection, and meant to."""
+    def closed_by_client(self) -> bool:
+        """True if the client closed the connection with a normal close code."""
 
     def write(self, sealed: bytes) -> None: ...
     def close(self, close: stream.Close) -> None: ...
     def freed(self) -> None: ...
 
 
-class Outlet:
-    """What a client is told: at once, unless it does not read."""
+class FrameBuffer:
+    """Frames to a client: written at once, or kept while output is paused."""
 
     def __init__(self, write: Callable[[bytes], None]):
         self._write = write
@@ -64,13 +64,13 @@ class Outlet:
         return len(self._unsent)
 
     async def send(self, frame: Any) -> None:
-        """Wait until there is room for it."""
+        """Write the frame, or wait until there is space for it."""
         while not self.offer(frame):
             self._room.clear()
             await self._room.wait()
 
     def offer(self, frame: Any) -> bool:
-        """False if the client is too far behind to be told."""
+        """Write or keep the frame. Returns False if the buffer is full."""
         if len(self._unsent) >= UNSENT_FRAMES_MAX or self._size >= UNSENT_BYTES_MAX:
             return False
         payload = _encoder.encode(frame)
@@ -78,7 +78,7 @@ class Outlet:
             self._unsent.append(payload)
             self._size += len(payload)
         else:
-            self._write(sealed(payload))
+            self._write(frame_bytes(payload))
         return True
 
     def pause(self) -> None:
@@ -86,32 +86,32 @@ class Outlet:
 
     def resume(self) -> None:
         self._paused = False
-        # What is written may pause it again.
+        # A write may pause the output again.
         while self._unsent and not self._paused:
-            self._write(sealed(self.take()))
+            self._write(frame_bytes(self.take()))
 
     def take(self) -> bytes:
-        """The next of those that wait. There must be one."""
+        """Remove and return the oldest unsent frame. The buffer must not be empty."""
         payload = self._unsent.popleft()
         self._size -= len(payload)
         self._room.set()
         return payload
 
 
-def sealed(payload: bytes) -> bytes:
+def frame_bytes(payload: bytes) -> bytes:
     return Frame(Opcode.TEXT, payload).serialize(mask=False)
 
 
-Begin: TypeAlias = Callable[[Edge, Outlet], Session]
+SessionFactory: TypeAlias = Callable[[Edge, FrameBuffer], DialectSession]
 
 
-class Conversation:
-    """One connection, as the room of WebSockets knows them."""
+class DialectConnection:
+    """One connection of a dialect. Implements `ConnectionHandler` of `transports/websocket`."""
 
-    def __init__(self, edge: Edge, begin: Begin, line: Line):
-        self._line = line
-        self._outlet = Outlet(line.write)
-        self._session = begin(edge, self._outlet)
+    def __init__(self, edge: Edge, begin: SessionFactory, socket: DialectSocket):
+        self._socket = socket
+        self._output = FrameBuffer(socket.write)
+        self._session = begin(edge, self._output)
         self._handling: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._stopping = False
@@ -125,7 +125,7 @@ class Conversation:
         return self._handling is not None
 
     def finish(self) -> None:
-        """Frames are handled one by one, and `freed` is called behind each: there is nothing to prepare."""
+        """Frames are handled one by one, and `freed` is called after each, so there is nothing to do."""
 
     def receive(self, data: bytes) -> None:
         if self._ending is not None:
@@ -133,7 +133,7 @@ class Conversation:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            self._line.close(stream.NOT_TEXT)
+            self._socket.close(stream.NOT_TEXT)
             return
         self._handling = asyncio.get_running_loop().create_task(self._handle(text))
 
@@ -141,26 +141,26 @@ class Conversation:
         try:
             await self._session.receive(text)
         except Exception:
-            _log.exception("failed")
-            self._line.close(stream.BROKEN)
+            _log.exception("websocket_frame_failed")
+            self._socket.close(stream.BROKEN)
         self._handling = None
         if self._ending is None:
-            self._line.freed()
+            self._socket.freed()
 
     def paused(self) -> None:
-        self._outlet.pause()
+        self._output.pause()
 
     def resumed(self) -> None:
-        self._outlet.resume()
+        self._output.resume()
 
     def drain(self) -> None:
         self._stopping = True
-        self._line.close(stream.RESTART)
+        self._socket.close(stream.RESTART)
 
     def ended(self) -> None:
-        """Told at least once."""
+        """May be called more than once."""
         if self._ending is None:
-            lost = not (self._stopping or self._line.goodbye)
+            lost = not (self._stopping or self._socket.closed_by_client)
             self._ending = asyncio.get_running_loop().create_task(self._end(lost))
             _ENDING.add(self._ending)
             self._ending.add_done_callback(_ENDING.discard)
@@ -172,8 +172,8 @@ class Conversation:
         try:
             await self._session.ended(lost=lost)
         except Exception:
-            _log.exception("failed")
+            _log.exception("websocket_end_failed")
 
 
 _ENDING: set[asyncio.Task[None]] = set()
-"""Tasks of connections that are over, so that none is swept away before it is done."""
+"""References to running end tasks, because asyncio keeps only weak references to tasks."""

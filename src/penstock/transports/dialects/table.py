@@ -1,4 +1,4 @@
-"""The dialects by name, and the table of operations with some of them."""
+"""The dialects by name, and the routing table of a server that serves some of them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.transports.dialects import disheap, epochqueue, pulsar_proxy, quee
 from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
 from penstock.transports.dialects.queen.dashboard import Dashboard
 from penstock.transports.dialects.router import Names, Route, Router
-from penstock.transports.dialects.sockets import FRAME_BYTES_MAX, Begin, Conversation
+from penstock.transports.dialects.sockets import FRAME_BYTES_MAX, DialectConnection, SessionFactory
 from penstock.transports.http import routes, settle
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
-from penstock.transports.websocket.connection import Spoken
+from penstock.transports.websocket.connection import ProtocolSpec
 
 
 async def _ack_receipts(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     return await settle.ack(edge, request)
 
 
-ACK_BY_RECEIPT = Route("receipts.ack", "POST", "/api/v1/ack", _ack_receipts, marks=frozenset({"receipts"}))
-"""Two dialects ack by id at this path; who has receipts may show them there as well."""
+ACK_BY_RECEIPT = Route("receipts.ack", "POST", "/api/v1/ack", _ack_receipts, fields=frozenset({"receipts"}))
+"""Two dialects ack by message id at this path; this route also accepts receipts."""
 
 DIALECTS: dict[str, tuple[Route, ...]] = {
     "queen": (*queen.ROUTES, ACK_BY_RECEIPT),
@@ -34,7 +34,7 @@ DIALECTS: dict[str, tuple[Route, ...]] = {
 }
 
 
-SOCKETS: dict[str, dict[str, Begin]] = {
+SOCKETS: dict[str, dict[str, SessionFactory]] = {
     "queen": {"/ws/dashboard": Dashboard},
     "pulsar-proxy": {"/ws": Subscription},
 }
@@ -42,17 +42,17 @@ SOCKETS: dict[str, dict[str, Begin]] = {
 
 
 def with_dialects(names: Sequence[str]) -> routes.Table:
-    """Our operations, and those of these dialects. Without any it is our own table and nothing else."""
+    """The native operations and those of these dialects. Without dialects it is the native table itself."""
     if not names:
         return routes
-    # What two dialects share is there once.
+    # A route that two dialects share is added once.
     return Router(routes, list(dict.fromkeys(route for name in names for route in DIALECTS[name])))
 
 
-def sockets_of(names: Sequence[str], edge: Edge) -> dict[str, Spoken]:
-    """What is spoken over WebSocket in these dialects, by path."""
+def sockets_of(names: Sequence[str], edge: Edge) -> dict[str, ProtocolSpec]:
+    """The WebSocket protocols of these dialects, by path."""
     return {
-        path: Spoken(Opcode.TEXT, FRAME_BYTES_MAX, partial(Conversation, edge, begin))
+        path: ProtocolSpec(Opcode.TEXT, FRAME_BYTES_MAX, partial(DialectConnection, edge, begin))
         for name in names
         for path, begin in SOCKETS.get(name, {}).items()
     }

@@ -1,4 +1,4 @@
-"""gRPC: `server.py` is the door, `methods.py` the map. The contract is `penstock/v1/broker.proto`."""
+"""The gRPC service of `penstock/v1/broker.proto`. `server.py` is the server, `methods.py` maps methods to functions."""
 
 from penstock.transports.grpc.server import GrpcServer
 

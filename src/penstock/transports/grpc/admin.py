@@ -1,4 +1,4 @@
-"""Calls whose request or reply is more than its fields: queues, dead letters, schedules, webhooks."""
+"""Methods for queues, dead letters, schedules and webhooks whose messages differ from the structs of `wire/`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.errors import InvalidRequest
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import letter_of
-from penstock.transports.grpc.edge import Edge
-from penstock.transports.grpc.shapes import asked, convert, filled, scheduled_message, values_of
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.shapes import convert, fill_message, request_of, scheduled_message, values_of
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.groups import PutGroupRequest, SeekGroupRequest
 from penstock.wire.messages import (
@@ -28,22 +28,22 @@ from penstock.wire.webhooks import WebhookChanges, WebhookRequest
 # -- queues -------------------------------------------------------------------------------------------------------
 
 
-async def put_queue(edge: Edge, request: pb.PutQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
+async def put_queue(edge: GrpcEdge, request: pb.PutQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
     config, _ = await edge.broker.put_queue(
         parse_queue(request.queue), _settings(request), confirm=_confirmed(values_of(request))
     )
-    return filled(pb.QueueReply(), config)
+    return fill_message(pb.QueueReply(), config)
 
 
-async def patch_queue(edge: Edge, request: pb.PatchQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
+async def patch_queue(edge: GrpcEdge, request: pb.PatchQueueRequest, context: Context) -> pb.QueueReply:  # noqa: ARG001
     config = await edge.broker.patch_queue(
         parse_queue(request.queue), _settings(request), confirm=_confirmed(values_of(request))
     )
-    return filled(pb.QueueReply(), config)
+    return fill_message(pb.QueueReply(), config)
 
 
 def _settings(request: pb.PutQueueRequest | pb.PatchQueueRequest) -> dict[str, Any]:
-    """The settings that are named; those in `reset` as null."""
+    """The settings in the request; settings in `reset` are None."""
     named = values_of(request.config)
     for path in request.reset:
         outer, _, inner = path.partition(".")
@@ -54,18 +54,18 @@ def _settings(request: pb.PutQueueRequest | pb.PatchQueueRequest) -> dict[str, A
     return named
 
 
-async def delete_queue(edge: Edge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
+async def delete_queue(edge: GrpcEdge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
     lost = await edge.broker.delete_queue(parse_queue(request.queue), confirm=_confirmed(values_of(request)))
-    return filled(pb.DestroyedReply(), lost)
+    return fill_message(pb.DestroyedReply(), lost)
 
 
-async def purge_queue(edge: Edge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
+async def purge_queue(edge: GrpcEdge, request: pb.DestroyRequest, context: Context) -> pb.DestroyedReply:  # noqa: ARG001
     lost = await edge.broker.purge_queue(parse_queue(request.queue), confirm=_confirmed(values_of(request)))
-    return filled(pb.DestroyedReply(), lost)
+    return fill_message(pb.DestroyedReply(), lost)
 
 
 def _confirmed(values: dict[str, Any]) -> str | None:
-    """Takes the token out of the request."""
+    """Remove the confirmation token from the values and return it."""
     token = {"confirm": values.pop("confirm")} if "confirm" in values else {}
     return convert(token, ConfirmQuery).confirm
 
@@ -73,14 +73,14 @@ def _confirmed(values: dict[str, Any]) -> str | None:
 # -- groups -------------------------------------------------------------------------------------------------------
 
 
-async def put_group(edge: Edge, request: pb.PutGroupRequest, context: Context) -> pb.PutGroupReply:  # noqa: ARG001
+async def put_group(edge: GrpcEdge, request: pb.PutGroupRequest, context: Context) -> pb.PutGroupReply:  # noqa: ARG001
     reply, _ = await translate.put_group(edge.broker, convert(_placed(values_of(request), "start"), PutGroupRequest))
-    return filled(pb.PutGroupReply(), reply)
+    return fill_message(pb.PutGroupReply(), reply)
 
 
-async def seek_group(edge: Edge, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupReply:  # noqa: ARG001
+async def seek_group(edge: GrpcEdge, request: pb.SeekGroupRequest, context: Context) -> pb.SeekGroupReply:  # noqa: ARG001
     asked = convert(_placed(values_of(request), "to"), SeekGroupRequest)
-    return filled(pb.SeekGroupReply(), await translate.seek_group(edge.broker, asked))
+    return fill_message(pb.SeekGroupReply(), await translate.seek_group(edge.broker, asked))
 
 
 def _placed(values: dict[str, Any], field: str) -> dict[str, Any]:
@@ -95,59 +95,59 @@ def _placed(values: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 async def dead_letters(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.DeadLettersRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.DeadLettersReply:
-    found = await translate.dead_letters(edge.broker, asked(request, DeadLettersQuery))
+    found = await translate.dead_letters(edge.broker, request_of(request, DeadLettersQuery))
     letters = [letter_of(letter) for letter in found.pop("dead_letters")]
-    return filled(pb.DeadLettersReply(messages=letters), found)
+    return fill_message(pb.DeadLettersReply(messages=letters), found)
 
 
-async def redrive(edge: Edge, request: pb.RedriveRequest, context: Context) -> pb.RedriveReply:  # noqa: ARG001
-    reply = await translate.redrive(edge.broker, asked(request, RedriveRequest))
+async def redrive(edge: GrpcEdge, request: pb.RedriveRequest, context: Context) -> pb.RedriveReply:  # noqa: ARG001
+    reply = await translate.redrive(edge.broker, request_of(request, RedriveRequest))
     about = pb.RedriveReply(redrive_id=reply["redrive_id"], queue=reply["queue"], dry_run=reply["dry_run"])
     if about.dry_run:
         about.count = reply["count"]
         about.sample.extend(letter_of(letter) for letter in reply["sample"])
     else:
-        filled(about.status, reply)
+        fill_message(about.status, reply)
     return about
 
 
 async def delete_dead_letters(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.DeleteDeadLettersRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.DeleteDeadLettersReply:
     values = values_of(request)
     confirm = _confirmed(values)
     reply = await translate.delete_dead_letters(edge.broker, convert(values, DeleteDeadLettersRequest), confirm)
-    return filled(pb.DeleteDeadLettersReply(), reply)
+    return fill_message(pb.DeleteDeadLettersReply(), reply)
 
 
 # -- schedules ----------------------------------------------------------------------------------------------------
 
 
 async def list_schedules(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.ListSchedulesRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.ListSchedulesReply:
-    page = await translate.list_schedules(edge.broker, asked(request, SchedulesQuery))
+    page = await translate.list_schedules(edge.broker, request_of(request, SchedulesQuery))
     return pb.ListSchedulesReply(
         schedules=[_shown(each) for each in page.schedules], total=page.total, page=page.page, limit=page.limit
     )
 
 
-async def get_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+async def get_schedule(edge: GrpcEdge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
     return _shown(await translate.get_schedule(edge.broker, request.name))
 
 
-async def put_schedule(edge: Edge, request: pb.PutScheduleRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+async def put_schedule(edge: GrpcEdge, request: pb.PutScheduleRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
     values = values_of(request)
     name = values.pop("name")
-    # Its content has another form here than the rules know, so it goes in by itself.
+    # The content of the message has another form in `wire/`, so it is converted separately.
     message = scheduled_message(request.message)
     spec = convert({**values, "message": {}}, ScheduleRequest)
     spec.message = message
@@ -156,25 +156,25 @@ async def put_schedule(edge: Edge, request: pb.PutScheduleRequest, context: Cont
 
 
 async def delete_schedule(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.ScheduleNameRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.DeleteScheduleReply:
-    return filled(pb.DeleteScheduleReply(), await translate.delete_schedule(edge.broker, request.name))
+    return fill_message(pb.DeleteScheduleReply(), await translate.delete_schedule(edge.broker, request.name))
 
 
-async def pause_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+async def pause_schedule(edge: GrpcEdge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
     return _shown(await translate.pause_schedule(edge.broker, request.name, paused=True))
 
 
-async def resume_schedule(edge: Edge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
+async def resume_schedule(edge: GrpcEdge, request: pb.ScheduleNameRequest, context: Context) -> pb.ScheduleReply:  # noqa: ARG001
     return _shown(await translate.pause_schedule(edge.broker, request.name, paused=False))
 
 
 def _shown(schedule: ScheduleReply) -> pb.ScheduleReply:
     shown = schedule.message
-    reply = filled(pb.ScheduleReply(), {**msgspec.structs.asdict(schedule), "message": None})
-    filled(
+    reply = fill_message(pb.ScheduleReply(), {**msgspec.structs.asdict(schedule), "message": None})
+    fill_message(
         reply.message,
         {name: getattr(shown, name) for name in ("key", "priority", "ttl_ms", "headers", "max_retries", "tenant")},
     )
@@ -189,26 +189,26 @@ def _shown(schedule: ScheduleReply) -> pb.ScheduleReply:
 
 
 async def create_webhook(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.CreateWebhookRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.WebhookReply:
     spec = convert(_with_delays(values_of(request)), WebhookRequest)
-    return filled(pb.WebhookReply(), await translate.create_webhook(edge.broker, spec))
+    return fill_message(pb.WebhookReply(), await translate.create_webhook(edge.broker, spec))
 
 
 async def change_webhook(
-    edge: Edge,
+    edge: GrpcEdge,
     request: pb.ChangeWebhookRequest,
     context: Context,  # noqa: ARG001
 ) -> pb.WebhookReply:
     values = _with_delays(values_of(request))
     id = values.pop("id")
-    return filled(pb.WebhookReply(), await edge.broker.webhooks.change(id, convert(values, WebhookChanges)))
+    return fill_message(pb.WebhookReply(), await edge.broker.webhooks.change(id, convert(values, WebhookChanges)))
 
 
 def _with_delays(values: dict[str, Any]) -> dict[str, Any]:
-    """The delays are a message of their own, so that none can be told from no word about them."""
+    """Unwrap the delays. They are a message in the contract, so that an empty list differs from an absent field."""
     if "retry_delays_ms" in values:
         values["retry_delays_ms"] = values["retry_delays_ms"].get("ms", [])
     return values

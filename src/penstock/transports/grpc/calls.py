@@ -1,7 +1,7 @@
-"""Around every call: what comes in is parsed, what goes wrong becomes a status, what happened is counted.
+"""The handlers of gRPC methods: they parse requests, map errors to statuses and count calls.
 
-Whatever happens inside, the status is one that was promised: a refusal is the error that says so, a bug is INTERNAL
-with nothing of ours in it. Requests and replies are bytes to gRPC, so that what cannot be parsed is refused here too.
+A PenstockError becomes its status of the contract; any other exception becomes INTERNAL without details. gRPC passes
+requests as bytes, so that an unparsable request gets a status of the contract too.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from google.protobuf.message import Message
 
 from penstock import limits
 from penstock.errors import Internal, PenstockError, TooLarge
-from penstock.transports.grpc.edge import Edge
-from penstock.transports.grpc.refusal import refuse, status_of
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.error_status import abort_with, status_of
 from penstock.transports.grpc.shapes import parse
 
 _log = structlog.get_logger("penstock.grpc")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Unary: TypeAlias = Callable[[Edge, Any, Context], Awaitable[Message | bytes]]
-"""One request, one reply; bytes if it is encoded already. Raises PenstockError for everything else."""
-Stream: TypeAlias = Callable[[Edge, Context], Awaitable[None]]
-"""Reads from the context and writes to it until one of both has ended."""
-Replies: TypeAlias = Callable[[Edge, Any, Context], Awaitable[None]]
+Unary: TypeAlias = Callable[[GrpcEdge, Any, Context], Awaitable[Message | bytes]]
+"""One request, one reply, which may be encoded bytes. Raises PenstockError."""
+Stream: TypeAlias = Callable[[GrpcEdge, Context], Awaitable[None]]
+"""Reads requests from the context and writes replies to it until the stream ends."""
+Replies: TypeAlias = Callable[[GrpcEdge, Any, Context], Awaitable[None]]
 """One request; writes to the context."""
 
 
-class Calls:
-    """Makes the handlers that gRPC calls, and knows how many calls are under way."""
+class CallHandlers:
+    """Creates the handlers that gRPC calls, and keeps the running calls."""
 
-    def __init__(self, edge: Edge):
+    def __init__(self, edge: GrpcEdge):
         self._edge = edge
         self._open: set[asyncio.Task[Any]] = set()
 
-    async def ended(self, within_s: float) -> None:
-        """Returns when all calls that are under way now have ended, or when the time is over."""
+    async def wait_ended(self, within_s: float) -> None:
+        """Wait until all running calls have ended, at most `within_s`."""
         if self._open:
             await asyncio.wait(set(self._open), timeout=within_s)
 
     def unary(self, name: str, kind: type[Message], handle: Unary, size_max: int) -> Any:
         async def call(data: bytes, context: Context) -> bytes | None:
-            async with self._around(name, context):
+            async with self._track_call(name, context):
                 reply = await handle(self._edge, parse(kind, data, size_max), context)
                 return reply if isinstance(reply, bytes) else _encoded(reply)
             return None
@@ -55,20 +55,20 @@ class Calls:
 
     def replies(self, name: str, kind: type[Message], handle: Replies) -> Any:
         async def call(data: bytes, context: Context) -> None:
-            async with self._around(name, context):
+            async with self._track_call(name, context):
                 await handle(self._edge, parse(kind, data), context)
 
         return grpc.unary_stream_rpc_method_handler(call)
 
     def stream(self, name: str, handle: Stream) -> Any:
         async def call(requests: object, context: Context) -> None:  # noqa: ARG001
-            async with self._around(name, context):
+            async with self._track_call(name, context):
                 await handle(self._edge, context)
 
         return grpc.stream_stream_rpc_method_handler(call)
 
     @asynccontextmanager
-    async def _around(self, name: str, context: Context) -> AsyncIterator[None]:
+    async def _track_call(self, name: str, context: Context) -> AsyncIterator[None]:
         task = asyncio.current_task()
         assert task is not None, "gRPC runs every call in a task"
         self._open.add(task)
@@ -80,17 +80,17 @@ class Calls:
         except PenstockError as refusal:
             error = refusal
         except asyncio.CancelledError:
-            # By the client, by its deadline, or because it is gone: there is nobody to answer.
+            # The client cancelled the call, its deadline passed, or its connection was lost.
             self._edge.metrics.called(name, grpc.StatusCode.CANCELLED.name)
             raise
         except Exception:
-            _log.exception("failed", operation=name)
+            _log.exception("grpc_call_failed", operation=name)
             error = Internal("an unexpected error; the server's log has it")
         if error is not None:
             status = status_of(error)
         self._edge.metrics.called(name, status.name)
         if error is not None:
-            await refuse(context, error)
+            await abort_with(context, error)
 
 
 def _encoded(reply: Message) -> bytes:
@@ -98,6 +98,6 @@ def _encoded(reply: Message) -> bytes:
     if len(data) > limits.GRPC_REPLY_BYTES_MAX:
         raise TooLarge(
             f"the reply would have {len(data)} bytes, more than the {limits.GRPC_REPLY_BYTES_MAX} that every client "
-            "takes; ask for less at once"
+            "accepts; request less at once"
         )
     return data

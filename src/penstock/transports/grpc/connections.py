@@ -1,4 +1,4 @@
-"""How many connections a gRPC server has. Only the core of gRPC knows, and its window is channelz."""
+"""The number of connections of a gRPC server, from channelz."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from grpc_channelz.v1 import channelz_pb2
 from grpc_channelz.v1.channelz import ChannelzServicer
 
 
-class Connections:
-    """Of the server that was made last, in this thread: it has the highest number."""
+class ConnectionCounter:
+    """Counts connections of the server that was created last; it has the highest channelz id."""
 
     def __init__(self) -> None:
         self._server = 0

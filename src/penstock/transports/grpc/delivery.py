@@ -1,6 +1,6 @@
-"""Messages that are handed out: as frames, joined without touching a message, or one by one.
+"""Deliveries: encoded as stored frames, or message by message.
 
-No reply is larger than a client takes that was told nothing: what does not fit goes into the next reply of a stream.
+No reply exceeds the default size limit of gRPC clients: messages that do not fit go into the next reply of a stream.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.wire.protobuf import bytes_field, varint
 from penstock.wire.publishing import is_json
 
 _MESSAGE_BYTES = 256
-"""Upper bound of what a message costs beside what is in its frame: its queue, id, receipt, times and tags."""
+"""Upper bound of the bytes of a message that are not in its frame: queue, id, receipt, times, tags."""
 _BATCH_FIELD = pb.Run.BATCH_FIELD_NUMBER
 RUNS_FIELD = pb.LeaseReply.RUNS_FIELD_NUMBER
 MESSAGES_FIELD = pb.LeaseReply.MESSAGES_FIELD_NUMBER
 
-# Every reply that delivers has its messages and runs under the same numbers, so that one function writes them all.
+# All replies with deliveries have the same field numbers for messages and runs, so one function encodes them.
 for _reply in (pb.LeaseStreamReply, pb.ReadReply):
     assert (_reply.MESSAGES_FIELD_NUMBER, _reply.RUNS_FIELD_NUMBER) == (MESSAGES_FIELD, RUNS_FIELD)
 
@@ -33,7 +33,7 @@ _headers_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def encoded(runs: Sequence[DeliveredRun], *, frames: bool) -> bytes:
-    """Fields 1 and 2 of a reply that delivers these. Joined with the rest of the reply, encoded, it is the reply."""
+    """Fields 1 and 2 of a reply, encoded. The caller appends the other fields, encoded."""
     if not frames:
         return pb.LeaseReply(messages=messages_of(runs)).SerializeToString()
     parts: list[Buffer] = []
@@ -111,7 +111,7 @@ def _messages(run: DeliveredRun) -> list[pb.Message]:
         )
         if run.receipt is not None:
             message.receipt = f"{run.receipt}{offset}"
-        # What a client called JSON is only believed after a look.
+        # A client may mark any bytes as JSON, so unchecked batches are validated.
         if kind == layout.KIND_JSON and (batch.checked or is_json(payload)):
             message.json = payload.decode()
         else:
@@ -124,7 +124,7 @@ def _messages(run: DeliveredRun) -> list[pb.Message]:
 
 
 def replies(runs: Sequence[DeliveredRun], size_max: int = limits.GRPC_REPLY_BYTES_MAX) -> Iterator[list[DeliveredRun]]:
-    """The runs, in as many replies as it takes for none to be too large."""
+    """Split the runs into replies of at most `size_max` bytes."""
     reply: list[DeliveredRun] = []
     room = size_max
     for run in runs:
@@ -144,7 +144,7 @@ def _size(run: DeliveredRun) -> int:
 
 
 def _pieces(run: DeliveredRun, size_max: int) -> Iterator[DeliveredRun]:
-    """Halved until every piece fits; one message always does."""
+    """Halve the run until every piece fits. A single message is never split."""
     if _size(run) <= size_max or run.count == 1:
         yield run
         return

@@ -1,4 +1,4 @@
-"""What every call of the gRPC edge works with."""
+"""The objects that gRPC calls share."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 
-async def _unless_refused(work: Callable[[], Awaitable[Any]]) -> None:
+async def _suppress_refusal(work: Callable[[], Awaitable[Any]]) -> None:
     """Run `work`. If the broker is too busy for it, or closed, the leases that it would have returned expire."""
     with suppress(PenstockError):
         await work()
 
 
-class Edge:
-    """The broker, the clock and the counters; and what still has to be done for calls that have ended."""
+class GrpcEdge:
+    """The broker, the clock, the metrics, and tasks that outlive the calls that started them."""
 
-    __slots__ = ("_afterwards", "broker", "clock", "draining", "metrics", "peers")
+    __slots__ = ("_detached", "broker", "clock", "draining", "metrics", "peers")
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics, peers: Peers):
         self.broker = broker
@@ -33,16 +33,16 @@ class Edge:
         self.metrics = metrics
         self.peers = peers
         self.draining = asyncio.Event()
-        """Set once, when the process begins to stop."""
-        self._afterwards: set[asyncio.Task[Any]] = set()
+        """Set when the server starts to stop."""
+        self._detached: set[asyncio.Task[Any]] = set()
 
-    def afterwards(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Do this whatever becomes of the call that wanted it: a call that is cancelled cannot wait for anything."""
-        task = asyncio.ensure_future(_unless_refused(work))
-        self._afterwards.add(task)
-        task.add_done_callback(self._afterwards.discard)
+    def run_detached(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Run `work` in its own task, because a cancelled call cannot await it."""
+        task = asyncio.ensure_future(_suppress_refusal(work))
+        self._detached.add(task)
+        task.add_done_callback(self._detached.discard)
 
-    async def settle(self) -> None:
-        """Returns when nothing is left to be done for calls that have ended."""
-        while self._afterwards:
-            await asyncio.wait(self._afterwards)
+    async def wait_detached(self) -> None:
+        """Wait until all detached tasks have ended."""
+        while self._detached:
+            await asyncio.wait(self._detached)

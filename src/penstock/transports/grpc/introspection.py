@@ -1,4 +1,4 @@
-"""What clients ask a gRPC server about itself: its health, and the services that it has."""
+"""The gRPC services for health and reflection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFLECTION_V1 = REFLECTION_V1ALPHA.replace(".v1alpha.", ".v1.")
 
 
 class Health(health_aio.HealthServicer):  # type: ignore[misc] # the library has no types
-    """The library's servicer, with `List`, which it leaves out."""
+    """The servicer of the library, with the method `List`, which the library does not implement."""
 
     def __init__(self, services: Sequence[str]):
         super().__init__()
@@ -40,7 +40,7 @@ async def add_health(service: str, server: grpc.aio.Server) -> Health:
 
 
 def add_reflection(service: str, server: grpc.aio.Server) -> None:
-    """Under both of its names: v1, which clients ask for first, and v1alpha. Their messages are the same."""
+    """Add reflection as v1, which clients try first, and as v1alpha. Their messages are the same."""
     _describe_v1()
     servicer = reflection_aio.ReflectionServicer((service, HEALTH, REFLECTION_V1, REFLECTION_V1ALPHA))
     handler = grpc.stream_stream_rpc_method_handler(
@@ -54,7 +54,7 @@ def add_reflection(service: str, server: grpc.aio.Server) -> None:
 
 
 def _describe_v1() -> None:
-    """Put the file of v1 where reflection looks for files; the library has that of v1alpha alone."""
+    """Add the descriptor of v1 to the pool. The library contains only that of v1alpha."""
     pool = descriptor_pool.Default()
     try:
         pool.FindServiceByName(REFLECTION_V1)

@@ -1,4 +1,4 @@
-"""Lease, and what settles: Ack, Nack, Reject, Release, Extend."""
+"""Lease, Ack, Nack, Reject, Release, Extend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context, Unary
 from penstock.transports.grpc.delivery import encoded, receipts_of, replies, settled
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.shapes import convert, in_frames, values_of
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import Settled
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=msgspec.Struct)
 
 DEADLINE_MARGIN_MS = 100
-"""A wait ends this long before the call's deadline: of a lease that comes too late nobody would hear."""
+"""A wait ends this long before the deadline of the call, so that the reply arrives in time."""
 
 
-async def lease(edge: Edge, request: pb.LeaseRequest, context: Context) -> bytes:
+async def lease(edge: GrpcEdge, request: pb.LeaseRequest, context: Context) -> bytes:
     values = values_of(request)
     frames = in_frames(values.pop("form"))
     asked = convert(values, LeaseRequest)
@@ -35,15 +35,15 @@ async def lease(edge: Edge, request: pb.LeaseRequest, context: Context) -> bytes
     reply = await take(ack=asked.ack or (), wait_ms=wait_within(context, asked.wait_ms))
     runs, *more = list(replies(reply.runs)) or [[]]
     if more:
-        # Returned as if they had not been delivered: the next lease gets them.
-        edge.afterwards(partial(edge.broker.release, receipts_of(run for each in more for run in each)))
+        # Messages that do not fit into the reply are released; the next lease gets them.
+        edge.run_detached(partial(edge.broker.release, receipts_of(run for each in more for run in each)))
     edge.metrics.delivered(runs, edge.clock.now_ms())
     rest = pb.LeaseReply(results=settled(reply.results), generation=reply.generation)
     return encoded(runs, frames=frames) + rest.SerializeToString()
 
 
 def wait_within(context: Context, wait_ms: int) -> int:
-    """As long as was asked for, and not longer than the caller is there."""
+    """The requested wait, shortened to the deadline of the call."""
     remaining_s = context.time_remaining()
     if remaining_s is None:
         return wait_ms
@@ -51,7 +51,7 @@ def wait_within(context: Context, wait_ms: int) -> int:
 
 
 def settling(settle: Callable[[Broker, S], Awaitable[Sequence[Settled]]], shape: type[S]) -> Unary:
-    async def call(edge: Edge, request: Message, context: Context) -> pb.SettleReply:  # noqa: ARG001
+    async def call(edge: GrpcEdge, request: Message, context: Context) -> pb.SettleReply:  # noqa: ARG001
         return pb.SettleReply(results=settled(await settle(edge.broker, settlement(request, shape))))
 
     return call

@@ -1,14 +1,13 @@
 """LeaseStream: the client grants credits, the server sends up to as many leased messages, settlements flow back.
 
-Three things go on at once. Requests are read, and what they settle is begun in their order. Messages are leased, as
-long as there are credits. Replies are written, in the order in which they were promised; what is ready together leaves
-together, because encoded messages can be joined.
+A stream has three tasks. One reads requests and starts their settlements in order. One leases messages while there are
+credits. One writes replies in the order in which they were queued; replies that are ready at the same time are written
+as one message, because encoded messages can be concatenated.
 
-However the stream ends, the messages that its client had and did not settle are given back at once. A client that
-wants to keep its messages keeps its stream. Where the client closed its side or cancelled the stream, where the server
-ends the stream with an error, and where the server stops, they are released as if they had not been delivered. A
-stream that is lost with its connection may have been taken down by one of its messages, so for those that had been sent
-it is a failed attempt: otherwise such a message would be delivered for ever.
+When the stream ends, its unsettled messages are returned at once. If the client closed or cancelled the stream, if the
+server ended it with an error, or if the server stops, they are released and the attempt does not count. If the
+connection was lost, one of the messages may have crashed the client: the messages that were sent are nacked, so that
+such a message becomes a dead letter in the end.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from penstock.errors import InvalidRequest, PenstockError, Unavailable
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import encoded, receipts_of, replies, settled
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.error_status import error_message
 from penstock.transports.grpc.lease import settlement
-from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import check_known, convert, in_frames, parse, values_of
 from penstock.transports.outstanding import OutstandingLeases
 from penstock.v1 import broker_pb2 as pb
@@ -44,52 +43,53 @@ if TYPE_CHECKING:
 MAX_DEFAULT = 1_000
 LOST = "the connection of the stream was lost"
 _DELIVERIES_AHEAD = 2
-"""Replies with messages that wait to be written: one on its way, one ready."""
+"""Replies with messages that may wait to be written: one being written, one ready."""
 
 
-async def lease_stream(edge: Edge, context: Context) -> None:
+async def lease_stream(edge: GrpcEdge, context: Context) -> None:
     stream = LeaseStream(edge, context)
     lost = False
     try:
         await stream.run()
     except PenstockError:
-        raise  # the client is there, and is told
+        raise  # the client is connected and gets the status
     except BaseException:
         lost = not edge.draining.is_set() and not stream.ended_by_client()
         raise
     finally:
-        edge.afterwards(partial(stream.give_back, lost=lost))
+        edge.run_detached(partial(stream.return_leases, lost=lost))
 
 
 class _Reply(NamedTuple):
-    """Ready to be written."""
+    """An encoded reply."""
 
     data: bytes
     slot: asyncio.Semaphore | None = None
-    """Freed when it has been written."""
+    """The semaphore to release after the write."""
 
 
 class LeaseStream:
     """One stream."""
 
-    def __init__(self, edge: Edge, context: Context):
+    def __init__(self, edge: GrpcEdge, context: Context):
         self._edge = edge
         self._context = context
-        self._peer = context.peer()  # gRPC may have forgotten it when the stream has ended
+        self._peer = context.peer()  # gRPC may not know the peer after the end of the stream
         self._held = OutstandingLeases()
         self._closed_by_client = False
         self._credits = 0
         self._generation: int | None = None
-        """The one that the client goes by, if it is a member of a group; and the newest that it was told of."""
-        self._told = 0
+        """The generation that the client uses, if it is a member of a group."""
+        self._announced_generation = 0
+        """The newest generation that was sent to the client."""
         self._changed = asyncio.Event()
-        """Credits, the generation, or what is held."""
+        """Set when credits, the generation or the outstanding leases change."""
         self._outgoing: deque[_Reply | asyncio.Task[_Reply] | None] = deque()
-        """Replies, and those that will be one when they are durable; None at the end."""
-        self._promised = asyncio.Event()
-        """There is something in `_outgoing`."""
+        """Replies, and tasks that return one when it is durable; None at the end."""
+        self._reply_queued = asyncio.Event()
+        """Set when `_outgoing` is not empty."""
         self._unsent: deque[list[DeliveredRun]] = deque()
-        """Of what is held: what no reply that was begun to be written has."""
+        """Leased runs whose reply has not been passed to gRPC."""
         self._settling: set[asyncio.Task[_Reply]] = set()
         self._requests = asyncio.Semaphore(limits.STREAM_REQUESTS_MAX)
         self._deliveries = asyncio.Semaphore(_DELIVERIES_AHEAD)
@@ -99,11 +99,11 @@ class LeaseStream:
         if first is None:
             return
         if not first.HasField("open"):
-            raise InvalidRequest("the first request of a stream has to open it", details={"field": "open"})
+            raise InvalidRequest("the first request of a stream must have `open`", details={"field": "open"})
         asked, frames = _opened(first.open)
         take = translate.lease(self._edge.broker, asked)
         self._generation = asked.generation
-        await self._note(first)
+        await self._handle_request(first)
         reading = asyncio.ensure_future(self._read_requests())
         leasing = asyncio.ensure_future(self._lease(take, asked.max, frames))
         writing = asyncio.ensure_future(self._write_replies())
@@ -113,14 +113,14 @@ class LeaseStream:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             leasing.cancel()
             if stopping.done() and not reading.done():
-                await self._let_finish(reading)
+                await self._drain_client(reading)
             is_closed = reading.done()
             reading.cancel()
-            # Whoever has ended early may have an error to tell; what was settled before it is told first.
-            self._promise(None)
+            # A task that ended early may have raised an error; the replies to earlier settlements are written first.
+            self._enqueue_reply(None)
             await writing
             if is_closed and self._held and not self._closed_by_client and not self._edge.draining.is_set():
-                await self._make_sure()
+                await self._probe_client()
             for ended in (reading, leasing):
                 if ended.done() and not ended.cancelled():
                     ended.result()
@@ -130,23 +130,23 @@ class LeaseStream:
         if stopping.done() and not is_closed:
             raise Unavailable("the server is shutting down", retry_after_ms=1_000)
 
-    async def _make_sure(self) -> None:
-        """A client that is gone and one that closed its side look alike to a reader; the call is cancelled later.
+    async def _probe_client(self) -> None:
+        """Write an empty reply, to find out whether the client is connected.
 
-        An empty reply, which says nothing: when it has been written, or cannot be, gRPC knows whether the client is
-        there.
+        The end of requests is the same for a client that closed its side and for a lost connection. After a write gRPC
+        knows whether the connection is lost, and cancels the call.
         """
         await self._context.write(b"")
 
     def ended_by_client(self) -> bool:
-        """True for a stream that its client has closed or cancelled, False for one that was lost with its connection.
+        """True if the client closed or cancelled the stream, False if the connection was lost.
 
-        A client that cancels and closes its connection at the same moment may be taken for one that has died.
+        A client that cancels the stream and closes its connection at the same time may count as lost.
         """
         return self._closed_by_client or self._edge.peers.connected(self._peer)
 
-    async def give_back(self, *, lost: bool) -> None:
-        """The stream has ended. What its client settled last comes first."""
+    async def return_leases(self, *, lost: bool) -> None:
+        """Return the unsettled messages of an ended stream, after its last settlements."""
         if self._settling:
             await asyncio.wait(self._settling)
         broker = self._edge.broker
@@ -156,12 +156,12 @@ class LeaseStream:
         elif receipts:
             if unsent := receipts_of(run for each in self._unsent for run in each):
                 await broker.release(unsent)
-            # Of everything: what was just released is stale by now.
+            # The receipts cover the released messages too; these are stale now.
             await broker.nack(receipts, error=LOST)
 
-    async def _let_finish(self, reading: asyncio.Future[None]) -> None:
-        """The server stops: the client is told, and has a moment to settle what it holds and to close."""
-        self._promise(_Reply(pb.LeaseStreamReply(draining=True).SerializeToString()))
+    async def _drain_client(self, reading: asyncio.Future[None]) -> None:
+        """The server stops: send `draining` and wait a short time until the client has settled its messages."""
+        self._enqueue_reply(_Reply(pb.LeaseStreamReply(draining=True).SerializeToString()))
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.STREAM_DRAIN_MS / 1000):
                 while not reading.done() and (len(self._held) or self._settling):
@@ -176,7 +176,7 @@ class LeaseStream:
     async def _read(self) -> pb.LeaseStreamRequest | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
-            # Asked as early as possible: a connection that is closed behind its last stream is soon gone.
+            # Checked as early as possible, because the client may close the connection right after the stream.
             self._closed_by_client = self._edge.peers.connected(self._peer)
             return None
         return parse(pb.LeaseStreamRequest, data)
@@ -184,11 +184,11 @@ class LeaseStream:
     async def _read_requests(self) -> None:
         while (request := await self._read()) is not None:
             if request.HasField("open"):
-                raise InvalidRequest("the stream is open already", details={"field": "open"})
-            await self._note(request)
+                raise InvalidRequest("the stream is already open", details={"field": "open"})
+            await self._handle_request(request)
 
-    async def _note(self, request: pb.LeaseStreamRequest) -> None:
-        """Begin what is asked for, after all of it was checked; waits if too much of the same is under way."""
+    async def _handle_request(self, request: pb.LeaseStreamRequest) -> None:
+        """Check the request and start its settlements. Waits while too many settlements are running."""
         wanted = _settlements(request)
         credits = self._credits + request.credits
         if request.credits < 0 or credits > limits.STREAM_CREDITS_MAX:
@@ -199,7 +199,7 @@ class LeaseStream:
         if request.HasField("generation"):
             if self._generation is None or request.generation < 1:
                 raise InvalidRequest(
-                    "generation: the one that a member goes by, on a stream that it opened as one",
+                    "generation: allowed only on a stream that was opened with a generation, and at least 1",
                     details={"field": "generation"},
                 )
             self._generation = request.generation
@@ -210,23 +210,23 @@ class LeaseStream:
             task = asyncio.ensure_future(self._settle(request.number, wanted))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
-            self._promise(task)
+            self._enqueue_reply(task)
 
     async def _settle(self, number: int, wanted: Sequence[Callable[[Broker], Awaitable[Sequence[Settled]]]]) -> _Reply:
         async def outcome_of(settle: Callable[[Broker], Awaitable[Sequence[Settled]]]) -> Sequence[Settled]:
             return await settle(self._edge.broker)
 
-        told = pb.StreamSettled(number=number)
+        reply = pb.StreamSettled(number=number)
         for outcome in await asyncio.gather(*map(outcome_of, wanted), return_exceptions=True):
             if isinstance(outcome, PenstockError):
-                told.error.CopyFrom(error_message(outcome))
+                reply.error.CopyFrom(error_message(outcome))
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
                 self._held.settle(outcome)
-                told.results.extend(settled(outcome))
+                reply.results.extend(settled(outcome))
         self._changed.set()
-        return _Reply(pb.LeaseStreamReply(settled=[told]).SerializeToString(), self._requests)
+        return _Reply(pb.LeaseStreamReply(settled=[reply]).SerializeToString(), self._requests)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -242,13 +242,13 @@ class LeaseStream:
             except PenstockError as error:
                 if not error.retryable or not self._edge.broker.ready or self._edge.draining.is_set():
                     raise
-                # Nothing to be had now is no reason to end a stream: it only waits longer.
+                # A retryable error does not end the stream.
                 await asyncio.sleep((error.retry_after_ms or 1_000) / 1000)
                 continue
             if reply.runs:
                 await self._deliver(reply.runs, frames)
             if generation is not None and reply.generation is not None and reply.generation > generation:
-                await self._tell_generation(reply.generation, has_more=bool(reply.runs))
+                await self._announce_generation(reply.generation, has_more=bool(reply.runs))
 
     async def _deliver(self, runs: list[DeliveredRun], frames: bool) -> None:
         now_ms = self._edge.clock.now_ms()
@@ -259,15 +259,15 @@ class LeaseStream:
         self._unsent.extend(parts)
         for each in parts:
             await self._deliveries.acquire()
-            self._promise(_Reply(encoded(each, frames=frames), self._deliveries))
+            self._enqueue_reply(_Reply(encoded(each, frames=frames), self._deliveries))
 
-    async def _tell_generation(self, generation: int, *, has_more: bool) -> None:
-        """The member's partitions have changed: a heartbeat tells how."""
-        if self._told < generation:
-            self._told = generation
-            self._promise(_Reply(pb.LeaseStreamReply(generation=generation).SerializeToString()))
+    async def _announce_generation(self, generation: int, *, has_more: bool) -> None:
+        """Send the new generation. The client gets its partitions with a heartbeat."""
+        if self._announced_generation < generation:
+            self._announced_generation = generation
+            self._enqueue_reply(_Reply(pb.LeaseStreamReply(generation=generation).SerializeToString()))
         if not has_more and self._generation is not None and self._generation < generation:
-            # Whoever goes by an old generation is not made to wait for messages, so there would be no end of asking.
+            # A lease with an old generation returns at once, so the loop must wait for the client to change it.
             await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
@@ -276,15 +276,15 @@ class LeaseStream:
 
     # -- replies --------------------------------------------------------------------------------------------------
 
-    def _promise(self, reply: _Reply | asyncio.Task[_Reply] | None) -> None:
+    def _enqueue_reply(self, reply: _Reply | asyncio.Task[_Reply] | None) -> None:
         self._outgoing.append(reply)
-        self._promised.set()
+        self._reply_queued.set()
 
     async def _write_replies(self) -> None:
         while True:
             while not self._outgoing:
-                self._promised.clear()
-                await self._promised.wait()
+                self._reply_queued.clear()
+                await self._reply_queued.wait()
             if self._outgoing[0] is None:
                 return
             ready = await self._ready()
@@ -294,14 +294,14 @@ class LeaseStream:
                     reply.slot.release()
 
     async def _ready(self) -> list[_Reply]:
-        """At least one reply, and what else is ready and fits into the same message."""
+        """Wait for one reply and return it with all further replies that are ready and fit."""
         ready: list[_Reply] = []
         room = limits.GRPC_REPLY_BYTES_MAX
         while self._outgoing:
-            promised = self._outgoing[0]
-            if promised is None or (ready and isinstance(promised, asyncio.Task) and not promised.done()):
+            first = self._outgoing[0]
+            if first is None or (ready and isinstance(first, asyncio.Task) and not first.done()):
                 break
-            reply = await promised if isinstance(promised, asyncio.Task) else promised
+            reply = await first if isinstance(first, asyncio.Task) else first
             if ready and len(reply.data) > room:
                 break
             self._outgoing.popleft()
@@ -313,7 +313,7 @@ class LeaseStream:
 
 
 def _settlements(request: pb.LeaseStreamRequest) -> list[Callable[[Broker], Awaitable[Sequence[Settled]]]]:
-    """What the request settles, in order, checked and ready to begin."""
+    """The settlements of the request, in order and checked. Raises InvalidRequest."""
     wanted: list[Callable[[Broker], Awaitable[Sequence[Settled]]]] = []
     count = 0
 

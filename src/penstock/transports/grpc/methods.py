@@ -1,4 +1,4 @@
-"""Which call is answered by what: the map of the service. Its names are those of HTTP, as gRPC spells them."""
+"""The methods of the service and their functions. Method names are the operation names of HTTP in CamelCase."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock import limits
 from penstock.transports import translate
 from penstock.transports import translate_analytics as analytics_calls
 from penstock.transports.grpc import admin, holds, lease, publish, read
-from penstock.transports.grpc.calls import Calls, Context, Replies, Stream, Unary
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.calls import CallHandlers, Context, Replies, Stream, Unary
+from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
-from penstock.transports.grpc.shapes import asked, filled
+from penstock.transports.grpc.shapes import fill_message, request_of
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire import analytics, events, groups, messages, webhooks
 from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
@@ -35,10 +35,10 @@ class Method(NamedTuple):
 
 
 def _plain(call: Callable[[Broker, S], Awaitable[Any]], shape: type[S], reply: type[Message]) -> Unary:
-    """A call that is its fields and nothing else."""
+    """A method whose request and reply have the same fields as in `wire/`."""
 
-    async def handle(edge: Edge, request: Message, context: Context) -> Message:  # noqa: ARG001
-        return filled(reply(), await call(edge.broker, asked(request, shape)))
+    async def handle(edge: GrpcEdge, request: Message, context: Context) -> Message:  # noqa: ARG001
+        return fill_message(reply(), await call(edge.broker, request_of(request, shape)))
 
     return handle
 
@@ -122,11 +122,11 @@ UNARY: dict[str, Method] = {
 REPLIES: dict[str, Replies] = {"ReadStream": read.read_stream}
 STREAMS: dict[str, Stream] = {"PublishStream": publish_stream, "LeaseStream": lease_stream}
 
-assert {*UNARY, *REPLIES, *STREAMS} == set(SERVICE.methods_by_name), "the contract and the map name the same calls"
+assert {*UNARY, *REPLIES, *STREAMS} == set(SERVICE.methods_by_name), "every method of the contract has a function"
 
 
-def handlers(calls: Calls) -> dict[str, Any]:
-    """What gRPC calls, by the name of the method."""
+def handlers(calls: CallHandlers) -> dict[str, Any]:
+    """The handlers of all methods, by name."""
     found: dict[str, Any] = {}
     for name, described in SERVICE.methods_by_name.items():
         kind: type[Message] = getattr(pb, described.input_type.name)
@@ -141,5 +141,5 @@ def handlers(calls: Calls) -> dict[str, Any]:
 
 
 def operation_of(method: str) -> str:
-    """`LeaseStream` is `lease_stream` in metrics, logs and HTTP."""
+    """The operation name in metrics, logs and HTTP: `LeaseStream` is `lease_stream`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in method).lstrip("_")

@@ -1,7 +1,7 @@
-"""Which peers of the gRPC server have their connection open, as the kernel sees it.
+"""The established connections of the gRPC server, read from the tables of the kernel.
 
 gRPC reports a stream that its client cancelled and a stream that was lost with its connection in the same way. The
-kernel tells them apart: a connection whose client has died is no longer established when gRPC notices.
+kernel distinguishes them: the connection of a dead client is no longer established when gRPC reports the end.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MAPPED = "0000000000000000FFFF0000"
 
 
 class Peers:
-    """Of the server on one port."""
+    """The connections to one port."""
 
     def __init__(self, port: int):
         self._line = re.compile(rb":%04X ([0-9A-F]+:[0-9A-F]{4}) 01 " % port)
         self._established: set[bytes] | None = None
 
     def connected(self, peer: str) -> bool:
-        """Tells whether the connection from `peer`, as gRPC calls it, is established. False where nothing is known.
+        """True if the connection from `peer` (in gRPC's notation) is established, False if it is not or is unknown.
 
-        The tables are read once in a turn of the event loop: streams that are lost together are looked up together.
+        The tables are read once per turn of the event loop, because streams are often lost together.
         """
         if self._established is None:
             self._established = set()
@@ -44,7 +44,7 @@ class Peers:
 
 
 def _names_of(peer: str) -> list[bytes]:
-    """A peer as the kernel's tables write it: words of the host's byte order in hexadecimal digits, then the port."""
+    """The peer in the notation of the kernel: hexadecimal words in host byte order, then the port."""
     kind, _, address = unquote(peer).partition(":")
     host, _, port = address.rpartition(":")
     family = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}.get(kind)

@@ -14,8 +14,8 @@ from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import ulid_text, ulid_texts
 from penstock.transports import publishing
 from penstock.transports.grpc.calls import Context
-from penstock.transports.grpc.edge import Edge
-from penstock.transports.grpc.refusal import error_message
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.error_status import error_message
 from penstock.transports.grpc.shapes import (
     check_known,
     convert,
@@ -35,7 +35,7 @@ class _Acks(msgspec.Struct):
     ack: Receipts
 
 
-async def publish(edge: Edge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
+async def publish(edge: GrpcEdge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
     started = edge.clock.monotonic()
     if bool(request.batch) == bool(request.messages):
         raise InvalidRequest("give exactly one of batch and messages", details={"field": "batch"})
@@ -44,22 +44,20 @@ async def publish(edge: Edge, request: pb.PublishRequest, context: Context | Non
     return reply
 
 
-async def transact(edge: Edge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
+async def transact(edge: GrpcEdge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
     acks = convert({"ack": list(request.ack)}, _Acks).ack
     asked = TransactRequest(acks, messages_of_transaction(request.publish))
     pending, parts = publishing.transact(edge.broker, asked)
     reply = await pending
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
-        acked=reply.acked, messages=_placed(reply.runs, parts, len(asked.publish)), durable=reply.durable
+        acked=reply.acked, messages=_published_messages(reply.runs, parts, len(asked.publish)), durable=reply.durable
     )
 
 
-async def _publish_frame(edge: Edge, request: pb.PublishRequest) -> pb.PublishReply:
+async def _publish_frame(edge: GrpcEdge, request: pb.PublishRequest) -> pb.PublishReply:
     if request.HasField("atomic") and not request.atomic:
-        raise InvalidRequest(
-            "a batch is taken whole or not at all: atomic=false needs messages", details={"field": "atomic"}
-        )
+        raise InvalidRequest("a batch is atomic: atomic=false needs messages", details={"field": "atomic"})
     named: dict[str, Any] = {}
     if request.HasField("queue"):
         named["queue"] = request.queue
@@ -77,7 +75,7 @@ async def _publish_frame(edge: Edge, request: pb.PublishRequest) -> pb.PublishRe
     return pb.PublishReply(runs=[_run(run) for run in reply.runs], durable=reply.durable)
 
 
-async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.PublishReply:
+async def _publish_messages(edge: GrpcEdge, request: pb.PublishRequest) -> pb.PublishReply:
     queue = request.queue if request.HasField("queue") else None
     producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
     if request.HasField("atomic") and not request.atomic:
@@ -89,7 +87,7 @@ async def _publish_messages(edge: Edge, request: pb.PublishRequest) -> pb.Publis
     pending, parts = publish_all(edge.broker, asked)
     reply = await pending
     edge.metrics.published(reply.runs)
-    return pb.PublishReply(messages=_placed(reply.runs, parts, len(asked.messages)), durable=reply.durable)
+    return pb.PublishReply(messages=_published_messages(reply.runs, parts, len(asked.messages)), durable=reply.durable)
 
 
 def _run(run: PublishedRun) -> pb.PublishedRun:
@@ -104,23 +102,23 @@ def _run(run: PublishedRun) -> pb.PublishedRun:
     )
 
 
-def _placed(runs: Sequence[PublishedRun], parts: Parts, count: int) -> list[pb.PublishedMessage]:
-    """One for each message, in the order of the request."""
-    placed: list[pb.PublishedMessage] = [pb.PublishedMessage()] * count
+def _published_messages(runs: Sequence[PublishedRun], parts: Parts, count: int) -> list[pb.PublishedMessage]:
+    """The published messages, in the order of the request."""
+    published: list[pb.PublishedMessage] = [pb.PublishedMessage()] * count
     for run, rows in rows_of_request(runs, parts):
-        for place, (row, text) in enumerate(zip(rows, ulid_texts(run.id, run.count), strict=True)):
-            placed[row] = _message(run, place, text)
-    return placed
+        for index, (row, text) in enumerate(zip(rows, ulid_texts(run.id, run.count), strict=True)):
+            published[row] = _message(run, index, text)
+    return published
 
 
-def _message(run: PublishedRun, place: int, text: str) -> pb.PublishedMessage:
+def _message(run: PublishedRun, index: int, text: str) -> pb.PublishedMessage:
     return pb.PublishedMessage(
-        id=text, queue=run.queue, partition=run.partition, offset=run.offset + place, duplicate=run.duplicate
+        id=text, queue=run.queue, partition=run.partition, offset=run.offset + index, duplicate=run.duplicate
     )
 
 
 def _result(outcome: RunEntry | PenstockError) -> pb.PublishResult:
     if isinstance(outcome, PenstockError):
         return pb.PublishResult(error=error_message(outcome))
-    run, place = outcome
-    return pb.PublishResult(published=_message(run, place, ulid_text(run.id + place)))
+    run, index = outcome
+    return pb.PublishResult(published=_message(run, index, ulid_text(run.id + index)))

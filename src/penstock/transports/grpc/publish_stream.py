@@ -1,7 +1,7 @@
-"""PublishStream: requests are begun in the order in which they come, and answered in it, each when it is durable.
+"""PublishStream: requests are started and answered in the order of arrival, each when it is durable.
 
-While one is being synced the next ones are decided, so that a single client fills the group commit by itself. What came
-in whole is published even if the client is gone by then: it may have been, for all that the client knows.
+Requests are decided while earlier ones are synced, so that one client fills a group commit. A request that was received
+completely is published even if the client has disconnected, because the client cannot know its outcome.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import grpc
 from penstock import limits
 from penstock.errors import PenstockError, Unavailable
 from penstock.transports.grpc.calls import Context
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.edge import GrpcEdge
+from penstock.transports.grpc.error_status import error_message
 from penstock.transports.grpc.publish import publish
-from penstock.transports.grpc.refusal import error_message
 from penstock.transports.grpc.shapes import check_known, parse
 from penstock.v1 import broker_pb2 as pb
 
 
-async def publish_stream(edge: Edge, context: Context) -> None:
+async def publish_stream(edge: GrpcEdge, context: Context) -> None:
     await PublishStream(edge, context).run()
 
 
 class PublishStream:
     """One stream."""
 
-    def __init__(self, edge: Edge, context: Context):
+    def __init__(self, edge: GrpcEdge, context: Context):
         self._edge = edge
         self._context = context
         self._replies: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
-        """In the order of the requests; None at the end."""
+        """Replies in the order of the requests; None at the end."""
         self._slots = asyncio.Semaphore(limits.STREAM_REQUESTS_MAX)
         self._bytes = 0
-        """Of requests that are not answered yet."""
+        """The bytes of unanswered requests."""
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -43,7 +43,7 @@ class PublishStream:
         stopping = asyncio.ensure_future(self._edge.draining.wait())
         try:
             await asyncio.wait((reading, writing, stopping), return_when=asyncio.FIRST_COMPLETED)
-            # When the server stops, what came in is still answered. What did not is the client's to send elsewhere.
+            # When the server stops, received requests are still answered; the client sends the others elsewhere.
             if reading.done():
                 reading.result()
             else:

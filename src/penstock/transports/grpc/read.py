@@ -1,4 +1,4 @@
-"""The log: Read, ReadStream that follows it, and Peek."""
+"""Read, ReadStream, Peek."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from penstock.errors import Unavailable
 from penstock.transports import translate
 from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import encoded, messages_of, replies
-from penstock.transports.grpc.edge import Edge
+from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.lease import wait_within
-from penstock.transports.grpc.shapes import asked, convert, in_frames, values_of
+from penstock.transports.grpc.shapes import convert, in_frames, request_of, values_of
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import PeekQuery, ReadQuery
 
 
-async def read(edge: Edge, request: pb.ReadRequest, context: Context) -> bytes:
+async def read(edge: GrpcEdge, request: pb.ReadRequest, context: Context) -> bytes:
     query, frames = _asked(values_of(request))
-    look = translate.read(edge.broker, query)
-    reply = await look(offset=query.offset, client_id=translate.reader_of(query))
+    read_log = translate.read(edge.broker, query)
+    reply = await read_log(offset=query.offset, client_id=translate.reader_of(query))
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:
-        # From where the first look ended: what `latest` meant then must not move while we wait.
-        reply = await look(offset=str(reply.next_offset), wait_ms=wait_within(context, query.wait_ms))
-    # What does not fit is where the next read begins.
+        # The wait starts at the offset of the first read, so that `latest` does not move meanwhile.
+        reply = await read_log(offset=str(reply.next_offset), wait_ms=wait_within(context, query.wait_ms))
+    # The next read starts with the messages that do not fit into this reply.
     runs, *more = list(replies(reply.runs)) or [[]]
     next_offset = more[0][0].offset if more else reply.next_offset
     return _encoded(reply, runs, next_offset, skipped, frames=frames)
 
 
-async def read_stream(edge: Edge, request: pb.ReadStreamRequest, context: Context) -> None:
+async def read_stream(edge: GrpcEdge, request: pb.ReadStreamRequest, context: Context) -> None:
     query, frames = _asked(values_of(request))
-    look = translate.read(edge.broker, query)
-    reply = await look(offset=query.offset, client_id=translate.reader_of(query))
+    read_log = translate.read(edge.broker, query)
+    reply = await read_log(offset=query.offset, client_id=translate.reader_of(query))
     while True:
-        # The first reply comes in any case: it says where the reader is.
+        # The first reply may be empty: it has the offset of the reader.
         pieces = list(replies(reply.runs)) or [[]]
         ends = [piece[0].offset for piece in pieces[1:]] + [reply.next_offset]
         for number, (runs, end) in enumerate(zip(pieces, ends, strict=True)):
@@ -45,12 +45,12 @@ async def read_stream(edge: Edge, request: pb.ReadStreamRequest, context: Contex
         while not has_runs:
             if edge.draining.is_set() or not edge.broker.ready:
                 raise Unavailable("the server is shutting down", retry_after_ms=1_000)
-            reply = await look(offset=offset, wait_ms=limits.WAIT_MS_MAX)
+            reply = await read_log(offset=offset, wait_ms=limits.WAIT_MS_MAX)
             has_runs = bool(reply.runs) or str(reply.next_offset) != offset
 
 
-async def peek(edge: Edge, request: pb.PeekRequest, context: Context) -> pb.PeekReply:  # noqa: ARG001
-    runs = await translate.peek(edge.broker, asked(request, PeekQuery))
+async def peek(edge: GrpcEdge, request: pb.PeekRequest, context: Context) -> pb.PeekReply:  # noqa: ARG001
+    runs = await translate.peek(edge.broker, request_of(request, PeekQuery))
     return pb.PeekReply(messages=messages_of(next(replies(runs), [])))
 
 

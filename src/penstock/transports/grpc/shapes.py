@@ -1,6 +1,6 @@
-"""Messages of the contract <-> values of `wire/`. Both have the same names, which is all that is needed in between.
+"""Conversion between protobuf messages and structs of `wire/`, by field name.
 
-A request becomes the struct that the HTTP edge makes of its JSON, so that the same rules are kept in the same words.
+A request becomes the same struct that HTTP decodes from JSON, so that both have the same checks and error texts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ M = TypeVar("M", bound=Message)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-# -- coming in ----------------------------------------------------------------------------------------------------
+# -- requests -----------------------------------------------------------------------------------------------------
 
 
 def parse(kind: type[M], data: bytes, size_max: int = limits.REQUEST_BYTES_MAX) -> M:
-    """Raises InvalidRequest for bytes that are not such a message, and TooLarge."""
+    """Parse and check a message. Raises InvalidRequest, TooLarge."""
     if len(data) > size_max:
         raise TooLarge(f"a body of more than {size_max} bytes is not taken here; send it in parts")
     try:
@@ -44,7 +44,7 @@ def parse(kind: type[M], data: bytes, size_max: int = limits.REQUEST_BYTES_MAX) 
 
 
 def check_known(message: Message) -> None:
-    """Refuse fields that only a newer server would understand: what they ask for would silently not be done."""
+    """Refuse unknown fields, because a newer client expects them to have an effect."""
     unknown = UnknownFieldSet(message)
     if len(unknown):
         raise InvalidRequest(
@@ -53,8 +53,8 @@ def check_known(message: Message) -> None:
         )
 
 
-def asked(message: Message, shape: type[S], **more: Any) -> S:
-    """The message as this struct; `more` are values that it has in another form. Raises InvalidRequest."""
+def request_of(message: Message, shape: type[S], **more: Any) -> S:
+    """The message as a struct; `more` replaces values that have another form in the message. Raises InvalidRequest."""
     return convert({**values_of(message), **more}, shape)
 
 
@@ -66,7 +66,7 @@ def convert(values: Mapping[str, Any], shape: type[S], row: int | None = None) -
 
 
 def values_of(message: Message) -> dict[str, Any]:
-    """What the message says, by name. What is optional and not there, or an empty list, is left out."""
+    """The values of the message by field name, without absent optional fields and empty lists."""
     check_known(message)
     values = dict(_plain_defaults(message.DESCRIPTOR))
     for field, value in message.ListFields():
@@ -84,7 +84,7 @@ def _value_of(field: FieldDescriptor, value: Any) -> Any:
 
 @cache
 def _plain_defaults(descriptor: Descriptor) -> dict[str, Any]:
-    """Fields that cannot be left out: zero is what they say then, and whether that will do is for the rules to say."""
+    """Fields without presence have their default value; the checks of `wire/` decide whether it is valid."""
     return {
         field.name: field.default_value
         for field in descriptor.fields
@@ -93,7 +93,7 @@ def _plain_defaults(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def in_frames(form: int) -> bool:
-    """Which of the two forms is asked for."""
+    """True for the form FRAMES, False for MESSAGES. Raises InvalidRequest."""
     if form not in (pb.MESSAGES, pb.FRAMES):
         raise InvalidRequest(f"form: {form} is neither MESSAGES (0) nor FRAMES (1)", details={"field": "form"})
     return form == pb.FRAMES
@@ -112,19 +112,19 @@ class _Each(msgspec.Struct):
 
 
 def messages_to_publish(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
-    """All of them; raises InvalidRequest for the first that is wrong."""
-    values, contents = _parted(messages)
-    return _joined(convert({"messages": values}, _Messages).messages, contents)
+    """All messages. Raises InvalidRequest for the first invalid one."""
+    values, contents = _split_content(messages)
+    return _join_content(convert({"messages": values}, _Messages).messages, contents)
 
 
 def messages_of_transaction(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
-    values, contents = _parted(messages)
-    return _joined(convert({"publish": values}, _Publish).publish, contents)
+    values, contents = _split_content(messages)
+    return _join_content(convert({"publish": values}, _Publish).publish, contents)
 
 
 def messages_each(messages: Sequence[pb.NewMessage]) -> list[PublishMessage | PenstockError]:
-    """Each of them, or its own error in its place."""
-    values, contents = _parted(messages)
+    """Each message, or its error."""
+    values, contents = _split_content(messages)
     parsed: list[PublishMessage | PenstockError] = []
     for row, each in enumerate(convert({"messages": values}, _Each).messages):
         try:
@@ -134,13 +134,13 @@ def messages_each(messages: Sequence[pb.NewMessage]) -> list[PublishMessage | Pe
     return parsed
 
 
-def _parted(messages: Sequence[pb.NewMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Their values, and what they carry: that has another form here than the rules know."""
+def _split_content(messages: Sequence[pb.NewMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The values of messages without content, and their contents, which have another form in `wire/`."""
     values = [values_of(message) for message in messages]
     return values, [_content(each) for each in values]
 
 
-def _joined(messages: list[PublishMessage], contents: list[dict[str, Any]]) -> list[PublishMessage]:
+def _join_content(messages: list[PublishMessage], contents: list[dict[str, Any]]) -> list[PublishMessage]:
     for row, message in enumerate(messages):
         _with_content(message, contents[row], row)
     return messages
@@ -156,7 +156,7 @@ C = TypeVar("C", PublishMessage, ScheduleMessage)
 
 
 def _content(values: dict[str, Any]) -> dict[str, Any]:
-    """What the message carries, taken out of its values."""
+    """Remove the content (`payload` or `json`) from the values and return it."""
     return {name: values.pop(name) for name in ("payload", "json") if name in values}
 
 
@@ -170,16 +170,16 @@ def _with_content(message: C, content: dict[str, Any], row: int) -> C:
             )
         message.payload = msgspec.Raw(text)
     elif "payload" in content:
-        # The way that bytes take through JSON; who minds the detour sends a frame.
+        # Bytes are converted to base64 as in JSON; clients avoid that cost with frames.
         message.payload_b64 = b64encode(content["payload"]).decode()
     return message
 
 
-# -- going out ----------------------------------------------------------------------------------------------------
+# -- replies ------------------------------------------------------------------------------------------------------
 
 
-def filled(message: M, values: Any) -> M:
-    """The message with these values, by name; None is left out. Lists stand for messages by the order of fields."""
+def fill_message(message: M, values: Any) -> M:
+    """Set the fields of the message by name and return it; None is left out. Sequences set fields by their order."""
     if isinstance(values, msgspec.Struct):
         values = msgspec.to_builtins(values)
     fields = message.DESCRIPTOR.fields_by_name
@@ -209,4 +209,4 @@ def _fill_one(message: Message, values: Any) -> None:
     if isinstance(message, Struct):
         message.update(values)
     else:
-        filled(message, values)
+        fill_message(message, values)

@@ -1,12 +1,14 @@
-"""Webhooks: an ordinary consumer inside the server that sends what it leases to somebody's URL.
+"""Webhooks: a consumer inside the server that leases messages and posts them to registered URLs.
 
-courier    all webhooks: who is registered, start and stop, what people can see of it
-endpoint   one webhook: leases, attempts side by side, settles; what a failure means
-breaker    when to leave an endpoint alone
-envelope   a message as a request: its body and headers
-signing    Standard Webhooks signatures
-sender     one request and what came of it
-guard      which addresses may be sent to at all
-network    the guard's rules where names become addresses and addresses become connections
-settling   verdicts, told to the broker in batches
+deliverer        all webhooks: start and stop, status and attempts
+endpoint         one webhook: leases, concurrent attempts, settling, retries
+breaker          the circuit breaker of an endpoint
+envelope         a message as an HTTP request: body and headers
+signing          Standard Webhooks signatures
+sender           one HTTP request and its result
+lazy_sender      a sender that loads its HTTP client on first use
+send_result      the result of a request: outcome, status, Retry-After
+guard            the URLs and addresses that requests may go to
+network          the resolver and the connector that ask the guard
+settle_batcher   acks, nacks, rejects and releases, sent to the broker in batches
 """

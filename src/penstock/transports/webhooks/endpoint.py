@@ -1,12 +1,11 @@
-"""One webhook: an ordinary consumer that leases a few messages, sends them side by side and settles them.
+"""One webhook: a consumer that leases a few messages, sends them concurrently and settles them.
 
-A message is under a lease only while a request with it is under way, and the lease is renewed meanwhile. Between two
-attempts it waits in the queue like any message that failed, with the delay of this attempt: nothing has to be
-remembered here, a restart loses nothing, its key waits with it where keys are ordered, and no lease runs out over a
-delay of hours. How often it was tried is the message's own attempt. When the delays are used up it is rejected, with
-the last error.
+A message is leased only while its request is in flight, and the lease is extended meanwhile. Between two attempts the
+message waits in the queue, nacked with the delay of this attempt. So the endpoint keeps no state of its own: a restart
+loses nothing, ordered keys stay in order, and no lease expires during a delay of hours. The attempt number is the
+delivery count of the message. When the delays are used up the message is rejected with the last error.
 
-Nothing that is leased is forgotten by stopping: what comes back after the end is given back unsent.
+A lease that is granted after `stop` is released unsent.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from penstock.broker.webhooks import Registration
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.logs import get_logger
-from penstock.transports.webhooks.breaker import Breaker
-from penstock.transports.webhooks.envelope import Message, envelope_of, messages_of
-from penstock.transports.webhooks.late_sender import Sends
-from penstock.transports.webhooks.sent import Sent
-from penstock.transports.webhooks.settling import Settling
+from penstock.transports.webhooks.breaker import CircuitBreaker
+from penstock.transports.webhooks.envelope import WebhookMessage, envelope_of, messages_of
+from penstock.transports.webhooks.lazy_sender import SenderProtocol
+from penstock.transports.webhooks.send_result import SendResult
+from penstock.transports.webhooks.settle_batcher import SettleBatcher
 from penstock.transports.webhooks.signing import signed_headers
 from penstock.wire.webhooks import Attempt, DeliveryStatus, Outcome
 
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 LEASE_MS = 15_000
-"""Also how long a message that was under way when the broker was killed waits for its next attempt."""
+"""After a kill of the broker, a message in flight waits this long for its next attempt."""
 RENEW_S = LEASE_MS / 3_000
 WAIT_MS = 20_000
-"""One wait for messages. A webhook that was paused or removed meanwhile notices at the end of it at the latest."""
-TROUBLE_S = 1.0
-TROUBLE_S_MAX = 60.0
+"""The longest wait of one lease call. A paused or removed webhook stops leasing after this time at the latest."""
+LEASE_RETRY_S = 1.0
+LEASE_RETRY_S_MAX = 60.0
 JITTER = 0.2
 _SUCCESS: Outcome = "delivered"
 
@@ -52,7 +51,7 @@ class Endpoint:
         self,
         registration: Registration,
         broker: Broker,
-        sender: Sends,
+        sender: SenderProtocol,
         clock: Clock,
         counted: Callable[[Outcome], None],
     ):
@@ -62,30 +61,30 @@ class Endpoint:
         self._sender = sender
         self._clock = clock
         self._counted = counted
-        self._settling = Settling(broker)
-        self._breaker = Breaker()
+        self._settling = SettleBatcher(broker)
+        self._breaker = CircuitBreaker()
         self._changed = asyncio.Event()
-        self._in_flight: dict[asyncio.Task[None], Message] = {}
+        self._in_flight: dict[asyncio.Task[None], WebhookMessage] = {}
         self._stopping = False
         self._delivered = self._failed = 0
-        self._trouble: str | None = None
-        self._troubles = 0
+        self._lease_error: str | None = None
+        self._lease_failures = 0
 
-    # -- told by the courier ------------------------------------------------------------------------------------------
+    # -- called by the deliverer --------------------------------------------------------------------------------------
 
     def update(self, registration: Registration) -> None:
-        """Somebody has changed it, which is also a reason to be hopeful."""
+        """Apply a changed registration and close the circuit, because the change may have repaired the endpoint."""
         self.registration = registration
-        self._breaker = Breaker()
+        self._breaker = CircuitBreaker()
         self._changed.set()
 
     def stop(self) -> None:
-        """Take nothing more. What is under way is finished."""
+        """Lease no more messages. Attempts in flight go on."""
         self._stopping = True
         self._changed.set()
 
-    async def give_back(self) -> None:
-        """After `stop`, and after `run` had its time to end: what is still under way takes too long."""
+    async def release_unfinished(self) -> None:
+        """Cancel the attempts in flight and release their messages. Call it after `stop`."""
         left = dict(self._in_flight)
         for task in left:
             task.cancel()
@@ -93,7 +92,7 @@ class Endpoint:
         for task, message in left.items():
             if task.cancelled():
                 self._settling.release(message)
-        await self._settling.flushed()
+        await self._settling.drain()
 
     def status(self) -> DeliveryStatus:
         now = self._clock.monotonic()
@@ -105,74 +104,72 @@ class Endpoint:
             circuit=self._breaker.state(now),
             next_at_ms=None if wait_s is None else self._clock.now_ms() + round(wait_s * 1000),
             last=self.attempts[-1] if self.attempts else None,
-            trouble=self._trouble,
+            trouble=self._lease_error,
         )
 
-    # -- taking -------------------------------------------------------------------------------------------------------
+    # -- leasing ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is stopped, and what was under way then has ended and is settled."""
+        """Lease and send until `stop`, then wait until the attempts in flight have ended and are settled."""
         renewing = asyncio.create_task(self._renew())
         try:
-            while room := await self._room():
-                await self._take(room)
+            while count := await self._free_slots():
+                await self._lease(count)
             if self._in_flight:
                 await asyncio.wait(self._in_flight)
-            await self._settling.flushed()
+            await self._settling.drain()
         finally:
             renewing.cancel()
 
-    async def _room(self) -> int:
-        """How many messages to take, as soon as there is room for one; 0 when it is to end."""
+    async def _free_slots(self) -> int:
+        """Wait until a request may start and return how many may; 0 after `stop`."""
         while not self._stopping:
             self._changed.clear()
             now = self._clock.monotonic()
             if self.registration.active:
-                room = self._breaker.room(now, len(self._in_flight), self.registration.concurrency)
-                if room:
-                    return room
+                count = self._breaker.free_slots(now, len(self._in_flight), self.registration.concurrency)
+                if count:
+                    return count
             await self._pause(self._breaker.wait_s(now))
         return 0
 
-    async def _take(self, room: int) -> None:
+    async def _lease(self, count: int) -> None:
         hook = self.registration
         try:
-            # Without its secrets nothing can be sent, so nothing is taken.
+            # A webhook without readable secrets cannot sign requests, so it leases nothing.
             self._broker.webhooks.secrets(hook.id)
             reply = await self._broker.lease(
                 hook.queue,
                 group=hook.group,
-                max=room,
+                max=count,
                 wait_ms=WAIT_MS,
                 lease_ms=LEASE_MS,
                 consumer=f"webhook:{hook.id}",
             )
         except PenstockError as error:
-            if self._trouble is None:
-                _log.warning("no messages can be taken", webhook=hook.id, reason=error.message)
-            self._trouble = error.message
-            await self._pause(min(TROUBLE_S * 2**self._troubles, TROUBLE_S_MAX))
-            self._troubles = min(self._troubles + 1, 16)
+            if self._lease_error is None:
+                _log.warning("webhook_lease_failed", webhook=hook.id, reason=error.message)
+            self._lease_error = error.message
+            await self._pause(min(LEASE_RETRY_S * 2**self._lease_failures, LEASE_RETRY_S_MAX))
+            self._lease_failures = min(self._lease_failures + 1, 16)
             return
-        self._trouble, self._troubles = None, 0
+        self._lease_error, self._lease_failures = None, 0
         for message in (message for run in reply.runs for message in messages_of(run)):
             if self._stopping or not self.registration.active:
                 self._settling.release(message)
             else:
                 task = asyncio.create_task(self._attempt(message))
                 self._in_flight[task] = message
-                task.add_done_callback(self._landed)
+                task.add_done_callback(self._on_attempt_done)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _on_attempt_done(self, task: asyncio.Task[None]) -> None:
         del self._in_flight[task]
         self._changed.set()
         if not task.cancelled() and task.exception() is not None:
-            _log.error(
-                "an attempt failed in a way it should not", webhook=self.registration.id, exc_info=task.exception()
-            )
+            _log.error("webhook_attempt_crashed", webhook=self.registration.id, exc_info=task.exception())
 
     async def _pause(self, seconds: float | None) -> None:
-        """Until something has changed, or so long."""
+        """Wait until `_changed` is set, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -187,19 +184,19 @@ class Endpoint:
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, message: Message) -> None:
+    async def _attempt(self, message: WebhookMessage) -> None:
         hook = self.registration
         at_ms, started = self._clock.now_ms(), self._clock.monotonic()
         try:
             secrets = self._broker.webhooks.secrets(hook.id)
         except PenstockError:
-            # Removed meanwhile, or its key is lost. Not the message's fault.
+            # The webhook was removed, or its key is lost: the attempt does not count.
             self._settling.release(message)
             return
         envelope = envelope_of(message, hook.format)
         headers = {**envelope.headers, **signed_headers(secrets, message.id, at_ms, envelope.body)}
         sent = await self._sender.send(hook.url, headers, envelope.body, hook.timeout_ms, at_ms)
-        delay_ms = self._judge(hook, message, sent)
+        delay_ms = self._settle(hook, message, sent)
         took_ms = round((self._clock.monotonic() - started) * 1000)
         self._counted(sent.outcome)
         self.attempts.append(
@@ -209,12 +206,12 @@ class Endpoint:
             )
         )  # fmt: skip
         if sent.outcome == "gone":
-            _log.warning("an endpoint is gone, its webhook is disabled", webhook=hook.id)
+            _log.warning("webhook_disabled_endpoint_gone", webhook=hook.id)
             with contextlib.suppress(PenstockError):
                 await self._broker.webhooks.disable(hook.id, sent.error or "")
 
-    def _judge(self, hook: Registration, message: Message, sent: Sent) -> int | None:
-        """Settle the message by what came of it. Returns the delay to its next attempt, if there is to be one."""
+    def _settle(self, hook: Registration, message: WebhookMessage, sent: SendResult) -> int | None:
+        """Settle the message by the result. Returns the delay to its next attempt, None if there is none."""
         now = self._clock.monotonic()
         if sent.outcome == _SUCCESS:
             self._delivered += 1
@@ -223,13 +220,13 @@ class Endpoint:
             return None
         self._failed += 1
         if sent.outcome == "gone":
-            # Not the message's fault: it waits, untouched, until the webhook is resumed or removed.
+            # The attempt does not count: the message waits until the webhook is resumed or removed.
             self._settling.release(message)
             return None
         closed = self._breaker.state(now) == "closed"
         self._breaker.failed(now, (sent.retry_after_ms or 0) / 1000)
         if closed and self._breaker.state(now) != "closed":
-            _log.warning("an endpoint is left alone for a while", webhook=hook.id, reason=sent.error)
+            _log.warning("webhook_circuit_opened", webhook=hook.id, reason=sent.error)
         error = f"webhook: {sent.error}"
         if message.attempt > len(hook.retry_delays_ms):
             self._settling.reject(message, error)
@@ -240,6 +237,6 @@ class Endpoint:
 
 
 def retry_delay_ms(delay_ms: int, retry_after_ms: int | None, chance: float) -> int:
-    """The delay, spread by a fifth to either side (`chance` is 0 to 1); never sooner than the endpoint asked for."""
+    """The delay with a jitter of 20 % to either side (`chance` is 0 to 1), and at least `retry_after_ms`."""
     spread = round(delay_ms * (1 + JITTER * (2 * chance - 1)))
     return max(spread, retry_after_ms or 0)

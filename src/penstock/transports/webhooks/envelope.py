@@ -1,4 +1,4 @@
-"""A message as a request: its body, and the headers that say what it is. Signed it is elsewhere."""
+"""A message as an HTTP request: its body and its headers, without the signature (`signing.py`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.wire.webhooks import Format
 JSON = "application/json"
 BYTES = "application/octet-stream"
 _FORWARDED = ("traceparent", "tracestate")
-"""Headers of a message that mean the same to whoever gets the request."""
+"""Headers of a message that are sent as headers of the request."""
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,510}[\x21-\x7e])?")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Message(NamedTuple):
+class WebhookMessage(NamedTuple):
     """One leased message."""
 
     id: str
@@ -34,7 +34,7 @@ class Message(NamedTuple):
     attempt: int
     published_at_ms: int
     receipt: str | None
-    """None: the queue delivers at most once, and there is nothing to settle."""
+    """None if the queue delivers at most once."""
 
 
 class Envelope(NamedTuple):
@@ -42,12 +42,12 @@ class Envelope(NamedTuple):
     body: bytes
 
 
-def messages_of(run: DeliveredRun) -> list[Message]:
+def messages_of(run: DeliveredRun) -> list[WebhookMessage]:
     batch = run.batch
     headers = batch.strings(layout.HEADERS) if batch.has(layout.HEADERS) else [b""] * run.count
     keys = batch.strings(layout.KEY) if batch.has(layout.KEY) else [b""] * run.count
     return [
-        Message(
+        WebhookMessage(
             ulid_text(run.id + row),
             run.queue,
             batch.payload(row),
@@ -62,7 +62,7 @@ def messages_of(run: DeliveredRun) -> list[Message]:
     ]
 
 
-def envelope_of(message: Message, form: Format) -> Envelope:
+def envelope_of(message: WebhookMessage, form: Format) -> Envelope:
     headers = {"penstock-queue": message.queue, "penstock-attempt": str(message.attempt)}
     headers |= {
         name: value

@@ -1,12 +1,11 @@
-"""Which URLs may be sent to. A webhook is a way to make this server knock at doors, so most doors are closed to it.
+"""Protection against server-side request forgery: the URLs and addresses that webhooks may be sent to.
 
-What a URL says is judged when it is registered and again before each request; what its name resolves to is judged for
-every connection (`network.py`), each address of it. A URL that two parsers could read in two ways is not read at all:
-the grammar here is a small part of what is legal. Public means public: https, the two ports that are meant for it, an
-address that is globally routed and carries no other address inside. Whatever else is wanted is allowed by network, by
-the operator, in the setting `webhook_allow`.
+A URL is checked when it is registered and before each request. Each address that its host resolves to is checked for
+every connection (`network.py`). The grammar accepts a small part of legal URLs, so that no two parsers read an accepted
+URL in two ways. Without further settings only public endpoints are allowed: https, ports 443 and 8443, and a globally
+routed address that embeds no other address. The operator allows other networks with the setting `webhook_allow`.
 
-Reasons never name an address that a name resolved to: who may register a URL need not learn the private network.
+Error texts never contain a resolved address, because a client that registers a URL must not learn the private network.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _URL = re.compile(
 )
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
-"""A last label that some parsers take for the end of an IPv4 address in an unusual notation."""
+"""A last label that some parsers read as the last part of an IPv4 address."""
 
-# What `is_global` says has changed between versions of Python, so the ranges that matter are also written down.
+# The result of `is_global` differs between versions of Python, so the important ranges are listed here too.
 _NOT_PUBLIC_4 = [
     IPv4Network(text)
     for text in (
@@ -47,16 +46,16 @@ _NOT_PUBLIC_4 = [
     )
 ]  # fmt: skip
 _UNICAST_6 = IPv6Network("2000::/3")
-"""Outside of it: loopback, mapped and compatible IPv4, NAT64, link- and site-local, unique local, multicast."""
+"""It excludes loopback, mapped and compatible IPv4, NAT64, link- and site-local, unique local and multicast."""
 _NOT_PUBLIC_6 = [
-    # Protocol assignments with Teredo in them, documentation twice, 6to4.
+    # Protocol assignments (Teredo included), documentation, 6to4, documentation.
     IPv6Network(text)
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 ]
 
 
-class Refused(Exception):
-    """Nothing may be sent there. The words are for whoever registered the URL."""
+class AddressRefused(Exception):
+    """No request may be sent to this address. The text is shown to the client that registered the URL."""
 
 
 class Target(NamedTuple):
@@ -65,29 +64,29 @@ class Target(NamedTuple):
     """Without the brackets of an IPv6 address."""
     port: int
     address: Address | None
-    """If the host is one."""
+    """None if the host is a name."""
 
 
 class Guard:
-    """The rules, with what the operator allows beyond them."""
+    """The checks of URLs and addresses, and the networks that the operator allows in addition."""
 
     def __init__(self, allow: Sequence[Network] = ()):
         self._allow = list(allow)
         self._own: list[tuple[str, int]] = []
 
     def deny_own(self, host: str, port: int) -> None:
-        """This server listens there: it must not be made to talk to itself, whatever is allowed."""
+        """Refuse this address, on which the server itself listens, also inside allowed networks."""
         self._own.append((host, port))
 
     def check_url(self, url: str) -> Target:
-        """What can be said before anything is resolved. Raises InvalidRequest."""
+        """Check a URL without resolving its host. Raises InvalidRequest."""
         target = parse_url(url)
         if target.scheme == "http" and target.port in PUBLIC_PORTS:
             _invalid(f"port {target.port} is for https")
         if target.address is not None:
             try:
                 self.check_address(target.address, target.port)
-            except Refused as refused:
+            except AddressRefused as refused:
                 _invalid(str(refused))
         elif not self._allow:
             if target.scheme != "https":
@@ -99,23 +98,25 @@ class Guard:
         return target
 
     def check_address(self, address: Address, port: int) -> None:
-        """Raises Refused unless a connection may be made to this address and port."""
+        """Raises AddressRefused unless a connection may be made to this address and port."""
         for host, own_port in self._own:
             if port == own_port and _is_own(address, host):
-                raise Refused("that is this server's own address")
+                raise AddressRefused("this is the server's own address")
         if isinstance(address, IPv6Address) and address.scope_id is not None:
-            raise Refused("an address with a zone is not sent to")
+            raise AddressRefused("addresses with a zone are not allowed")
         if any(address in network for network in self._allow if network.version == address.version):
             return
         if not _is_public(address):
-            raise Refused("the address is not a public one, and the operator has not allowed its network")
-        # A port that is not for https also keeps out every http URL: see `check_url`.
+            raise AddressRefused("the address is not a public one, and the operator has not allowed its network")
+        # This check also refuses every http URL, because `check_url` refuses http on the public ports.
         if port not in PUBLIC_PORTS:
-            raise Refused(f"port {port}: only {_ports()}, and only https, unless the operator allows the network")
+            raise AddressRefused(
+                f"port {port}: only {_ports()}, and only https, unless the operator allows the network"
+            )
 
 
 def parse_url(url: str) -> Target:
-    """Raises InvalidRequest for whatever is not a plain absolute URL in its usual spelling."""
+    """Parse an absolute URL in its canonical spelling. Raises InvalidRequest for any other URL."""
     if len(url) > limits.WEBHOOK_URL_CHARS_MAX:
         _invalid(f"longer than {limits.WEBHOOK_URL_CHARS_MAX} characters")
     if not url.isascii():
@@ -149,7 +150,7 @@ def parse_url(url: str) -> Target:
 
 
 def parse_networks(text: str) -> list[Network]:
-    """The value of `webhook_allow`: networks like `10.0.0.0/8`, with commas between. Raises ValueError with the one."""
+    """Parse `webhook_allow`: networks like `10.0.0.0/8`, separated by commas. Raises ValueError."""
     networks: list[Network] = []
     for part in filter(None, (each.strip() for each in text.split(","))):
         try:
@@ -164,7 +165,7 @@ def _is_public(address: Address) -> bool:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
-    # ISATAP puts an IPv4 address of anybody's choice behind these 32 bits.
+    # An ISATAP address embeds any IPv4 address behind these 32 bits.
     isatap = int(address) >> 32 & 0xFDFF_FFFF == 0x0000_5EFE
     return address in _UNICAST_6 and not isatap and not any(address in network for network in _NOT_PUBLIC_6)
 

@@ -1,11 +1,10 @@
-"""Where names become addresses and addresses become connections, and the guard is asked at each of these steps.
+"""The resolver and the connector of webhook requests. Both ask the guard.
 
-A name is resolved once, all its addresses are judged, and the connection goes to one of those that were judged: between
-the check and the connect there is no second look at a name that could answer otherwise. The socket is judged when it is
-made, and once more when it is connected, before a byte of the request is written.
+The resolver resolves a name once and checks all its addresses; the connection goes to one of the checked addresses. No
+second lookup happens between check and connect, so DNS rebinding has no effect. The connector checks the address when
+it creates the socket and the peer after it is connected, before a byte of the request is written.
 
-Lookups run on threads of their own that do not outlive the process: a name server that does not answer must hold up
-neither the journal nor a shutdown.
+Lookups run on daemon threads: a name server that does not answer delays neither the journal nor a shutdown.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from typing import Any, TypeAlias
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from penstock.transports.webhooks.guard import Guard, Refused
+from penstock.transports.webhooks.guard import AddressRefused, Guard
 
 LOOKUPS_MAX = 16
-"""At the same time; the others wait, within the time of their attempt."""
+"""Concurrent lookups. Further lookups wait, within the timeout of their attempt."""
 
 Lookup: TypeAlias = Callable[[str, int], list[tuple[Any, ...]]]
-"""Host and port -> what `socket.getaddrinfo` gives. Blocks."""
+"""Host and port -> the result of `socket.getaddrinfo`. Blocks."""
 
 
 def system_lookup(host: str, port: int) -> list[tuple[Any, ...]]:
@@ -43,7 +42,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Every address of the host. Raises Refused if one of them may not be sent to, OSError if there is none."""
+        """All addresses of the host. Raises AddressRefused if one is not allowed, OSError if there is none."""
         async with self._lookups:
             found = await self._in_thread(host, port)
         results: list[ResolveResult] = []
@@ -66,7 +65,7 @@ class GuardedResolver(AbstractResolver):
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
 
-        def tell(result: list[tuple[Any, ...]] | BaseException) -> None:
+        def set_result(result: list[tuple[Any, ...]] | BaseException) -> None:
             if found.done():
                 return
             if isinstance(result, BaseException):
@@ -74,23 +73,23 @@ class GuardedResolver(AbstractResolver):
             else:
                 found.set_result(result)
 
-        def look() -> None:
+        def run_lookup() -> None:
             result: list[tuple[Any, ...]] | BaseException
             try:
                 result = self._lookup(host, port)
             except UnicodeError:
-                result = OSError("not a name")
+                result = OSError("not a host name")
             except Exception as error:
                 result = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(tell, result)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(set_result, result)
 
-        threading.Thread(target=look, name="webhook-lookup", daemon=True).start()
+        threading.Thread(target=run_lookup, name="webhook-lookup", daemon=True).start()
         return await found
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Connections to addresses that the guard has passed, and to no others: also to those that stand in the URL."""
+    """Connects only to addresses that the guard allows, including addresses that are written in the URL."""
 
     def __init__(self, guard: Guard, resolver: AbstractResolver, **options: Any):
         super().__init__(resolver=resolver, use_dns_cache=False, socket_factory=self._socket, **options)
@@ -106,9 +105,9 @@ class GuardedConnector(aiohttp.TCPConnector):
         try:
             peer = connection.transport.get_extra_info("peername") if connection.transport is not None else None
             if peer is None:
-                raise Refused("the connection does not say where it leads")
+                raise AddressRefused("the address of the peer is unknown")
             self._guard.check_address(ipaddress.ip_address(peer[0]), peer[1])
-        except Refused:
+        except AddressRefused:
             connection.close()
             raise
         return connection

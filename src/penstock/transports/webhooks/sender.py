@@ -1,8 +1,7 @@
-"""One request to an endpoint, and what came of it. It never raises for what an endpoint or a network does.
+"""One request to an endpoint and its result. Faults of endpoints and networks are results, not exceptions.
 
-Only 2xx is success. Redirects are not followed: an endpoint that has moved says so to the person who registered it. Of
-the answer the status counts and `Retry-After`; its body is read up to a few kilobytes, so that the connection can be
-used again, and thrown away.
+Only 2xx is success. Redirects are not followed; the result shows their status. The status and `Retry-After` of a
+response are used. Its body is read up to a few kilobytes and discarded, so that the connection can be reused.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from yarl import URL
 from penstock import limits
 from penstock._version import __version__
 from penstock.errors import InvalidRequest
-from penstock.transports.webhooks.guard import Guard, Refused
+from penstock.transports.webhooks.guard import AddressRefused, Guard
 from penstock.transports.webhooks.network import GuardedConnector, GuardedResolver, Lookup, system_lookup
-from penstock.transports.webhooks.sent import Sent, answered
+from penstock.transports.webhooks.send_result import SendResult, result_of_status
 
 CONNECTIONS_MAX = 512
 IDLE_S = 30
 
 
 class Sender:
-    """Requests through the guard. To be made inside a running event loop."""
+    """Sends requests that the guard allows. Create it inside a running event loop."""
 
     def __init__(self, guard: Guard, *, lookup: Lookup = system_lookup, tls: ssl.SSLContext | None = None):
         self._guard = guard
@@ -45,7 +44,7 @@ class Sender:
             headers={"user-agent": f"penstock/{__version__}", "accept-encoding": "identity", "accept": "*/*"},
         )
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout_ms: int, now_ms: int) -> Sent:
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout_ms: int, now_ms: int) -> SendResult:
         try:
             self._guard.check_url(url)
             async with (
@@ -54,36 +53,35 @@ class Sender:
                     URL(url, encoded=True), data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                await _read_little(response)
-                return answered(response.status, response.headers.get("retry-after"), now_ms)
+                await _discard_body(response)
+                return result_of_status(response.status, response.headers.get("retry-after"), now_ms)
         except InvalidRequest as error:
-            return Sent("refused", error=error.message)
-        except Refused as refused:
-            return Sent("refused", error=str(refused))
+            return SendResult("refused", error=error.message)
+        except AddressRefused as refused:
+            return SendResult("refused", error=str(refused))
         except TimeoutError:
-            return Sent("timeout", error=f"no answer within {timeout_ms / 1000:g} s")
+            return SendResult("timeout", error=f"no answer within {timeout_ms / 1000:g} s")
         except aiohttp.ClientConnectorCertificateError:
-            return Sent("unreachable", error="its certificate is not valid")
+            return SendResult("unreachable", error="the certificate of the endpoint is not valid")
         except aiohttp.ClientConnectorDNSError:
-            return Sent("unreachable", error="its name cannot be resolved")
+            return SendResult("unreachable", error="the host name cannot be resolved")
         except (aiohttp.ClientSSLError, ssl.SSLError):
-            return Sent("unreachable", error="TLS could not be agreed on")
+            return SendResult("unreachable", error="the TLS handshake failed")
         except aiohttp.ClientConnectorError:
-            return Sent("unreachable", error="no connection")
+            return SendResult("unreachable", error="the endpoint could not be connected to")
         except (aiohttp.ClientError, OSError, ValueError):
-            # ValueError: what came back is no HTTP.
-            return Sent("unreachable", error="the connection broke before there was an answer")
+            # ValueError: the response is not HTTP.
+            return SendResult("unreachable", error="the connection was lost before a response arrived")
 
     async def close(self) -> None:
         await self._session.close()
 
 
-async def _read_little(response: aiohttp.ClientResponse) -> None:
+async def _discard_body(response: aiohttp.ClientResponse) -> None:
     left = limits.WEBHOOK_ANSWER_BYTES_MAX
     while left > 0:
         piece = await response.content.read(left)
         if not piece:
             return
         left -= len(piece)
-    # Whatever more there is, nobody wants it.
     response.close()

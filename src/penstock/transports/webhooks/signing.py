@@ -1,7 +1,7 @@
-"""Standard Webhooks: what a receiver needs to know that a request is ours, whole, and not an old one.
+"""Standard Webhooks signatures, with which receivers verify the sender, the content and the age of a request.
 
 https://github.com/standard-webhooks/standard-webhooks, version 1.0.0, symmetric signatures (`v1`). The id is that of
-the message and the same in each attempt, so that a receiver can tell a repetition; the time is that of the attempt.
+the message and the same in each attempt, so that receivers can drop repetitions; the time is that of the attempt.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from penstock.broker.vault import Secret
 
 
 def signed_headers(secrets: Sequence[Secret], message_id: str, at_ms: int, body: bytes) -> dict[str, str]:
-    """One signature for each secret: during a rotation receivers may know either."""
-    assert secrets, "nothing leaves unsigned"
+    """One signature for each secret: during a rotation receivers may have either secret."""
+    assert secrets, "a request needs a signature"
     timestamp = str(at_ms // 1000)
     content = f"{message_id}.{timestamp}.".encode() + body
     signatures = (b64encode(hmac.digest(secret.value, content, "sha256")).decode() for secret in secrets)

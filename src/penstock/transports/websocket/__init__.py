@@ -1,4 +1,4 @@
-"""`/v1/ws` on the HTTP port: `sockets.py` is the door, `session.py` what one connection means."""
+"""`/v1/ws` on the HTTP port. `sockets.py` accepts connections, `session.py` handles the frames of one connection."""
 
 from penstock.transports.websocket.sockets import WebSockets
 

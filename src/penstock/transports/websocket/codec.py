@@ -1,8 +1,7 @@
-"""What both subprotocols have in common: from a message to a frame of `wire/stream.py`, and from answers to bytes.
+"""The base class of both subprotocols: WebSocket messages to frames of `wire/stream.py`, and replies to bytes.
 
-Both end in the same asked-for calls, so that the session does not know which one its client speaks. What leaves is
-sealed: the bytes that go to the socket, header included. A server's frames are not masked, so the same bytes will do
-for every reader of the same page.
+The session is the same for both subprotocols. Encoded frames are the bytes that go to the socket, with the WebSocket
+header. Frames of a server are not masked, so all readers of a page get the same bytes.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from penstock.wire.status import STATUS
 FrameId = str | int | None
 
 
-class Asked(NamedTuple):
-    """A call of the HTTP interface, as a frame asked for it."""
+class HttpCall(NamedTuple):
+    """An HTTP request that a frame contains."""
 
     id: FrameId
     published: bool
-    """It was a `publish`, and is answered with `published`."""
+    """True for a `publish` frame, which is answered with `published`."""
     method: str
     path: str
     query: bytes
@@ -39,28 +38,28 @@ class Asked(NamedTuple):
     accept: bytes = JSON_TYPE
 
 
-class NotText(Exception):
-    """A text message that is not UTF-8: the connection ends."""
+class InvalidUtf8(Exception):
+    """A text message is not valid UTF-8; the connection ends."""
 
 
-class Identified(msgspec.Struct):
+class IdOnly(msgspec.Struct):
     id: str | int | None = None
 
 
 class Codec(ABC):
-    """One of the two subprotocols. It has no state: all connections share it."""
+    """One of the two subprotocols. A codec has no state, so all connections share it."""
 
     protocol: str
     opcode: Opcode
     message_bytes_max: int
 
     @abstractmethod
-    def decode(self, data: bytes) -> stream.EITHER | Asked:
-        """Raises InvalidRequest for everything that is not a frame, NotText."""
+    def decode(self, data: bytes) -> stream.EITHER | HttpCall:
+        """Decode one message. Raises InvalidRequest if it is not a frame, InvalidUtf8 if it is not text."""
 
     @abstractmethod
     def id_of(self, data: bytes) -> FrameId:
-        """The id of a frame that could not be decoded, if it can be told."""
+        """The id of a frame that could not be decoded, None if it is unreadable."""
 
     @abstractmethod
     def encode(self, frame: stream.ServerFrame) -> bytes: ...
@@ -69,7 +68,7 @@ class Codec(ABC):
     def results(self, id: FrameId, results: Sequence[Settled]) -> bytes: ...
 
     @abstractmethod
-    def answer(self, asked: Asked, answer: Answer) -> bytes: ...
+    def answer(self, asked: HttpCall, answer: Answer) -> bytes: ...
 
     @abstractmethod
     def read_page(self, sub: str, format: str, queue: str, partition: int, reply: ReadReply) -> bytes: ...
@@ -80,7 +79,7 @@ class Codec(ABC):
     def error(self, id: FrameId, error: PenstockError) -> bytes:
         return self.encode(stream.Error(id=id, status=STATUS[error.code].http, error=error_body(error)))
 
-    def seal(self, payload: bytes) -> bytes:
+    def to_frame(self, payload: bytes) -> bytes:
         return Frame(self.opcode, payload).serialize(mask=False)
 
 

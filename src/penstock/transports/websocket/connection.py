@@ -1,9 +1,9 @@
-"""The socket of one WebSocket: bytes to messages and back, pings, and bounds on what lies around unread.
+"""One WebSocket connection: framing, pings, bounds on unsent output, closing.
 
-The framing of RFC 6455 is that of `websockets`, without its I/O. What is written within one turn of the event loop
-leaves together, because every call of the kernel costs as much as a small message. What the transport could not send is
-counted: above a mark nothing more is delivered or read; a client that leaves it there for too long is evicted. There is
-no task, no queue and no timer per connection. ADR 0017 has the measurements.
+The framing of RFC 6455 is that of the library `websockets`, without its I/O. Frames of one turn of the event loop are
+written in one call, because a system call costs as much as a small message. While the transport has too many unsent
+bytes, the connection neither delivers nor reads; a client that stays slow for too long is evicted. A connection has no
+task, no queue and no timer of its own in normal operation. ADR 0017 has the measurements.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("penstock.websocket")
 _PING = Frame(Opcode.PING, b"").serialize(mask=False)
 _GONE = 1006
-"""What RFC 6455 calls an end without a close frame."""
-_GOODBYE = (1000, 1001)
+"""The code of RFC 6455 for an end without a close frame."""
+_NORMAL_CODES = (1000, 1001)
 
 
-class Meaning(Protocol):
-    """What a connection means; told by its socket. `session.py` is one."""
+class ConnectionHandler(Protocol):
+    """Handles the messages of one connection. `WebSocketSession` is one implementation."""
 
     @property
     def busy(self) -> bool:
-        """True: give it no more messages. It calls `Connection.freed` when it can take one again."""
+        """True if it accepts no more messages. It calls `Connection.freed` when it accepts messages again."""
 
     @property
     def answering(self) -> bool:
-        """True while an answer is due. It calls `Connection.freed` behind the last one, once `finish` was called."""
+        """True while a reply is pending. After `finish` it calls `Connection.freed` with the last reply."""
 
     def receive(self, data: bytes) -> None: ...
     def finish(self) -> None:
-        """The client has begun to close: answer what is under way, and deliver nothing more."""
+        """The client is closing: send the pending replies and deliver nothing more."""
 
     def paused(self) -> None: ...
     def resumed(self) -> None: ...
@@ -57,47 +57,65 @@ class Meaning(Protocol):
     def ended(self) -> None: ...
 
 
-class Spoken(NamedTuple):
-    """What is spoken on a connection."""
+class ProtocolSpec(NamedTuple):
+    """A protocol over WebSocket: its opcode, its limit, and the factory of its handler."""
 
     opcode: Opcode
     message_bytes_max: int
-    begin: Callable[[Connection], Meaning]
+    begin: Callable[[Connection], ConnectionHandler]
 
 
 class Connection(asyncio.Protocol):
-    """Takes over from the HTTP connection that the handshake came on."""
+    """The protocol of the transport after the handshake."""
 
     __slots__ = (
-        "_client_closes", "_close_timer", "_fragments", "_framing", "_heard", "_inbox", "_input", "_memory",
-        "_opcode", "_server_state", "_session", "_slow_timer", "_sockets", "_transport", "_unwritten",
+        "_client_closes",
+        "_close_timer",
+        "_fragments",
+        "_framing",
+        "_inbox",
+        "_input",
+        "_memory",
+        "_opcode",
+        "_received_since_ping",
+        "_server_state",
+        "_session",
+        "_slow_timer",
+        "_sockets",
+        "_transport",
+        "_unwritten",
         "_unwritten_bytes",
     )  # fmt: skip
 
     def __init__(
         self,
         sockets: WebSockets,
-        spoken: Spoken,
+        protocol: ProtocolSpec,
         transport: asyncio.Transport,
         server_state: ServerState,
     ):
         self._sockets = sockets
         self._transport = transport
         self._server_state = server_state
-        self._framing = Framing(Side.SERVER, state=State.OPEN, max_size=spoken.message_bytes_max, logger=_Quiet)  # type: ignore[arg-type]
-        self._opcode = spoken.opcode
+        self._framing = Framing(
+            Side.SERVER,
+            state=State.OPEN,
+            max_size=protocol.message_bytes_max,
+            logger=_FramingLogger,  # type: ignore[arg-type]
+        )
+        self._opcode = protocol.opcode
         self._fragments = bytearray()
-        """The fragments of an unfinished message. `Framing` bounds their sum; empty ones take no space."""
+        """The fragments of an incomplete message. `Framing` bounds their sum; empty ones take no space."""
         self._memory = BudgetShare(sockets.memory)
-        self._input = InputPacer(self._parse, self._read_on, asyncio.get_running_loop())
+        self._input = InputPacer(self._parse, self._update_reading, asyncio.get_running_loop())
         self._inbox: deque[bytes] | None = None
-        """Messages that wait until fewer requests are under way."""
+        """Messages that wait until the handler is no longer busy."""
         self._unwritten: list[bytes] = []
-        """Frames that leave at the end of this turn."""
+        """Frames that are written at the end of this turn of the event loop."""
         self._unwritten_bytes = 0
-        self._heard = True
+        self._received_since_ping = True
         self._client_closes = False
-        """True while the client's close frame waits for answers that were due when it came."""
+        """True while the reply to the client's close frame waits for pending replies."""
         self._slow_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(
@@ -108,12 +126,12 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.WEBSOCKET_KERNEL_BYTES)
         server_state.connections.add(self)  # type: ignore[arg-type]
         sockets.add(self)
-        self._session = spoken.begin(self)
+        self._session = protocol.begin(self)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._received_since_ping = True
         self._input.receive(data)
 
     def _parse(self, data: bytes) -> Parsed:
@@ -126,11 +144,11 @@ class Connection(asyncio.Protocol):
         for event in events:
             assert isinstance(event, Frame)
             if event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                self._take(event)
+                self._receive_frame(event)
                 messages += event.fin
         self._flush()
         if self._unwritten:
-            self.write_now()  # the answers to requests of this slice that were ready at once
+            self.write_now()  # replies that were ready at once
         self._count_memory()
         return Parsed(len(events), messages)
 
@@ -141,7 +159,7 @@ class Connection(asyncio.Protocol):
         if held > SMALL_BYTES and self._sockets.memory.is_full:
             self.close(stream.OVERLOADED)
 
-    def _take(self, frame: Frame) -> None:
+    def _receive_frame(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT and frame.opcode is not self._opcode:
             self.close(stream.WRONG_KIND)
             return
@@ -155,7 +173,7 @@ class Connection(asyncio.Protocol):
         if self._inbox is not None or self._session.busy:
             if self._inbox is None:
                 self._inbox = deque()
-                self._read_on()
+                self._update_reading()
             self._inbox.append(message)
         else:
             self._session.receive(message)
@@ -165,12 +183,12 @@ class Connection(asyncio.Protocol):
             self._session.receive(self._inbox.popleft())
         if not self._inbox:
             self._inbox = None
-            self._read_on()
+            self._update_reading()
         if self._client_closes:
             self._flush()
 
-    def _read_on(self) -> None:
-        """Read while neither requests, answers nor unparsed input wait."""
+    def _update_reading(self) -> None:
+        """Read while neither requests, replies nor unparsed input wait; pause otherwise."""
         if self._transport.is_closing():
             return
         held = self._inbox is not None or self._slow_timer is not None
@@ -187,18 +205,18 @@ class Connection(asyncio.Protocol):
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def write(self, sealed: bytes) -> None:
+    def write(self, frame: bytes) -> None:
         if self._framing.state is not State.OPEN and not self._client_closes:
             return
         if not self._unwritten:
             self._sockets.write_soon(self)
-        self._unwritten.append(sealed)
-        self._unwritten_bytes += len(sealed)
+        self._unwritten.append(frame)
+        self._unwritten_bytes += len(frame)
         if self._unwritten_bytes > limits.WEBSOCKET_TOGETHER_BYTES:
             self.write_now()
 
     def write_now(self) -> None:
-        """What was written in this turn, in one call."""
+        """Write the frames of this turn in one call."""
         unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         if not unwritten or self._transport.is_closing():
             return
@@ -207,7 +225,7 @@ class Connection(asyncio.Protocol):
             self._evict()
 
     def _flush(self) -> None:
-        """Send what the protocol itself has to say: pongs, and its side of the close."""
+        """Write pongs and close frames of the framing."""
         if self._client_closes:
             if self._inbox or self._session.answering:
                 return
@@ -222,37 +240,37 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._slow_timer = asyncio.get_running_loop().call_later(limits.WEBSOCKET_SLOW_MS / 1000, self._evict)
         self._session.paused()
-        self._read_on()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         if self._slow_timer is not None:
             self._slow_timer.cancel()
             self._slow_timer = None
-        self._read_on()
+        self._update_reading()
         self._session.resumed()
 
-    def beat(self) -> None:
-        """Every 30 s: who was not heard since the last one is gone."""
+    def ping(self) -> None:
+        """Send a ping; close a connection that has received nothing since the last ping. Called every 30 s."""
         if self._framing.state is not State.OPEN or self._slow_timer is not None or self._inbox is not None:
-            return  # also where it is us who do not listen at the moment
-        if not self._heard:
+            return  # the connection does not read, so pongs may be waiting
+        if not self._received_since_ping:
             self.close(stream.SILENT)
             self._end()
         else:
-            self._heard = False
+            self._received_since_ping = False
             self.write(_PING)
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------------
 
     def _close_behind_answers(self) -> None:
-        """The client's close frame is answered behind the answers that are due, or when the time for that is up."""
+        """Reply to the client's close frame after the pending replies, or after a timeout."""
         self._client_closes = True
         self._session.finish()
         self._close_timer = asyncio.get_running_loop().call_later(
-            limits.WEBSOCKET_CLOSE_MS / 1000, self._give_up_answers
+            limits.WEBSOCKET_CLOSE_MS / 1000, self._on_close_timeout
         )
 
-    def _give_up_answers(self) -> None:
+    def _on_close_timeout(self) -> None:
         self._stop_waiting_for_answers()
         self._flush()
 
@@ -264,43 +282,43 @@ class Connection(asyncio.Protocol):
             self._close_timer = None
 
     def close(self, close: stream.Close) -> None:
-        """Begin the closing handshake; the client has a few seconds for its side of it."""
+        """Start the closing handshake. The socket is closed if the client does not answer within a few seconds."""
         if self._framing.state is not State.OPEN:
             return
         self._framing.send_close(close.code, close.reason)
         self._session.ended()
         self._flush()
-        self._cut_off_later()
+        self._abort_later()
 
     def _evict(self) -> None:
-        """The close frame stands behind what was not read, for a client that wakes up in time."""
+        """Close a slow connection. The close frame follows the unsent bytes."""
         if self._framing.state is State.OPEN:
-            _log.warning("slow reader evicted", unsent=self._transport.get_write_buffer_size())
+            _log.warning("websocket_slow_reader_evicted", unsent_bytes=self._transport.get_write_buffer_size())
             self.close(stream.SLOW)
             self._end()
 
     def _end(self) -> None:
-        """Send what is left and close the socket."""
+        """Write the remaining frames and close the socket."""
         self._session.ended()
         self.write_now()
         if not self._transport.is_closing():
             self._transport.close()
-        self._cut_off_later()
+        self._abort_later()
 
-    def _cut_off_later(self) -> None:
+    def _abort_later(self) -> None:
         if self._close_timer is None:
             self._close_timer = asyncio.get_running_loop().call_later(
                 limits.WEBSOCKET_CLOSE_MS / 1000, self._transport.abort
             )
 
     @property
-    def goodbye(self) -> bool:
-        """True if the client closed the connection, and meant to."""
+    def closed_by_client(self) -> bool:
+        """True if the client closed the connection with a normal close code."""
         close = self._framing.close_rcvd
-        return close is not None and close.code in _GOODBYE
+        return close is not None and close.code in _NORMAL_CODES
 
     def shutdown(self) -> None:
-        """The server stops."""
+        """The server is stopping."""
         self._session.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -317,8 +335,8 @@ class Connection(asyncio.Protocol):
         self._server_state.connections.discard(self)
 
 
-class _Quiet:
-    """`websockets` reports the end of every connection; the counters by close code do that here."""
+class _FramingLogger:
+    """The logger of `websockets`. It drops reports of closed connections, which the metrics count by close code."""
 
     @staticmethod
     def isEnabledFor(level: int) -> bool:  # noqa: ARG004
@@ -329,4 +347,4 @@ class _Quiet:
 
     @staticmethod
     def error(*args: object, **_: object) -> None:
-        _log.error("websocket framing failed", what=str(args[0]), exc_info=True)
+        _log.error("websocket_framing_failed", reason=str(args[0]), exc_info=True)

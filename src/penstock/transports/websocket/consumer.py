@@ -1,8 +1,7 @@
-"""A subscription that is given leases: as many messages as the client has granted credit for, and no more.
+"""A subscription that leases messages, up to the credit of the client.
 
-One lease is asked for at a time, of as much as the credit allows, up to a page. While there is nothing to lease it
-waits like a long poll does, in the same line. It asks for nothing while the connection's output is paused, so nobody is
-given what they cannot be told of.
+It has one lease call at a time, for as many messages as the credit allows, up to a page. An empty queue makes the call
+wait like a long poll. While the output of the connection is paused it leases nothing, because it could not send it.
 """
 
 from __future__ import annotations
@@ -23,28 +22,37 @@ from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
 
 if TYPE_CHECKING:
-    from penstock.transports.websocket.session import Session
+    from penstock.transports.websocket.session import WebSocketSession
 
 PAUSE_MS = 1_000
-"""After a refusal that passes by itself and does not say when."""
+"""The pause after a retryable error without `retry_after_ms`."""
 
 
-class Consumer:
-    """One subscription of one connection."""
+class ConsumerSubscription:
+    """One consumer of one connection."""
 
     __slots__ = (
-        "_end_watch", "_format", "_leasing", "_queue", "_session", "_take", "credit", "held_here", "name", "refill",
+        "_end_watch",
+        "_format",
+        "_leasing",
+        "_queue",
+        "_session",
+        "_take",
+        "credit",
+        "name",
+        "outstanding",
+        "refill",
         "when_lost",
     )  # fmt: skip
 
     role = "consumer"
 
-    def __init__(self, session: Session, asked: stream.Subscribe):
+    def __init__(self, session: WebSocketSession, asked: stream.Subscribe):
         self.name = asked.name
         self.credit = asked.credit or 0
         self.refill = bool(asked.refill)
         self.when_lost = asked.when_lost or "retry"
-        self.held_here = OutstandingLeases()
+        self.outstanding = OutstandingLeases()
         self._session = session
         self._format = asked.format
         self._leasing: asyncio.Task[None] | None = None
@@ -56,7 +64,7 @@ class Consumer:
             take = partial(broker.lease_scope, parse_scope(asked.scope))
         else:
             self._queue = parse_queue(asked.queue or "")
-            broker.get_queue(self._queue)  # raises QueueNotFound now, and not with the first credit
+            broker.get_queue(self._queue)  # raises QueueNotFound for the subscribe frame
             take = partial(broker.lease, self._queue)
         self._take = partial(
             take, group=check_group(asked.group or "default"), lease_ms=asked.lease_ms, consumer=asked.consumer or ""
@@ -64,7 +72,7 @@ class Consumer:
 
     async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
         if self._queue is not None:
-            # Also while there is no credit, so that nobody asks: who has everything in hand is told at once.
+            # A consumer without credit has no lease call that would fail, so it watches for the end of the queue.
             ended = partial(self._session.end_subscription, self)
             self._end_watch = self._session.sockets.broker.watch_end(self._queue, ended)
         return stream.Subscribed(id=asked.id, sub=self.name, credit=self.credit)
@@ -72,15 +80,15 @@ class Consumer:
     def grant(self, credit: int) -> None:
         if self.credit + credit > limits.LEASE_MESSAGES_MAX:
             raise InvalidRequest(
-                f"credit may add up to {limits.LEASE_MESSAGES_MAX}, there are {self.credit} left",
+                f"credit may not exceed {limits.LEASE_MESSAGES_MAX}; {self.credit} are left unused",
                 details={"field": "credit"},
             )
         self.credit += credit
 
     def settled(self, results: Sequence[Settled]) -> None:
-        """Any receipts; those of messages that were sent here are looked for."""
-        if self.held_here:
-            freed = self.held_here.settle(results, self._session.sockets.clock.now_ms())
+        """Apply outcomes of receipts. Receipts of messages that this consumer did not send are ignored."""
+        if self.outstanding:
+            freed = self.outstanding.settle(results, self._session.sockets.clock.now_ms())
             if self.refill and freed:
                 self.credit = min(self.credit + freed, limits.LEASE_MESSAGES_MAX)
                 self.pump()
@@ -90,7 +98,7 @@ class Consumer:
             self._leasing = asyncio.get_running_loop().create_task(self._lease())
 
     def pause(self) -> None:
-        """Stand in no line. What was granted and is not here yet goes back."""
+        """Cancel the lease call. The broker releases messages that it granted meanwhile."""
         if self._leasing is not None:
             self._leasing.cancel()
             self._leasing = None
@@ -122,14 +130,14 @@ class Consumer:
         session = self._session
         now_ms = session.sockets.clock.now_ms()
         if not session.delivering:
-            # Paused or stopped in the very turn in which the lease came: it was not sent, so it never happened.
+            # The output was paused in the same turn of the event loop: the messages are released unsent.
             unsent = OutstandingLeases()
             unsent.add(reply.runs, now_ms)
-            session.sockets.give_back(unsent.receipts(), lost=False)
+            session.sockets.return_leases(unsent.receipts(), lost=False)
             return
         count = sum(run.count for run in reply.runs)
         self.credit -= count
-        self.held_here.add(reply.runs, now_ms)
+        self.outstanding.add(reply.runs, now_ms)
         session.sockets.metrics.delivered(reply.runs, now_ms)
         session.deliver(session.codec.lease_page(self.name, self._format, reply.runs, self.credit), self.role, count)
 
@@ -139,5 +147,5 @@ class Consumer:
             self._end_watch()
             self._end_watch = None
 
-    def held(self) -> list[str]:
-        return self.held_here.receipts()
+    def outstanding_receipts(self) -> list[str]:
+        return self.outstanding.receipts()

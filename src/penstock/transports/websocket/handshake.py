@@ -1,7 +1,7 @@
-"""From an HTTP request to a WebSocket, or to the one answer that says why not.
+"""The WebSocket handshake.
 
-A page of a foreign site can open a WebSocket to 127.0.0.1 from any browser on this machine, and unlike a `fetch` it can
-read what comes back: no CORS stands before it. So a handshake is let in as any other request is: see `access.py`.
+CORS does not apply to WebSockets: a foreign page can open one to 127.0.0.1 from a browser on this machine and read the
+replies. So the handshake checks Host and Origin as for any other request (`access.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (JsonCodec(), Msg
 
 
 def check_handshake(request: Request, access: Access) -> tuple[Codec, bytes]:
-    """The codec that was agreed on and the answer that opens the connection. Raises PenstockError."""
+    """The negotiated codec and the reply that opens the connection. Raises PenstockError."""
     access.check(request.fields)
     server = ServerProtocol(subprotocols=[cast(Subprotocol, name) for name in CODECS], select_subprotocol=_select)
     protocol, answer = _accepted(server, request)
@@ -37,7 +37,7 @@ def check_handshake(request: Request, access: Access) -> tuple[Codec, bytes]:
 
 
 def check_plain_handshake(request: Request, access: Access) -> bytes:
-    """The answer that opens a connection on which there is nothing to agree on. Raises PenstockError."""
+    """The reply that opens a connection without a subprotocol. Raises PenstockError."""
     access.check(request.fields)
     return _accepted(ServerProtocol(), request)[1]
 
@@ -50,7 +50,7 @@ def _accepted(server: ServerProtocol, request: Request) -> tuple[str | None, byt
         accept, _, protocol = server.process_request(HandshakeRequest(request.path, given))
     except InvalidHandshake as error:
         if isinstance(error, InvalidHeader) and error.name == "Sec-WebSocket-Version" and error.value is not None:
-            raise UpgradeRequired(f"WebSockets of version {error.value[:20]} are not spoken here, but of 13") from None
+            raise UpgradeRequired(f"WebSocket version {error.value[:20]} is not supported; use 13") from None
         raise InvalidRequest(f"not a WebSocket handshake: {error}") from None
     answer = Headers({"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept})
     if protocol is not None:
@@ -59,7 +59,7 @@ def _accepted(server: ServerProtocol, request: Request) -> tuple[str | None, byt
 
 
 def _select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """The first that the client names and we know; with none named, JSON without saying so."""
+    """The first supported subprotocol of the client. Without an offer the connection uses JSON and names none."""
     known = [name for name in offered if name in CODECS]
     if offered and not known:
         raise InvalidHandshake(f"offer one of the subprotocols {', '.join(CODECS)}, or none")

@@ -1,4 +1,4 @@
-"""`penstock.v1+msgpack`: binary messages. Payloads and bodies are bytes, whole batches travel as they are stored."""
+"""The subprotocol `penstock.v1+msgpack`: binary messages. Payloads and bodies are bytes; batches are sent as stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.ids import ulid_texts
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.render import lease_meta, read_meta
 from penstock.transports.http.request import BATCH_TYPE, JSON_TYPE
-from penstock.transports.websocket.codec import Asked, Codec, FrameId, Identified, retry_after_s
+from penstock.transports.websocket.codec import Codec, FrameId, HttpCall, IdOnly, retry_after_s
 from penstock.wire import stream
 from penstock.wire.delivery import Settled, encode_delivery
 from penstock.wire.messages import PublishMessage, PublishRequest
@@ -34,9 +34,9 @@ class MsgpackCodec(Codec):
     message_bytes_max = limits.REQUEST_BYTES_MAX
 
     _decoder = msgspec.msgpack.Decoder(stream.MSGPACK_FRAMES)
-    _id_decoder = msgspec.msgpack.Decoder(Identified)
+    _id_decoder = msgspec.msgpack.Decoder(IdOnly)
 
-    def decode(self, data: bytes) -> stream.EITHER | Asked:
+    def decode(self, data: bytes) -> stream.EITHER | HttpCall:
         try:
             frame = self._decoder.decode(data)
         except msgspec.ValidationError as error:
@@ -46,9 +46,9 @@ class MsgpackCodec(Codec):
         if isinstance(frame, stream.BinaryPublish):
             return _binary_publish(frame)
         if isinstance(frame, stream.BinaryCall):
-            return Asked(
+            return HttpCall(
                 frame.id, False, frame.method, frame.path, frame.query.encode(), frame.body,
-                _latin(frame.content_type), _latin(frame.accept),
+                _media_type(frame.content_type), _media_type(frame.accept),
             )  # fmt: skip
         return cast(stream.EITHER, frame)
 
@@ -59,12 +59,12 @@ class MsgpackCodec(Codec):
             return None
 
     def encode(self, frame: stream.ServerFrame) -> bytes:
-        return self.seal(_msgpack.encode(frame))
+        return self.to_frame(_msgpack.encode(frame))
 
     def results(self, id: FrameId, results: Sequence[Settled]) -> bytes:
         return self.encode(stream.Results(id=id, results=list(results)))
 
-    def answer(self, asked: Asked, answer: Answer) -> bytes:
+    def answer(self, asked: HttpCall, answer: Answer) -> bytes:
         if asked.published and answer.status >= 300:
             refused = msgspec.json.decode(answer.body)["error"]
             return self.encode(
@@ -107,10 +107,10 @@ class MsgpackCodec(Codec):
         return self.encode(page)
 
 
-def _binary_publish(frame: stream.BinaryPublish) -> Asked:
+def _binary_publish(frame: stream.BinaryPublish) -> HttpCall:
     if frame.batch is not None:
         if not frame.atomic:
-            raise InvalidRequest("a batch is all or nothing", details={"field": "atomic"})
+            raise InvalidRequest("a batch is atomic: atomic=false needs messages", details={"field": "atomic"})
         query = {"queue": frame.queue} if frame.queue is not None else {}
         if frame.producer is not None:
             query |= {
@@ -118,10 +118,10 @@ def _binary_publish(frame: stream.BinaryPublish) -> Asked:
                 "epoch": str(frame.producer.epoch),
                 "seq": str(frame.producer.seq),
             }
-        return Asked(frame.id, True, "POST", "/v1/publish", urlencode(query).encode(), frame.batch, BATCH_TYPE)
+        return HttpCall(frame.id, True, "POST", "/v1/publish", urlencode(query).encode(), frame.batch, BATCH_TYPE)
     messages = [_plain_message(message) for message in frame.messages or ()]
     request = PublishRequest(messages, frame.queue, frame.atomic, frame.producer)
-    return Asked(frame.id, True, "POST", "/v1/publish", b"", _json.encode(request))
+    return HttpCall(frame.id, True, "POST", "/v1/publish", b"", _json.encode(request))
 
 
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
@@ -129,10 +129,10 @@ _CARRIED = [name for name in PublishMessage.__struct_fields__ if name not in ("p
 
 
 def _plain_message(message: stream.BinaryMessage) -> PublishMessage:
-    """The same for the JSON door. A client that has many uses batches, which go through as they are."""
+    """The message as JSON. Clients with many messages use batches, which need no conversion."""
     carried = {name: getattr(message, name) for name in _CARRIED}
     if message.json:
-        parse_json(_ANY_JSON, message.payload)  # it is put into the request as it is
+        parse_json(_ANY_JSON, message.payload)  # the request contains the bytes unchanged, so they must be valid
         return PublishMessage(payload=msgspec.Raw(message.payload), **carried)
     return PublishMessage(payload_b64=msgspec.to_builtins(message.payload), payload=msgspec.Raw(b"null"), **carried)
 
@@ -173,7 +173,7 @@ def _binary_messages(run: DeliveredRun) -> list[stream.BinaryDelivered]:
 _PRINTABLE = re.compile(r"[ -~]*")
 
 
-def _latin(text: str) -> bytes:
+def _media_type(text: str) -> bytes:
     if not _PRINTABLE.fullmatch(text):
-        raise InvalidRequest("a media type has printable ASCII only", details={"field": "content_type"})
+        raise InvalidRequest("a media type must be printable ASCII", details={"field": "content_type"})
     return text.lower().encode()

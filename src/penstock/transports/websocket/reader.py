@@ -1,7 +1,7 @@
-"""A subscription that takes nothing away: the messages of one or more queues by position, as they come.
+"""A subscription that reads messages of one or more queues by offset, without leases.
 
-It pushes no more than its connection takes: where the output is paused the reader stays where it is, and what it has
-not been sent costs nothing, because it stands in the log.
+It sends only while the output of its connection is not paused. Unsent messages take no memory, because a reader keeps
+only its offsets and reads messages from the log.
 """
 
 from __future__ import annotations
@@ -11,118 +11,120 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_client_id
-from penstock.transports.websocket.tails import Tail
+from penstock.transports.websocket.tails import QueueTail
 from penstock.wire import stream
 from penstock.wire.parse import parse_queue
 
 if TYPE_CHECKING:
-    from penstock.transports.websocket.session import Session
+    from penstock.transports.websocket.session import WebSocketSession
 
 
-class Reader:
-    """One subscription of one connection."""
+class ReaderSubscription:
+    """One reader of one connection."""
 
-    __slots__ = ("_behind", "_format", "_pending", "_places", "_session", "_tails", "_whole", "name")
+    __slots__ = ("_all_partitions", "_format", "_lagging", "_offsets", "_pending", "_session", "_tails", "name")
 
     role = "reader"
 
-    def __init__(self, session: Session, asked: stream.Subscribe):
+    def __init__(self, session: WebSocketSession, asked: stream.Subscribe):
         self.name = asked.name
         self._session = session
         self._format = asked.format
-        self._whole = asked.partition is None
-        """All partitions, also those that are added later."""
-        self._tails: dict[QueuePath, Tail] = {}
-        self._places: dict[tuple[QueuePath, int], int] = {}
-        self._behind: dict[tuple[QueuePath, int], None] = {}
-        """Places where more stands than was sent."""
+        self._all_partitions = asked.partition is None
+        """True: also partitions that are added later."""
+        self._tails: dict[QueuePath, QueueTail] = {}
+        self._offsets: dict[tuple[QueuePath, int], int] = {}
+        self._lagging: dict[tuple[QueuePath, int], None] = {}
+        """Partitions with unsent messages."""
         self._pending = False
 
     async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
-        """Find the places to begin at. Raises what a read would."""
+        """Find the offsets to start at. Raises the errors of a read."""
         names = [asked.queue] if asked.queue is not None else asked.queues or []
         queues = list(dict.fromkeys(parse_queue(name) for name in names))
         for queue in queues:
-            await self._find_places(queue, asked)
+            await self._find_offsets(queue, asked)
         for queue in queues:
             self._tails[queue] = self._session.sockets.tails.join(queue, self)
-        self._behind = dict.fromkeys(self._places)
+        self._lagging = dict.fromkeys(self._offsets)
         offsets: dict[str, dict[str, int]] = {}
-        for (queue, partition), offset in self._places.items():
+        for (queue, partition), offset in self._offsets.items():
             offsets.setdefault(queue, {})[str(partition)] = offset
         return stream.Subscribed(id=asked.id, sub=self.name, offsets=offsets)
 
-    async def _find_places(self, queue: QueuePath, asked: stream.Subscribe) -> None:
+    async def _find_offsets(self, queue: QueuePath, asked: stream.Subscribe) -> None:
         broker = self._session.sockets.broker
         count: int = broker.get_queue(queue)["config"]["partitions"]
         client_id = None if asked.client_id is None else check_client_id(asked.client_id)
         given = {int(text): offset for text, offset in (asked.offsets or {}).items()}
         for partition in given:
             if partition >= count or (asked.partition is not None and partition != asked.partition):
-                raise InvalidRequest(f"offsets: there is no partition {partition} here", details={"field": "offsets"})
-        # Whoever resumes has not heard from the partitions that it does not name: all they have is news.
+                raise InvalidRequest(
+                    f"offsets: partition {partition} does not exist or is not subscribed", details={"field": "offsets"}
+                )
+        # A client that resumes with offsets has received nothing of the partitions that it leaves out.
         usual = "latest" if asked.offsets is None else "earliest"
         others = usual if asked.offset is None else str(asked.offset)
         for partition in range(count) if asked.partition is None else [asked.partition]:
             text = str(given[partition]) if partition in given else others
             found = await broker.read(queue, partition=partition, offset=text, max=0, client_id=client_id)
-            # Where it was asked to begin, also if that is gone: the first page says how much was skipped.
-            self._places[queue, partition] = found.next_offset - found.skipped
+            # The requested offset, also if its messages are trimmed: the first page then reports `skipped`.
+            self._offsets[queue, partition] = found.next_offset - found.skipped
 
     def pump(self) -> None:
-        """Send what there is, a page of each place in turn, as long as the connection takes it."""
+        """Send unsent messages, a page of each partition in turn, until the output is paused."""
         self._pending = False
-        while self._behind and self._session.delivering:
-            place = next(iter(self._behind))
-            del self._behind[place]
+        while self._lagging and self._session.delivering:
+            place = next(iter(self._lagging))
+            del self._lagging[place]
             if not self._send_page(*place):
                 return
-            if place in self._behind:
-                # Far behind: others have their turn between two pages.
+            if place in self._lagging:
+                # More pages follow: other work of the event loop runs between two pages.
                 self._pending = True
-                asyncio.get_running_loop().call_soon(self._go_on)
+                asyncio.get_running_loop().call_soon(self._continue)
                 return
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._pending:
             self.pump()
 
     def _send_page(self, queue: QueuePath, partition: int) -> bool:
-        """False if the subscription ended over it."""
+        """Send one page. Returns False if an error ended the subscription."""
         session = self._session
         place = queue, partition
         try:
-            page = self._tails[queue].page(session.codec, self.name, self._format, partition, self._places[place])
+            page = self._tails[queue].page(session.codec, self.name, self._format, partition, self._offsets[place])
         except PenstockError as error:
             session.end_subscription(self, error)
             return False
         if page is not None:
             session.deliver(page.frame, self.role, page.messages)
-            self._places[place] = page.next_offset
+            self._offsets[place] = page.next_offset
             if page.next_offset < page.end_offset:
-                self._behind[place] = None
+                self._lagging[place] = None
         return True
 
-    def grown(self, queue: QueuePath, partition: int | None) -> None:
-        """Something was stored there. None: the queue is gone, which the next look finds out."""
+    def on_append(self, queue: QueuePath, partition: int | None) -> None:
+        """Messages were stored in this partition. None: the queue was deleted, and the next read raises."""
         if partition is None:
-            self._behind.update(dict.fromkeys(place for place in self._places if place[0] == queue))
+            self._lagging.update(dict.fromkeys(place for place in self._offsets if place[0] == queue))
         else:
             place = queue, partition
-            if place not in self._places:
-                if not self._whole:
+            if place not in self._offsets:
+                if not self._all_partitions:
                     return
-                self._places[place] = 0
-            self._behind[place] = None
+                self._offsets[place] = 0
+            self._lagging[place] = None
         if not self._pending:
             self.pump()
 
     def stop(self) -> None:
         self._pending = False
-        self._behind.clear()
+        self._lagging.clear()
         for queue in self._tails:
             self._session.sockets.tails.leave(queue, self)
         self._tails.clear()
 
-    def held(self) -> list[str]:
+    def outstanding_receipts(self) -> list[str]:
         return []

@@ -1,12 +1,12 @@
-"""What one connection means, without its socket: frames in, frames out, subscriptions, and what they hold.
+"""The session of one connection, without its socket: frames, subscriptions, leases.
 
-Frames are begun in the order in which they came, on the spot; answers leave as they are ready. Whatever a frame asks,
-exactly one answer leaves. The socket's side says when output is paused and when the connection is over, and is told
-what to send and when to close (`Outlet`): tests put a list in its place.
+Frames are handled in the order of arrival; replies are sent when they are ready. Every frame has exactly one reply. The
+socket calls the session when output is paused and when the connection has ended; the session calls the socket
+(`SessionSocket`) to write and to close.
 
-A connection that ends without saying `bye` may have taken a message down with it, so what its consumers held counts as
-a failed attempt, as if the leases had run out, only at once; with `bye`, with `unsubscribe`, and where the server
-itself is stopping, it is released as if it had not been delivered.
+If a connection ends without a `bye` frame, one of its messages may have crashed the client. So its leases are nacked:
+the attempt counts, and the messages are retried without waiting for the deadline. After `bye` or `unsubscribe`, and if
+the server stops, the leases are released and the attempt does not count.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, U
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
 from penstock.transports.outstanding import message_count
-from penstock.transports.websocket.codec import Asked, Codec, FrameId, NotText, error_body
-from penstock.transports.websocket.consumer import Consumer
-from penstock.transports.websocket.reader import Reader
+from penstock.transports.websocket.codec import Codec, FrameId, HttpCall, InvalidUtf8, error_body
+from penstock.transports.websocket.consumer import ConsumerSubscription
+from penstock.transports.websocket.reader import ReaderSubscription
 from penstock.wire import stream
 
 if TYPE_CHECKING:
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("penstock.websocket")
 
 
-class Outlet(Protocol):
-    """The socket's side."""
+class SessionSocket(Protocol):
+    """The methods of a connection that a session needs."""
 
-    def write(self, sealed: bytes) -> None: ...
+    def write(self, frame: bytes) -> None: ...
 
     def close(self, close: stream.Close) -> None:
-        """Say so to the client; the session is told by `ended` when it is over."""
+        """Start the closing handshake. The socket calls `ended` of the session."""
 
     def freed(self) -> None:
-        """There is room for requests again."""
+        """The session accepts requests again."""
 
 
-class Session:
+class WebSocketSession:
     """One connection."""
 
-    __slots__ = ("_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "codec", "outlet", "sockets")
+    __slots__ = ("_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "codec", "socket", "sockets")
 
-    def __init__(self, sockets: WebSockets, codec: Codec, outlet: Outlet):
+    def __init__(self, sockets: WebSockets, codec: Codec, socket: SessionSocket):
         self.sockets = sockets
         self.codec = codec
-        self.outlet = outlet
-        self._subs: dict[str, Reader | Consumer] = {}
+        self.socket = socket
+        self._subs: dict[str, ReaderSubscription | ConsumerSubscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused = False
         self._stopping = False
         self._bye = False
         self._finishing = False
         self._over = False
-        outlet.write(
+        socket.write(
             codec.encode(
                 stream.Hello(
                     protocol=codec.protocol,
@@ -76,12 +76,12 @@ class Session:
 
     @property
     def delivering(self) -> bool:
-        """May subscriptions send?"""
+        """True if subscriptions may send."""
         return not (self._paused or self._stopping or self._finishing or self._over)
 
     @property
     def busy(self) -> bool:
-        """True while as many requests are under way as may be: read no more."""
+        """True while the number of running requests is at its limit."""
         return len(self._tasks) >= limits.WEBSOCKET_REQUESTS_MAX
 
     @property
@@ -91,13 +91,13 @@ class Session:
     # -- frames in ----------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """One message, whole."""
+        """Handle one complete message."""
         if self._over:
             return
         try:
             frame = self.codec.decode(data)
-        except NotText:
-            self.outlet.close(stream.NOT_TEXT)
+        except InvalidUtf8:
+            self.socket.close(stream.NOT_TEXT)
         except InvalidRequest as error:
             self._send(self.codec.error(self.codec.id_of(data), error))
         else:
@@ -109,13 +109,13 @@ class Session:
         except PenstockError as error:
             self._send(self.codec.error(id, error))
         except Exception:
-            _log.exception("failed")
+            _log.exception("websocket_frame_failed")
             self._send(self.codec.error(id, Internal("an unexpected error; the server's log has it")))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
         if isinstance(begun, Suspended) and not self._tasks:
-            # Who has one request under way waits for its answer; who has more would rather have them share a commit.
+            # A client with one request waits for its reply; several requests share a commit.
             self.sockets.commit_now()
             begun = begun.go_on()
         if isinstance(begun, Suspended):
@@ -131,7 +131,7 @@ class Session:
         if self._over:
             return
         if was_busy or (self._finishing and not self._tasks):
-            self.outlet.freed()
+            self.socket.freed()
         if self._stopping:
             self._leave_if_done()
 
@@ -145,7 +145,7 @@ class Session:
             )
         if len(self._subs) >= limits.WEBSOCKET_SUBSCRIPTIONS_MAX:
             raise Conflict(f"a connection has at most {limits.WEBSOCKET_SUBSCRIPTIONS_MAX} subscriptions")
-        sub = (Reader if frame.role == "reader" else Consumer)(self, frame)
+        sub = (ReaderSubscription if frame.role == "reader" else ConsumerSubscription)(self, frame)
         self._subs[sub.name] = sub
         self.sockets.subscribed(sub.role, 1)
         try:
@@ -155,8 +155,8 @@ class Session:
                 self._drop(sub)
             raise
         if self._subs.get(sub.name) is not sub:
-            sub.stop()  # unsubscribed while its places were looked up
-            raise Conflict(f"{sub.name!r} was unsubscribed before it began", details={"field": "sub"})
+            sub.stop()  # an unsubscribe frame arrived during `begin`
+            raise Conflict(f"{sub.name!r} was unsubscribed before it started", details={"field": "sub"})
         self._send(self.codec.encode(subscribed))
         sub.pump()
 
@@ -164,14 +164,14 @@ class Session:
         sub = self._sub(frame.sub)
         self._drop(sub)
         released = 0
-        if receipts := sub.held():
+        if receipts := sub.outstanding_receipts():
             results = await self.sockets.broker.release(receipts)
             released = sum(message_count(result.receipt) for result in results if result.status == "released")
         self._send(self.codec.encode(stream.Unsubscribed(id=frame.id, sub=frame.sub, released=released)))
 
     async def _credit(self, frame: stream.Credit) -> None:
         sub = self._sub(frame.sub)
-        if not isinstance(sub, Consumer):
+        if not isinstance(sub, ConsumerSubscription):
             raise InvalidRequest("readers need no credit", details={"field": "sub"})
         sub.grant(frame.credit)
         self._send(self.codec.encode(stream.Credited(id=frame.id, sub=sub.name, credit=sub.credit)))
@@ -200,25 +200,25 @@ class Session:
     async def _ping(self, frame: stream.Ping) -> None:
         self._send(self.codec.encode(stream.Pong(id=frame.id)))
 
-    async def _goodbye(self, frame: stream.Bye) -> None:  # noqa: ARG002
+    async def _bye_frame(self, frame: stream.Bye) -> None:  # noqa: ARG002
         self._bye = True
-        self.outlet.close(stream.NORMAL)
+        self.socket.close(stream.NORMAL)
 
-    async def _call(self, asked: Asked) -> None:
-        """As if it had come by HTTP: the same operations, the same refusals, the same counters."""
+    async def _call(self, asked: HttpCall) -> None:
+        """Handle the request as HTTP does: the same operations, errors and counters."""
         headers = ((b"host", b"localhost"), (b"content-type", asked.content_type), (b"accept", asked.accept))
         request = Request(asked.method, asked.path, asked.query, Fields(headers), asked.body)
         answer = await self.sockets.respond(request)
-        assert answer is not None, "nobody goes away in the middle of this"
+        assert answer is not None, "`_never` reports no disconnect"
         self._send(self.codec.answer(asked, answer))
 
     def _settled(self, id: FrameId, results: Any) -> None:
         self._send(self.codec.results(id, results))
         for sub in self._subs.values():
-            if isinstance(sub, Consumer):
+            if isinstance(sub, ConsumerSubscription):
                 sub.settled(results)
 
-    def _sub(self, name: str) -> Reader | Consumer:
+    def _sub(self, name: str) -> ReaderSubscription | ConsumerSubscription:
         sub = self._subs.get(name)
         if sub is None:
             raise InvalidRequest(f"there is no subscription {name!r} on this connection", details={"field": "sub"})
@@ -226,20 +226,20 @@ class Session:
 
     # -- frames out ---------------------------------------------------------------------------------------------------
 
-    def _send(self, sealed: bytes) -> None:
+    def _send(self, frame: bytes) -> None:
         if not self._over:
-            self.outlet.write(sealed)
+            self.socket.write(frame)
 
-    def deliver(self, sealed: bytes, role: str, count: int) -> None:
-        """From a subscription, which has looked whether it may."""
+    def deliver(self, frame: bytes, role: str, count: int) -> None:
+        """Write a frame of a subscription. The subscription has checked `delivering`."""
         self.sockets.sent(role, count)
-        self.outlet.write(sealed)
+        self.socket.write(frame)
 
     def paused(self) -> None:
-        """Output piles up. Nobody is given anything until it has gone."""
+        """The output is paused: consumers cancel their lease calls."""
         self._paused = True
         for sub in self._subs.values():
-            if isinstance(sub, Consumer):
+            if isinstance(sub, ConsumerSubscription):
                 sub.pause()
 
     def resumed(self) -> None:
@@ -247,29 +247,29 @@ class Session:
         for sub in list(self._subs.values()):
             sub.pump()
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------------
 
-    def end_subscription(self, sub: Reader | Consumer, error: PenstockError) -> None:
-        """It cannot go on, and its client is told why."""
+    def end_subscription(self, sub: ReaderSubscription | ConsumerSubscription, error: PenstockError) -> None:
+        """End a subscription after an error and send the error to the client."""
         if self._subs.get(sub.name) is sub:
             self._drop(sub)
-            self.sockets.give_back(sub.held(), lost=False)
+            self.sockets.return_leases(sub.outstanding_receipts(), lost=False)
             self._send(self.codec.encode(stream.Ended(sub=sub.name, error=error_body(error))))
 
-    def _drop(self, sub: Reader | Consumer) -> None:
+    def _drop(self, sub: ReaderSubscription | ConsumerSubscription) -> None:
         del self._subs[sub.name]
         sub.stop()
         self.sockets.subscribed(sub.role, -1)
 
     def drain(self) -> None:
-        """Deliver nothing more; leave when everything held is settled, or when the time for that is up."""
+        """Stop deliveries. Close when all delivered messages are settled, or when the grace time is over."""
         if self._stopping or self._over:
             return
         self._stopping = True
         for sub in self._subs.values():
             sub.stop()
         if self._done:
-            self.outlet.close(stream.RESTART)
+            self.socket.close(stream.RESTART)
             return
         grace_ms = limits.WEBSOCKET_DRAIN_MS
         close = stream.RESTART
@@ -277,14 +277,16 @@ class Session:
         asyncio.get_running_loop().call_later(grace_ms / 1000, self._leave)
 
     def finish(self) -> None:
-        """The client has begun to close: answer what is under way, and deliver nothing more."""
+        """The client is closing: send the pending replies and deliver nothing more."""
         self._finishing = True
         for sub in self._subs.values():
             sub.stop()
 
     @property
     def _done(self) -> bool:
-        return not self._tasks and not any(isinstance(sub, Consumer) and sub.held_here for sub in self._subs.values())
+        return not self._tasks and not any(
+            isinstance(sub, ConsumerSubscription) and sub.outstanding for sub in self._subs.values()
+        )
 
     def _leave_if_done(self) -> None:
         if self._done:
@@ -292,10 +294,10 @@ class Session:
 
     def _leave(self) -> None:
         if not self._over:
-            self.outlet.close(stream.RESTART)
+            self.socket.close(stream.RESTART)
 
     def ended(self) -> None:
-        """The connection is over, or will not be used any more. Gives back what is held; once."""
+        """The connection has ended: cancel its requests and settle its leases. Later calls do nothing."""
         if self._over:
             return
         self._over = True
@@ -305,23 +307,23 @@ class Session:
         for sub in self._subs.values():
             sub.stop()
             self.sockets.subscribed(sub.role, -1)
-            if isinstance(sub, Consumer) and not (lost and sub.when_lost == "keep"):
-                self.sockets.give_back(sub.held(), lost=lost)
+            if isinstance(sub, ConsumerSubscription) and not (lost and sub.when_lost == "keep"):
+                self.sockets.return_leases(sub.outstanding_receipts(), lost=lost)
         self._subs.clear()
 
 
-_HANDLERS: dict[type, Callable[[Session, Any], Coroutine[Any, Any, None]]] = {
-    stream.Subscribe: Session._subscribe,
-    stream.Unsubscribe: Session._unsubscribe,
-    stream.Credit: Session._credit,
-    stream.Ack: Session._ack,
-    stream.Nack: Session._nack,
-    stream.Reject: Session._reject,
-    stream.Release: Session._release,
-    stream.Extend: Session._extend,
-    stream.Ping: Session._ping,
-    stream.Bye: Session._goodbye,
-    Asked: Session._call,
+_HANDLERS: dict[type, Callable[[WebSocketSession, Any], Coroutine[Any, Any, None]]] = {
+    stream.Subscribe: WebSocketSession._subscribe,
+    stream.Unsubscribe: WebSocketSession._unsubscribe,
+    stream.Credit: WebSocketSession._credit,
+    stream.Ack: WebSocketSession._ack,
+    stream.Nack: WebSocketSession._nack,
+    stream.Reject: WebSocketSession._reject,
+    stream.Release: WebSocketSession._release,
+    stream.Extend: WebSocketSession._extend,
+    stream.Ping: WebSocketSession._ping,
+    stream.Bye: WebSocketSession._bye_frame,
+    HttpCall: WebSocketSession._call,
 }
 
 

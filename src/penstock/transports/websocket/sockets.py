@@ -1,4 +1,4 @@
-"""All WebSockets of a node: who may open one, what they share, and when they end."""
+"""All WebSocket connections of a node: handshake, limits, pings, shared writes, drain, metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.transports.http.request import Request
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.codec import Codec
-from penstock.transports.websocket.connection import Connection, Spoken
+from penstock.transports.websocket.connection import Connection, ProtocolSpec
 from penstock.transports.websocket.handshake import PATH, check_handshake, check_plain_handshake
-from penstock.transports.websocket.session import Session
-from penstock.transports.websocket.tails import Tails
+from penstock.transports.websocket.session import WebSocketSession
+from penstock.transports.websocket.tails import QueueTails
 from penstock.wire import stream
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.broker.service import Broker
 
-BEATS = 30
-"""Groups that connections are pinged in, one after the other, so that pings do not come all at once."""
+PING_GROUPS = 30
+"""Connections are pinged in this many groups, one after the other, to spread the pings over time."""
 
 _CODES = {close.code for close in stream.CLOSES} | {1001, 1005, 1006}
 
@@ -46,23 +46,23 @@ class WebSockets:
         metrics: Metrics,
         respond: Callable[[Request], Awaitable[Answer | None]],
         access: Access | None = None,
-        others: Mapping[str, Spoken] | None = None,
+        protocols: Mapping[str, ProtocolSpec] | None = None,
         memory: MemoryBudget | None = None,
     ):
         self.broker = broker
         self.clock = clock
         self.metrics = metrics
         self.respond = respond
-        """As the HTTP edge answers."""
+        """Handles an HTTP request, for `call` and `publish` frames."""
         self.access = access or Access()
-        self.others = others or {}
-        """By path: what else is spoken here than our own protocol."""
+        self.protocols = protocols or {}
+        """The protocols of dialects, by path."""
         self.memory = memory or MemoryBudget()
-        self.tails = Tails(broker)
+        self.tails = QueueTails(broker)
         self.draining = False
-        self._groups: list[set[Connection]] = [set() for _ in range(BEATS)]
+        self._groups: list[set[Connection]] = [set() for _ in range(PING_GROUPS)]
         self._count = 0
-        self._beat = 0
+        self._ping_group = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unwritten: list[Connection] = []
         self._returns: set[asyncio.Task[None]] = set()
@@ -75,29 +75,29 @@ class WebSockets:
     def commit_now(self) -> None:
         self.broker.commit_now()
 
-    # -- coming and going ---------------------------------------------------------------------------------------------
+    # -- connections --------------------------------------------------------------------------------------------------
 
     def opens(self, path: str) -> bool:
-        """Tells whether a WebSocket can be opened at this path."""
-        return path == PATH or path in self.others
+        """True if this path accepts WebSocket handshakes."""
+        return path == PATH or path in self.protocols
 
     def open(self, request: Request, transport: asyncio.Transport, server_state: ServerState) -> asyncio.Protocol:
-        """Accept the handshake. The connection then has nothing to do with HTTP any more. Raises PenstockError."""
-        spoken = self.others.get(request.path)
-        if spoken is not None:
+        """Accept the handshake and return the protocol that replaces HTTP on this connection. Raises PenstockError."""
+        protocol = self.protocols.get(request.path)
+        if protocol is not None:
             answer = check_plain_handshake(request, self.access)
         else:
             codec, answer = check_handshake(request, self.access)
-            spoken = self.ours(codec)
-        self._check_room()
+            protocol = self.native_protocol(codec)
+        self._check_limit()
         transport.write(answer)
-        return Connection(self, spoken, transport, server_state)
+        return Connection(self, protocol, transport, server_state)
 
-    def ours(self, codec: Codec) -> Spoken:
-        """Our own protocol."""
-        return Spoken(codec.opcode, codec.message_bytes_max, partial(Session, self, codec))
+    def native_protocol(self, codec: Codec) -> ProtocolSpec:
+        """The protocol of `/v1/ws` with this codec."""
+        return ProtocolSpec(codec.opcode, codec.message_bytes_max, partial(WebSocketSession, self, codec))
 
-    def _check_room(self) -> None:
+    def _check_limit(self) -> None:
         if self.draining:
             raise Unavailable("the server is stopping", retry_after_ms=1_000)
         if self._count >= limits.WEBSOCKETS_MAX:
@@ -107,39 +107,41 @@ class WebSockets:
         min(self._groups, key=len).add(connection)
         self._count += 1
         if self._timer is None:
-            self._wait_for_beat()
+            self._schedule_ping()
 
     def remove(self, connection: Connection, code: int) -> None:
         for group in self._groups:
             if connection in group:
                 group.remove(connection)
                 self._count -= 1
-                # Clients may close with any code; a label must not grow with what they think of.
+                # Clients may close with any code, so unknown codes share one label.
                 self._closed[str(code) if code in _CODES else "other"] += 1
         if not self._count and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _wait_for_beat(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(limits.WEBSOCKET_PING_MS / 1000 / BEATS, self._on_beat)
+    def _schedule_ping(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            limits.WEBSOCKET_PING_MS / 1000 / PING_GROUPS, self._ping_next_group
+        )
 
-    def _on_beat(self) -> None:
-        self._beat = (self._beat + 1) % BEATS
-        self._wait_for_beat()
-        for connection in list(self._groups[self._beat]):
-            connection.beat()
+    def _ping_next_group(self) -> None:
+        self._ping_group = (self._ping_group + 1) % PING_GROUPS
+        self._schedule_ping()
+        for connection in list(self._groups[self._ping_group]):
+            connection.ping()
 
     def drain(self) -> None:
-        """Deliver nothing more. Each connection ends when what it holds is settled, or its time for that is up."""
+        """Stop deliveries. Each connection closes when its messages are settled, or when its grace time is over."""
         self.draining = True
         for group in self._groups:
             for connection in list(group):
                 connection.shutdown()
 
-    # -- what connections share ---------------------------------------------------------------------------------------
+    # -- writes at the end of a turn ----------------------------------------------------------------------------------
 
     def write_soon(self, connection: Connection) -> None:
-        """It has something to write at the end of this turn of the event loop."""
+        """Call `write_now` of the connection at the end of this turn of the event loop."""
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
         self._unwritten.append(connection)
@@ -149,10 +151,10 @@ class WebSockets:
         for connection in connections:
             connection.write_now()
 
-    # -- what sessions share ------------------------------------------------------------------------------------------
+    # -- leases of ended subscriptions --------------------------------------------------------------------------------
 
-    def give_back(self, receipts: Sequence[str], *, lost: bool) -> None:
-        """What nobody will settle: to be tried again, or as if it had not been delivered."""
+    def return_leases(self, receipts: Sequence[str], *, lost: bool) -> None:
+        """Settle the leases of an ended subscription: nack if the connection was `lost`, otherwise release."""
         if receipts:
             task = asyncio.get_running_loop().create_task(self._return(receipts, lost=lost))
             self._returns.add(task)
@@ -165,13 +167,13 @@ class WebSockets:
             else:
                 await self.broker.release(receipts)
         except PenstockError:
-            pass  # too busy, or stopping: then the leases run out
+            pass  # the broker is too busy or stopping: the leases expire
 
     @property
     def returning(self) -> bool:
         return bool(self._returns)
 
-    # -- counting -----------------------------------------------------------------------------------------------------
+    # -- metrics ------------------------------------------------------------------------------------------------------
 
     def subscribed(self, role: str, count: int) -> None:
         self._subscriptions[role] += count

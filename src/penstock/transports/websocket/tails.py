@@ -1,8 +1,7 @@
-"""The ends of queues that somebody follows: when one grows, its new messages are read once and written once.
+"""The tails of queues that have readers: new messages are read and encoded once for all readers.
 
-However many readers stand at the same place, there is one look into the log, one rendering, and the same bytes for all
-of them. Readers are woken by the commit, in slices, so that a crowd does not hold up the event loop. A reader that is
-further back reads pages of its own until it has caught up.
+Readers at the same offset share one read of the log, one encoding and the same bytes. The commit wakes readers in
+slices, so that many readers do not block the event loop. A reader that lags reads its own pages until it has caught up.
 """
 
 from __future__ import annotations
@@ -20,44 +19,44 @@ from penstock.transports.websocket.codec import Codec
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
-    from penstock.transports.websocket.reader import Reader
+    from penstock.transports.websocket.reader import ReaderSubscription
 
 WAKE_SLICE = 200
-"""Readers served between two turns of the event loop."""
+"""Readers that are notified in one turn of the event loop."""
 PAGES_KEPT = 16
-"""Of one round. Those who have caught up all need the same one; the others are on their own anyway."""
+"""Pages that are cached during a round. Readers that have caught up all need the same page."""
 
 
-class Page(NamedTuple):
+class TailPage(NamedTuple):
     frame: bytes
     messages: int
     next_offset: int
     end_offset: int
 
 
-class Tail:
-    """Of one queue, for as long as somebody follows it."""
+class QueueTail:
+    """The tail of one queue, as long as it has readers."""
 
     def __init__(self, broker: Broker, queue: QueuePath):
         self.queue = queue
-        self.readers: dict[Reader, None] = {}
+        self.readers: dict[ReaderSubscription, None] = {}
         self._broker = broker
         self._end_watch: Callable[[], None] = broker.watch(queue, self._changed)
-        self._pages: dict[tuple[Codec, str, str, int, int], Page] = {}
-        """Of this round only."""
-        self._round: deque[Reader] = deque()
-        """Who is still to be told of `_telling`."""
-        self._telling: dict[int | None, None] = {}
-        self._grown: dict[int | None, None] = {}
-        """What has changed since the round began: one more round, however often that was."""
+        self._pages: dict[tuple[Codec, str, str, int, int], TailPage] = {}
+        """The cached pages of this round."""
+        self._round: deque[ReaderSubscription] = deque()
+        """Readers that are still to be notified of `_notifying`."""
+        self._notifying: dict[int | None, None] = {}
+        self._changed_partitions: dict[int | None, None] = {}
+        """Partitions that changed since the round began; they are notified in one more round."""
 
     def close(self) -> None:
         self._end_watch()
         self._round.clear()
-        self._grown.clear()
+        self._changed_partitions.clear()
 
-    def page(self, codec: Codec, sub: str, format: str, partition: int, first: int) -> Page | None:
-        """What stands there, up to the size of a page; None at the end. Raises QueueNotFound."""
+    def page(self, codec: Codec, sub: str, format: str, partition: int, first: int) -> TailPage | None:
+        """The page that starts at offset `first`; None at the end. Raises QueueNotFound."""
         key = (codec, sub, format, partition, first)
         page = self._pages.get(key)
         if page is not None:
@@ -71,13 +70,13 @@ class Tail:
                 bytes_max=limits.WEBSOCKET_PAGE_BYTES,
             )
         )
-        assert isinstance(begun, Finished), "a read that is not told to wait does not"
+        assert isinstance(begun, Finished), "a read without wait_ms does not suspend"
         reply: ReadReply = begun.result
         if reply.next_offset <= first:
             return None
         count = sum(run.count for run in reply.runs)
         frame = codec.read_page(sub, format, self.queue, partition, reply)
-        page = Page(frame, count, reply.next_offset, reply.end_offset)
+        page = TailPage(frame, count, reply.next_offset, reply.end_offset)
         if self._round:
             if len(self._pages) >= PAGES_KEPT:
                 self._pages.clear()
@@ -85,47 +84,47 @@ class Tail:
         return page
 
     def _changed(self, partition: int | None) -> None:
-        self._grown[partition] = None
+        self._changed_partitions[partition] = None
         if not self._round:
             self._begin_round()
 
     def _begin_round(self) -> None:
-        self._telling, self._grown = self._grown, {}
+        self._notifying, self._changed_partitions = self._changed_partitions, {}
         self._round.extend(self.readers)
         self._wake()
 
     def _wake(self) -> None:
         for _ in range(min(WAKE_SLICE, len(self._round))):
             reader = self._round[0]
-            for partition in self._telling:
+            for partition in self._notifying:
                 if reader in self.readers:
-                    reader.grown(self.queue, partition)
-            # Only now: while somebody is left to be told, pages are kept.
+                    reader.on_append(self.queue, partition)
+            # Removed after the call, because pages are cached only while `_round` is not empty.
             if self._round:
                 self._round.popleft()
         if self._round:
             asyncio.get_running_loop().call_soon(self._wake)
             return
         self._pages.clear()
-        if self._grown:
+        if self._changed_partitions:
             asyncio.get_running_loop().call_soon(self._begin_round)
 
 
-class Tails:
-    """All that are followed."""
+class QueueTails:
+    """The tails of all queues that have readers."""
 
     def __init__(self, broker: Broker):
         self._broker = broker
-        self._by_queue: dict[QueuePath, Tail] = {}
+        self._by_queue: dict[QueuePath, QueueTail] = {}
 
-    def join(self, queue: QueuePath, reader: Reader) -> Tail:
+    def join(self, queue: QueuePath, reader: ReaderSubscription) -> QueueTail:
         tail = self._by_queue.get(queue)
         if tail is None:
-            tail = self._by_queue[queue] = Tail(self._broker, queue)
+            tail = self._by_queue[queue] = QueueTail(self._broker, queue)
         tail.readers[reader] = None
         return tail
 
-    def leave(self, queue: QueuePath, reader: Reader) -> None:
+    def leave(self, queue: QueuePath, reader: ReaderSubscription) -> None:
         tail = self._by_queue.get(queue)
         if tail is not None and tail.readers.pop(reader, reader) is None and not tail.readers:
             tail.close()

@@ -1,4 +1,4 @@
-"""`/v1/heaps` and `/v1/stats`: heaps are queues that order by number; others are not seen from here."""
+"""`/v1/heaps` and `/v1/stats`. Heaps are queues with order `heap`; this dialect does not show other queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.broker.types import QueueRow
 from penstock.errors import Conflict, InvalidRequest, QueueNotFound
 from penstock.ids import QueuePath
-from penstock.transports.dialects.delivered import flat
+from penstock.transports.dialects.delivered import short_name
 from penstock.transports.dialects.disheap.proto_json import duration
 from penstock.transports.dialects.disheap.shapes import (
     DeleteQuery,
@@ -34,7 +34,7 @@ _update_decoder = msgspec.json.Decoder(HeapSettings, strict=False)
 
 
 def heap_at(edge: Edge, topic: str) -> QueuePath:
-    """The queue of this heap; raises QueueNotFound if there is none, or if it orders otherwise."""
+    """The queue of this heap. Raises QueueNotFound if there is none or its order is not `heap`."""
     path = _path(topic)
     if edge.broker.get_queue(path)["config"]["order"] != "heap":
         raise QueueNotFound(f"{topic} is a queue but not a heap", details={"queue": path})
@@ -49,7 +49,7 @@ def _path(topic: str) -> QueuePath:
 
 
 async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """How many replicas there are is the store's business; what is asked for is checked, and not kept."""
+    """Create a heap. The replication factor is checked and ignored, because replication is a setting of the store."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_make_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path = _path(asked.topic)
@@ -59,12 +59,12 @@ async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
         edge.broker.get_queue(path)
     except QueueNotFound:
         await edge.broker.put_queue(path, settings)
-        return json_answer({"topic": flat(path), "heap_id": path})
+        return json_answer({"topic": short_name(path), "heap_id": path})
     raise Conflict(f"{asked.topic} exists already", details={"queue": path})
 
 
 async def update(edge: Edge, request: Request, names: Names) -> Answer:
-    """A change that lets go of dead letters is asked about once more, with a token."""
+    """Change the settings of a heap. A change that drops dead letters needs a confirmation token."""
     query = parse_query(UpdateQuery, request.query)
     path = heap_at(edge, names["topic"])
     asked = parse_json(_update_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
@@ -74,11 +74,11 @@ async def update(edge: Edge, request: Request, names: Names) -> Answer:
 
 
 async def delete(edge: Edge, request: Request, names: Names) -> Answer:
-    """Asked three times: by `force`, and by the token that the refusal without one gives."""
+    """Delete a heap. The call needs `force` and the confirmation token of a first call."""
     query = parse_query(DeleteQuery, request.query)
     path = heap_at(edge, names["topic"])
     if not query.force:
-        raise InvalidRequest("deleting a heap takes force=true", details={"field": "force"})
+        raise InvalidRequest("deleting a heap needs force=true", details={"field": "force"})
     with _confirmation(f"deleting {names['topic']}"):
         await edge.broker.delete_queue(path, confirm=query.confirmation_token)
     return json_answer({})
@@ -86,7 +86,7 @@ async def delete(edge: Edge, request: Request, names: Names) -> Answer:
 
 @contextmanager
 def _confirmation(action: str) -> Iterator[None]:
-    """The broker's question whether this is meant, in the words of this dialect."""
+    """Translate the broker's request for confirmation to this dialect."""
     try:
         yield
     except Conflict as error:
@@ -106,7 +106,7 @@ def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
     kept_ms = config["dead_letter_ttl_ms"]
     kept = {} if kept_ms is None else {"retention_time": duration(kept_ms)}
     return {
-        "topic": flat(row.queue),
+        "topic": short_name(row.queue),
         "mode": config["heap_mode"].upper(),
         "partitions": config["partitions"],
         "K": config["top_k"],
@@ -124,7 +124,7 @@ async def stats(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: 
     query = parse_query(TopicQuery, request.query)
     rows = list(_rows(edge, None if query.topic is None else heap_at(edge, query.topic)))
     return json_answer(
-        {"global_stats": _counted(rows), "topic_stats": {flat(row.queue): _counted([row]) for row in rows}}
+        {"global_stats": _counted(rows), "topic_stats": {short_name(row.queue): _counted([row]) for row in rows}}
     )
 
 
@@ -135,7 +135,7 @@ def _rows(edge: Edge, only: QueuePath | None = None) -> Iterable[QueueRow]:
 
 
 def _counted(rows: Iterable[QueueRow]) -> dict[str, str]:
-    """64-bit numbers are texts in this JSON."""
+    """Counters as strings, as protocol buffers write 64-bit numbers in JSON."""
     counted = {
         "total_messages": 0, "inflight_messages": 0, "dlq_messages": 0, "total_enqueues": 0, "total_pops": 0,
         "total_acks": 0, "total_nacks": 0, "total_retries": 0, "total_timeouts": 0,

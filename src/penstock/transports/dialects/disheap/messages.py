@@ -1,4 +1,4 @@
-"""Enqueue, ack, nack, extend, peek. A lease token is one of our receipts: `/v1/lease` gives them out."""
+"""Enqueue, ack, nack, extend, peek. A lease token is a receipt of `/v1/lease`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.broker.types import ProducerSeq
 from penstock.errors import InvalidRequest, StaleReceipt
 from penstock.ids import QueuePath
-from penstock.transports.dialects.delivered import Delivered, flat, moment, one_by_one
+from penstock.transports.dialects.delivered import DeliveredMessage, iso_timestamp, messages_of_runs, short_name
 from penstock.transports.dialects.disheap.heaps import heap_at
 from penstock.transports.dialects.disheap.proto_json import base64_plain, milliseconds
 from penstock.transports.dialects.disheap.shapes import (
@@ -23,8 +23,8 @@ from penstock.transports.dialects.disheap.shapes import (
     NackRequest,
     PeekQuery,
 )
+from penstock.transports.dialects.publishing import PublishItem, StoredItem, store
 from penstock.transports.dialects.router import Names
-from penstock.transports.dialects.storing import Item, Stored, store
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -50,14 +50,14 @@ async def enqueue(edge: Edge, request: Request, names: Names) -> Answer:  # noqa
 
 
 async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """All or nothing, over all heaps."""
+    """Enqueue all messages or none, over all heaps."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_batch_decoder, request.json_body()).requests
     items = [_item(edge, each) for each in asked]
     producer = _producer(asked)
     if producer is not None and len({item.queue for item in items}) > 1:
         raise InvalidRequest(
-            "a producer's numbers count up within one topic: a batch with numbers is for one topic",
+            "a batch with producer sequence numbers must have one topic",
             details={"field": "topic"},
         )
     stored = await store(edge, items, producer)
@@ -66,7 +66,7 @@ async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  
     )
 
 
-def _item(edge: Edge, asked: EnqueueRequest) -> Item:
+def _item(edge: Edge, asked: EnqueueRequest) -> PublishItem:
     queue = heap_at(edge, asked.topic)
     message = PublishMessage(
         payload_b64=base64_plain(asked.payload),
@@ -78,9 +78,9 @@ def _item(edge: Edge, asked: EnqueueRequest) -> Item:
     if asked.json:
         payload = _decoded(message.payload_b64 or "")
         if not is_json(payload):
-            raise InvalidRequest("payload: is not JSON, and json says it is", details={"field": "payload"})
+            raise InvalidRequest("payload: is not JSON, but json is true", details={"field": "payload"})
         message.payload, message.payload_b64 = msgspec.Raw(payload), None
-    return Item(queue, message)
+    return PublishItem(queue, message)
 
 
 def _decoded(text: str) -> bytes:
@@ -91,21 +91,21 @@ def _decoded(text: str) -> bytes:
 
 
 def _producer(asked: Sequence[EnqueueRequest]) -> ProducerSeq | None:
-    """Who numbers its messages: all of one epoch of one producer, counting up by one; or nobody does."""
+    """The producer and first sequence number of a batch, None without a producer. Raises InvalidRequest for a gap."""
     first = asked[0]
-    for place, each in enumerate(asked):
+    for row, each in enumerate(asked):
         if (each.producer_id, each.epoch or 0, each.number) != (
-            first.producer_id, first.epoch or 0, first.number + place if first.producer_id else 0,
+            first.producer_id, first.epoch or 0, first.number + row if first.producer_id else 0,
         ):  # fmt: skip
             raise InvalidRequest(
-                "numbered messages of a batch are of one producer and epoch, and count up; epoch and seq need a "
-                "producer_id",
-                details={"field": "seq", "row": place},
+                "messages of a batch must have one producer and epoch, and sequence numbers that count up by one; "
+                "epoch and seq need a producer_id",
+                details={"field": "seq", "row": row},
             )
     return ProducerSeq(first.producer_id, first.epoch or 0, first.number) if first.producer_id else None
 
 
-def _stored(stored: Stored) -> dict[str, Any]:
+def _stored(stored: StoredItem) -> dict[str, Any]:
     return {"message_id": stored.id, "duplicate": stored.duplicate}
 
 
@@ -130,19 +130,19 @@ async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
 
 
 async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """From now on, not from the deadline: whoever extends late does not get less than was asked."""
+    """Extend a lease. The extension counts from now, not from the deadline."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_extend_decoder, request.json_body())
     lease_ms = milliseconds("extension", asked.extension, least=limits.LEASE_MS_MIN, most=limits.LEASE_MS_MAX)
     heap_at(edge, asked.topic)
     if not asked.lease_token.rpartition(".")[2].isdigit():
-        raise _conflict()  # a receipt may stand for many messages, a token is of one
+        raise _conflict()  # a receipt may be a range, a lease token is for one message
     (result,) = await edge.broker.extend([asked.lease_token], lease_ms=lease_ms)
     return _done(result.status)
 
 
 def _check_lease(edge: Edge, asked: AckRequest) -> None:
-    """The token must be the one of this message: one that was mixed up must not settle another."""
+    """Refuse a token that does not belong to this message, so that it settles no other message."""
     queue: QueuePath = heap_at(edge, asked.topic)
     if not edge.broker.in_flight.is_held(queue, asked.message_id, asked.lease_token):
         raise _conflict()
@@ -155,27 +155,27 @@ def _done(status: str) -> Answer:
 
 
 def _conflict() -> StaleReceipt:
-    return StaleReceipt("this lease does not hold this message, or no longer", details={"field": "lease_token"})
+    return StaleReceipt("the lease does not hold this message", details={"field": "lease_token"})
 
 
-# -- looking ------------------------------------------------------------------------------------------------------
+# -- peek ---------------------------------------------------------------------------------------------------------
 
 
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(PeekQuery, request.query)
     path = heap_at(edge, query.topic)
-    messages = one_by_one(await edge.broker.peek(path, max=query.limit + 1))
+    messages = messages_of_runs(await edge.broker.peek(path, max=query.limit + 1))
     return json_answer(
         {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}
     )
 
 
-def _shown(message: Delivered) -> dict[str, Any]:
+def _shown(message: DeliveredMessage) -> dict[str, Any]:
     return {
         "message_id": message.id,
-        "topic": flat(message.queue),
+        "topic": short_name(message.queue),
         "partition_id": message.partition,
         "payload": b64encode(message.payload).decode(),
         "priority": str(message.priority),
-        "enqueued_time": moment(message.published_at_ms),
+        "enqueued_time": iso_timestamp(message.published_at_ms),
     }

@@ -1,4 +1,4 @@
-"""How protocol buffers are written as JSON: durations, moments, bytes, 64-bit numbers, errors."""
+"""The JSON form of protocol buffers: durations, bytes, errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _CODES = {
     "UNAVAILABLE": 14,
     "UNAUTHENTICATED": 16,
 }
-"""The numbers that gRPC gave its statuses."""
+"""The numbers of gRPC status codes."""
 _WEB_SAFE = str.maketrans("-_", "+/")
 _BLANK = re.compile(r"\s")
 
 
-def refusal(error: PenstockError) -> Answer:
-    """A status as JSON. What a program needs to know beyond it is the first of the details."""
+def error_reply(error: PenstockError) -> Answer:
+    """An error as a gRPC status in JSON; its first detail has the error code and details."""
     usual = error_answer(error)
     code = STATUS[error.code].grpc
     body = {
@@ -47,7 +47,7 @@ def refusal(error: PenstockError) -> Answer:
 
 
 def milliseconds(field: str, text: str, *, least: int = 0, most: int = limits.DELAY_MS_MAX) -> int:
-    """Of a duration whose form is right. Parts of a millisecond count as one: never sooner than was asked."""
+    """Milliseconds of a valid duration, rounded up. Raises InvalidRequest if it is out of range."""
     whole, _, fraction = text[:-1].partition(".")
     ms, rest = divmod(int(whole) * 10**9 + int(fraction.ljust(9, "0")), 10**6)
     ms += bool(rest)
@@ -63,7 +63,7 @@ def duration(ms: int) -> str:
 
 
 def base64_plain(text: str) -> str:
-    """Both alphabets are taken, with and without padding."""
+    """Convert to the standard alphabet with padding; accepts both alphabets, with and without padding."""
     plain = text.translate(_WEB_SAFE).rstrip("=")
     if _BLANK.search(plain):
         raise InvalidRequest("payload: is not base64", details={"field": "payload"})

@@ -1,4 +1,4 @@
-"""What this dialect is asked. Field names are those of its protocol; where its papers have two, both are taken."""
+"""Requests of this dialect. Where its documents have two names for a field, both are accepted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DlqPolicy(Request):
 
 
 class HeapSettings(Request):
-    """What a heap is made with and can be changed to."""
+    """The settings of a heap, in create and update requests."""
 
     partitions: Uint | None = None
     K: Uint | None = None
@@ -37,7 +37,7 @@ class HeapSettings(Request):
     compression: Literal[False] | None = None
 
     def settings(self) -> dict[str, Any]:
-        """As our queues have them. The bounds are theirs, too."""
+        """The queue settings of a heap. The broker checks their bounds."""
         found: dict[str, Any] = {
             "partitions": self.partitions or None,
             "top_k": one_of(self, "K", "top_k_bound") or None,
@@ -56,7 +56,7 @@ class HeapSettings(Request):
             found["dead_letter"] = self.dlq_policy.enabled
             kept = self.dlq_policy.retention_time or kept
         if kept is not None:
-            # What is acked goes at once; so what is kept for a time is what was given up.
+            # Acked messages are removed at once, so the retention time applies to dead letters.
             found["dead_letter_ttl_ms"] = milliseconds("retention_time", kept, least=1)
         return {name: value for name, value in found.items() if value is not None}
 
@@ -91,7 +91,7 @@ class EnqueueRequest(Request):
     sequence: Uint | None = None
     max_retries: Annotated[int, Meta(ge=0, le=limits.RETRIES_MAX)] | None = None
     not_before: Duration | None = None
-    """How long it stays invisible."""
+    """The delay before the first delivery."""
     json: bool = False
     """The payload must be JSON."""
 
@@ -127,8 +127,8 @@ class PeekQuery(Request):
 
 
 def one_of(request: Request, first: str, second: str) -> Any:
-    """Two spellings of one field; both at once may not differ."""
+    """The value of a field that has two names. Raises InvalidRequest if both are set and differ."""
     values = {value for value in (getattr(request, first), getattr(request, second)) if value is not None}
     if len(values) > 1:
-        raise InvalidRequest(f"{first} and {second} are the same thing: give one", details={"field": first})
+        raise InvalidRequest(f"{first} and {second} are two names of one field: give one", details={"field": first})
     return values.pop() if values else None

@@ -1,7 +1,7 @@
 """`/api/v1/poll` and `/api/v1/ack`.
 
-Whoever says `since` and no name keeps its own place: it reads on from there, and there is nothing to acknowledge. All
-others are given messages to acknowledge: a `client_id` all of them, as a group of its own; those without a name share.
+A poll with `since` and without `client_id` reads the messages after `since` and takes no leases. Any other poll leases
+messages, which the client acknowledges: each `client_id` is a group of its own, and polls without one share a group.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import msgspec
 
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath, check_client_id, ulid_text
-from penstock.transports.dialects.delivered import one_by_one
+from penstock.transports.dialects.delivered import messages_of_runs
+from penstock.transports.dialects.multi_queue import ReadPage, lease_any, read_after
 from penstock.transports.dialects.pulsar_proxy.shapes import (
     TOPIC,
     AckRequest,
     PollQuery,
-    id_meant,
-    id_shown,
-    message_shown,
+    external_id,
+    internal_id,
+    message_json,
     position,
     topic_path,
     topic_paths,
 )
 from penstock.transports.dialects.router import Names
-from penstock.transports.dialects.several import Reading, lease_any, read_after
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.consume import unless_gone
 from penstock.transports.http.edge import Edge
@@ -34,7 +34,7 @@ from penstock.wire.messages import NoQuery
 from penstock.wire.parse import parse_json, parse_query
 
 ANONYMOUS = "default"
-"""The group of those who do not say who they are."""
+"""The group of polls without `client_id`."""
 
 _ack_decoder = msgspec.json.Decoder(AckRequest)
 
@@ -44,43 +44,43 @@ async def poll(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     topics = topic_paths(query.topics.split(","))
     since = None if query.since is None else position(query.since, "since")
     client = None if query.client_id is None else check_client_id(query.client_id)
-    await make_topics(edge, topics)
+    await create_topics(edge, topics)
     wait_ms = query.timeout * 1000
     if client is None and since is not None:
         found = await unless_gone(request, read_after(edge.broker, topics, since, max=query.limit, wait_ms=wait_ms))
     else:
         if client is not None:
-            await begin_groups(edge, topics, client, "earliest" if since is None else f"after:{ulid_text(since)}")
+            await create_groups(edge, topics, client, "earliest" if since is None else f"after:{ulid_text(since)}")
         found = await _leased(edge, request, topics, client, query.limit, wait_ms)
     if found.messages:
         return json_answer(
             {
-                "messages": [message_shown(message) for message in found.messages],
-                "next_offset": id_shown(found.messages[-1].id),
+                "messages": [message_json(message) for message in found.messages],
+                "next_offset": external_id(found.messages[-1].id),
                 "has_more": found.has_more,
             }
         )
-    return _nothing(request, None if since is None else id_shown(ulid_text(since)))
+    return _empty_reply(request, None if since is None else external_id(ulid_text(since)))
 
 
 async def _leased(
     edge: Edge, request: Request, topics: list[QueuePath], client: str | None, limit: int, wait_ms: int
-) -> Reading:
+) -> ReadPage:
     group = client or ANONYMOUS
     runs = await unless_gone(
         request,
         lease_any(edge.broker, topics, group=group, max=limit, wait_ms=wait_ms, consumer=client or ""),
     )
     edge.metrics.delivered(runs, edge.clock.now_ms())
-    messages = sorted(one_by_one(runs), key=lambda message: message.number)
+    messages = sorted(messages_of_runs(runs), key=lambda message: message.number)
     has_more = False
     for topic in topics if messages else ():
         has_more = has_more or bool(await edge.broker.peek(topic, max=1, group=group))
-    return Reading(messages, has_more)
+    return ReadPage(messages, has_more)
 
 
-def _nothing(request: Request, since: str | None) -> Answer:
-    """A 304 has no body, and is for those who say what they have; the others are told in words."""
+def _empty_reply(request: Request, since: str | None) -> Answer:
+    """304 if `If-None-Match` has the position `since`, otherwise an empty list of messages."""
     if since is not None and any(
         name == b"if-none-match" and value.strip(b' "') == since.encode() for name, value in request.fields.headers
     ):
@@ -88,8 +88,8 @@ def _nothing(request: Request, since: str | None) -> Answer:
     return json_answer({"messages": [], "next_offset": since, "timeout": True})
 
 
-async def make_topics(edge: Edge, topics: list[QueuePath]) -> None:
-    """Who follows a topic may come before who publishes to it. Raises QueueNotFound if the server makes none."""
+async def create_topics(edge: Edge, topics: list[QueuePath]) -> None:
+    """Create missing topics. Raises QueueNotFound if the server does not create queues."""
     for topic in topics:
         try:
             edge.broker.get_queue(topic)
@@ -99,14 +99,15 @@ async def make_topics(edge: Edge, topics: list[QueuePath]) -> None:
             await edge.broker.put_queue(topic, TOPIC)
 
 
-async def begin_groups(edge: Edge, topics: list[QueuePath], client: str, offset: str) -> None:
-    """A client that is new begins at this offset, if need be in the place of one that is idle; another where it was."""
+async def create_groups(edge: Edge, topics: list[QueuePath], client: str, offset: str) -> None:
+    """Create the group of a new client at this offset, if need be in place of an idle one. An existing group keeps its
+    position."""
     for topic in topics:
         await edge.broker.begin_group(topic, client, offset=offset)
 
 
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """Each on its own. What nobody holds is `stale`: acknowledged before, given to another, or only read."""
+    """Acknowledge each message on its own. The status of a message that no lease of the client holds is `stale`."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_ack_decoder, request.json_body())
     client = None if asked.client_id is None else check_client_id(asked.client_id)
@@ -120,7 +121,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
 
 async def acknowledge(edge: Edge, texts: list[str], client: str | None, topic: QueuePath | None = None) -> list[str]:
     receipts = await edge.broker.in_flight.receipts(
-        [id_meant(text) for text in texts], queue=topic, group=client, consumer=client or ""
+        [internal_id(text) for text in texts], queue=topic, group=client, consumer=client or ""
     )
     held = [receipt for receipt in receipts if receipt is not None]
     settled = iter(await edge.broker.ack(held) if held else ())

@@ -1,4 +1,4 @@
-"""`/api/v1/messages`: one, or many of which each is taken or not; and `/api/v1/topics`, how a topic delivers."""
+"""`/api/v1/messages`, its bulk form with a result for each message, and `/api/v1/topics`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 from penstock import limits
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.ids import QueuePath
-from penstock.transports.dialects.delivered import flat, moment
+from penstock.transports.dialects.delivered import iso_timestamp, short_name
+from penstock.transports.dialects.publishing import PublishItem, store, store_each
 from penstock.transports.dialects.pulsar_proxy.shapes import (
     LANES,
     TOPIC,
@@ -17,11 +18,10 @@ from penstock.transports.dialects.pulsar_proxy.shapes import (
     InvalidTopic,
     PublishRequest,
     TopicRequest,
-    id_shown,
+    external_id,
     topic_path,
 )
 from penstock.transports.dialects.router import Names
-from penstock.transports.dialects.storing import Item, store, store_each
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -38,25 +38,32 @@ async def publish(edge: Edge, request: Request, names: Names) -> Answer:  # noqa
     item = _item(edge, parse_json(_publish_decoder, request.json_body()))
     (stored,) = await store(edge, [item], create_as=TOPIC)
     return json_answer(
-        {"message_id": id_shown(stored.id), "topic": flat(item.queue), "timestamp": moment(stored.at_ms)}, 201
+        {
+            "message_id": external_id(stored.id),
+            "topic": short_name(item.queue),
+            "timestamp": iso_timestamp(stored.at_ms),
+        },
+        201,
     )
 
 
 async def bulk(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """207, also if all are accepted or none: each result says it."""
+    """Reply 207 in all cases, with a result for each message."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_bulk_decoder, request.json_body())
     read = [_read(edge, raw, row) for row, raw in enumerate(asked.messages)]
-    stored = iter(await store_each(edge, [each for each in read if isinstance(each, Item)], create_as=TOPIC))
-    outcomes = [next(stored) if isinstance(each, Item) else each for each in read]
+    stored = iter(await store_each(edge, [each for each in read if isinstance(each, PublishItem)], create_as=TOPIC))
+    outcomes = [next(stored) if isinstance(each, PublishItem) else each for each in read]
     results = [
-        _rejected(each) if isinstance(each, PenstockError) else {"message_id": id_shown(each.id), "status": "accepted"}
+        _rejected(each)
+        if isinstance(each, PenstockError)
+        else {"message_id": external_id(each.id), "status": "accepted"}
         for each in outcomes
     ]
     return json_answer({"results": results}, 207)
 
 
-def _read(edge: Edge, raw: msgspec.Raw, row: int) -> Item | PenstockError:
+def _read(edge: Edge, raw: msgspec.Raw, row: int) -> PublishItem | PenstockError:
     try:
         return _item(edge, _publish_decoder.decode(raw))
     except msgspec.DecodeError as error:
@@ -70,7 +77,7 @@ def _rejected(error: PenstockError) -> dict[str, Any]:
     return {"error": code, "status": "rejected", "message": error.message}
 
 
-def _item(edge: Edge, asked: PublishRequest) -> Item:
+def _item(edge: Edge, asked: PublishRequest) -> PublishItem:
     queue = topic_path(asked.topic)
     message = PublishMessage(
         payload=asked.payload,
@@ -78,11 +85,11 @@ def _item(edge: Edge, asked: PublishRequest) -> Item:
         ttl_ms=None if asked.ttl is None else asked.ttl * 1000,
         priority=_priority(edge, queue, (asked.metadata or {}).get("priority")),
     )
-    return Item(queue, message)
+    return PublishItem(queue, message)
 
 
 def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int:
-    """Of a topic with lanes the word is one of five, of a heap it is a number; elsewhere it is only passed on."""
+    """The priority for the metadata field: a lane name for lanes, a number for a heap, 0 for fifo."""
     if word is None:
         return 0
     try:
@@ -97,7 +104,7 @@ def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int:
     if order != "fifo":
         expected = "a number" if order == "heap" else f"one of {', '.join(LANES)}"
         raise InvalidRequest(
-            f"priority {word[:64]!r}: {flat(queue)} expects {expected}", details={"field": "metadata.priority"}
+            f"priority {word[:64]!r}: {short_name(queue)} expects {expected}", details={"field": "metadata.priority"}
         )
     return 0
 
@@ -111,4 +118,4 @@ async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # no
         await edge.broker.patch_queue(queue, settings)
     except QueueNotFound:
         _, created = await edge.broker.put_queue(queue, TOPIC | settings)
-    return json_answer({"topic": flat(queue), "delivery_mode": asked.delivery_mode}, 201 if created else 200)
+    return json_answer({"topic": short_name(queue), "delivery_mode": asked.delivery_mode}, 201 if created else 200)

@@ -1,4 +1,4 @@
-"""What this dialect is asked, and how it writes topics, ids and messages. Times are seconds, moments ISO 8601."""
+"""Requests of this dialect, and its form of topics, ids and messages. Durations are seconds, times are ISO 8601."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from msgspec import Meta
 from penstock import limits
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_value
-from penstock.transports.dialects.delivered import Delivered, flat, moment
+from penstock.transports.dialects.delivered import DeliveredMessage, iso_timestamp, short_name
 from penstock.wire.messages import Request
 from penstock.wire.parse import parse_queue
 
 TOPICS_MAX = 64
-"""Of one poll or subscription: each of them may have to be waited for."""
+"""The most topics of one poll or subscription, because each of them may need a waiting lease."""
 ID_PREFIX = "msg_"
 TOPIC = {"retention": {"mode": "keep", "ms": 24 * 3_600_000}}
-"""Settings of a topic that is first heard of through this dialect: kept for a day, whoever has read it."""
+"""Settings of a topic that this dialect creates: messages are kept for a day, also after all groups have read them."""
 LANES = {"critical": 0, "high": 1, "normal": 2, "low": 3, "background": 4}
 
 ClientName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.CONSUMER_CHARS_MAX)]
 
 
 class InvalidTopic(InvalidRequest):
-    """Not the name of a topic."""
+    """The name of a topic is invalid."""
 
 
 class PublishRequest(Request):
@@ -58,7 +58,7 @@ class PollQuery(Request):
 
 
 class AckRequest(Request):
-    """`client_id` is the one that polled or subscribed with it; `topic` tells one delivery from another."""
+    """`client_id` is that of the poll or subscription; `topic` selects one delivery if the id is ambiguous."""
 
     message_ids: Annotated[
         list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=limits.RECEIPTS_MAX)
@@ -83,27 +83,27 @@ def topic_paths(names: Sequence[str]) -> list[QueuePath]:
     return paths
 
 
-def id_shown(message_id: str) -> str:
+def external_id(message_id: str) -> str:
     return f"{ID_PREFIX}{message_id}"
 
 
-def id_meant(text: str) -> str:
+def internal_id(text: str) -> str:
     return text.removeprefix(ID_PREFIX)
 
 
 def position(text: str, field: str) -> int:
-    """A message id as a number: what is after it has a greater one."""
+    """A message id as a number; later messages have greater numbers."""
     try:
-        return ulid_value(id_meant(text))
+        return ulid_value(internal_id(text))
     except InvalidRequest as error:
         raise InvalidRequest(error.message, details={"field": field}) from None
 
 
-def message_shown(message: Delivered) -> dict[str, Any]:
+def message_json(message: DeliveredMessage) -> dict[str, Any]:
     shown = {
-        "message_id": id_shown(message.id),
-        "topic": flat(message.queue),
+        "message_id": external_id(message.id),
+        "topic": short_name(message.queue),
         **message.payload_field(),
-        "timestamp": moment(message.published_at_ms),
+        "timestamp": iso_timestamp(message.published_at_ms),
     }
     return {**shown, "metadata": message.headers} if message.headers else shown

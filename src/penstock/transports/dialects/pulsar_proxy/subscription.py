@@ -1,7 +1,7 @@
-"""`/ws`: topics pushed to a client that acknowledges them. Frames in, frames out; the socket is elsewhere.
+"""`/ws`: messages of topics, pushed to a client that acknowledges them. This module handles frames, not sockets.
 
-A client is a group, as for polls: what it has not acknowledged when the lease runs out, or when the connection is lost,
-comes again, on this connection or on its next one.
+A client is a group, as for polls. Messages that it has not acknowledged when the lease expires or the connection is
+lost are delivered again, on this connection or on its next one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from msgspec import Meta
 from penstock import limits
 from penstock.errors import Conflict, InvalidRequest, PenstockError, StaleReceipt
 from penstock.ids import QueuePath, check_client_id, ulid_text
-from penstock.transports.dialects.delivered import Delivered, flat, one_by_one
-from penstock.transports.dialects.pulsar_proxy.poll import acknowledge, begin_groups, make_topics
+from penstock.transports.dialects.delivered import DeliveredMessage, messages_of_runs, short_name
+from penstock.transports.dialects.multi_queue import lease_any
+from penstock.transports.dialects.pulsar_proxy.poll import acknowledge, create_groups, create_topics
 from penstock.transports.dialects.pulsar_proxy.shapes import (
     TOPICS_MAX,
     ClientName,
-    id_meant,
-    message_shown,
+    internal_id,
+    message_json,
     position,
     topic_paths,
 )
-from penstock.transports.dialects.several import lease_any
-from penstock.transports.dialects.sockets import Outlet
+from penstock.transports.dialects.sockets import FrameBuffer
 from penstock.transports.http.edge import Edge
 from penstock.wire.messages import Request
 from penstock.wire.parse import parse_json
@@ -36,9 +36,9 @@ from penstock.wire.parse import parse_json
 WINDOW = 100
 """Messages that a client may have without acknowledging them."""
 PAGE = 16
-"""Messages leased at a time: they are in memory until the client has taken them, however slowly."""
+"""Messages per lease. They are in memory until they are written to the client."""
 PAUSE_MS = 1_000
-"""After a refusal that passes by itself and does not say when."""
+"""The pause after a retryable error without `retry_after_ms`."""
 
 Topics = Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)]
 
@@ -47,7 +47,7 @@ class Subscribe(Request, tag_field="type", tag="subscribe"):
     topics: Topics
     client_id: ClientName
     offset: str | None = None
-    """`last`, or the last message that was received: where a client that is new begins. Without: with the oldest."""
+    """The start of a new client: `last`, or the id of the last received message. Default: the oldest message."""
 
 
 class Unsubscribe(Request, tag_field="type", tag="unsubscribe"):
@@ -69,7 +69,7 @@ class Pong(Request, tag_field="type", tag="pong"):
 _decoder = msgspec.json.Decoder(Subscribe | Unsubscribe | Ack | Ping | Pong)
 
 
-class Held(NamedTuple):
+class UnackedMessage(NamedTuple):
     receipt: str
     queue: str
     deadline_ms: int
@@ -78,14 +78,14 @@ class Held(NamedTuple):
 class Subscription:
     """One connection."""
 
-    def __init__(self, edge: Edge, outlet: Outlet):
+    def __init__(self, edge: Edge, output: FrameBuffer):
         self._edge = edge
-        self._outlet = outlet
+        self._output = output
         self._id = f"sess_{secrets.token_hex(8)}"
         self._client = ""
         self._topics: dict[QueuePath, None] = {}
-        self._held: dict[str, Held] = {}
-        """By message id: delivered here, and not acknowledged. The leases are the broker's; this says which to end."""
+        self._held: dict[str, UnackedMessage] = {}
+        """Messages by id that were delivered on this connection and not acknowledged."""
         self._acknowledged = asyncio.Event()
         self._delivering: asyncio.Task[None] | None = None
 
@@ -101,45 +101,45 @@ class Subscription:
 
     async def _refuse(self, error: PenstockError, about: dict[str, Any]) -> None:
         reason = error.details.get("reason", error.code)
-        await self._outlet.send({"type": "error", "error": reason, "message": error.message, **about})
+        await self._output.send({"type": "error", "error": reason, "message": error.message, **about})
 
     # -- frames in ----------------------------------------------------------------------------------------------------
 
     async def _subscribe(self, frame: Subscribe) -> None:
-        """More topics may be added later, by the same client."""
+        """Subscribe to topics. The same client may add topics later."""
         client, topics = check_client_id(frame.client_id), topic_paths(frame.topics)
         words = {None: "earliest", "last": "latest"}
         offset = words.get(frame.offset) or f"after:{ulid_text(position(frame.offset or '', 'offset'))}"
         if self._client not in ("", client):
-            raise Conflict(f"this connection is {self._client}'s", details={"field": "client_id"})
+            raise Conflict(f"this connection belongs to client {self._client}", details={"field": "client_id"})
         if len({*self._topics, *topics}) > TOPICS_MAX:
             raise InvalidRequest(f"at most {TOPICS_MAX} topics", details={"field": "topics"})
-        await make_topics(self._edge, topics)
-        await begin_groups(self._edge, topics, client, offset)
+        await create_topics(self._edge, topics)
+        await create_groups(self._edge, topics, client, offset)
         await self._stop_delivering()
         self._client = client
         self._topics |= dict.fromkeys(topics)
-        shown = [flat(topic) for topic in topics]
-        await self._outlet.send({"type": "subscribed", "topics": shown, "session_id": self._id})
-        self._deliver_on()
+        shown = [short_name(topic) for topic in topics]
+        await self._output.send({"type": "subscribed", "topics": shown, "session_id": self._id})
+        self._resume_delivery()
 
     async def _unsubscribe(self, frame: Unsubscribe) -> None:
-        """What of them was not acknowledged is given back, as if it had not been delivered."""
+        """Unsubscribe from topics and release their unacknowledged messages."""
         topics = topic_paths(frame.topics)
         await self._stop_delivering()
         for topic in topics:
             self._topics.pop(topic, None)
-        given_back = {id: held for id, held in self._held.items() if held.queue in topics}
-        for id in given_back:
+        released = {id: held for id, held in self._held.items() if held.queue in topics}
+        for id in released:
             del self._held[id]
-        if given_back:
-            await self._edge.broker.release([held.receipt for held in given_back.values()])
-        await self._outlet.send({"type": "unsubscribed", "topics": [flat(topic) for topic in topics]})
-        self._deliver_on()
+        if released:
+            await self._edge.broker.release([held.receipt for held in released.values()])
+        await self._output.send({"type": "unsubscribed", "topics": [short_name(topic) for topic in topics]})
+        self._resume_delivery()
 
     async def _ack(self, frame: Ack) -> None:
-        """Answered only if it came too late: then the message comes again, or has come again."""
-        held = self._held.pop(id_meant(frame.message_id).upper(), None)
+        """Acknowledge one message. An error is sent only if the ack was too late."""
+        held = self._held.pop(internal_id(frame.message_id).upper(), None)
         if held is not None:
             (result,) = await self._edge.broker.ack([held.receipt])
             status = result.status
@@ -149,17 +149,17 @@ class Subscription:
         else:
             raise InvalidRequest("subscribe first", details={"field": "type"})
         if status != "acked":
-            raise StaleReceipt("nobody holds this message, or somebody else does")
+            raise StaleReceipt("no lease of this client holds the message")
 
     async def _ping(self, frame: Ping) -> None:  # noqa: ARG002
-        await self._outlet.send({"type": "pong"})
+        await self._output.send({"type": "pong"})
 
     async def _pong(self, frame: Pong) -> None:
         pass
 
     # -- messages out -------------------------------------------------------------------------------------------------
 
-    def _deliver_on(self) -> None:
+    def _resume_delivery(self) -> None:
         if self._topics and self._delivering is None:
             self._delivering = asyncio.ensure_future(self._deliver())
 
@@ -189,20 +189,20 @@ class Subscription:
                     return
                 await asyncio.sleep((error.retry_after_ms or PAUSE_MS) / 1000)
                 continue
-            messages = sorted(one_by_one(runs), key=lambda message: message.number)
-            # Noted before the first is sent: whatever happens now, none of them is forgotten.
+            messages = sorted(messages_of_runs(runs), key=lambda message: message.number)
+            # Recorded before the first send, so that a cancelled delivery releases all of them.
             for message in messages:
                 self._hold(message)
             self._edge.metrics.delivered(runs, self._edge.clock.now_ms())
             for message in messages:
-                await self._outlet.send({"type": "message", **message_shown(message)})
+                await self._output.send({"type": "message", **message_json(message)})
 
-    def _hold(self, message: Delivered) -> None:
+    def _hold(self, message: DeliveredMessage) -> None:
         if message.receipt is not None:
-            self._held[message.id] = Held(message.receipt, message.queue, message.deadline_at_ms or 0)
+            self._held[message.id] = UnackedMessage(message.receipt, message.queue, message.deadline_at_ms or 0)
 
     async def _room(self) -> int:
-        """How many messages may be sent; waits while there are none. What a lease ran out for is not here any more."""
+        """Wait until messages may be sent and return how many. Messages with expired leases no longer count."""
         while True:
             now_ms = self._edge.clock.now_ms()
             self._held = {id: held for id, held in self._held.items() if held.deadline_ms > now_ms}
@@ -219,7 +219,7 @@ class Subscription:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def ended(self, *, lost: bool) -> None:
-        """What a lost client held counts as a failed attempt: one of them may be what it died of."""
+        """Nack the messages of a lost client, because one of them may have crashed it; release them otherwise."""
         await self._stop_delivering()
         receipts = [held.receipt for held in self._held.values()]
         self._held = {}
@@ -231,7 +231,7 @@ class Subscription:
             else:
                 await self._edge.broker.release(receipts)
         except PenstockError:
-            pass  # too busy, or stopping: then the leases run out
+            pass  # the broker is too busy or stopping: the leases expire
 
 
 _HANDLERS: dict[type, Callable[[Subscription, Any], Coroutine[Any, Any, None]]] = {

@@ -1,4 +1,4 @@
-"""`analytics`: how queues are doing, one by one and added up over a namespace or a task."""
+"""`analytics`: counts and rates of queues, and their sums over a namespace or a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.broker.types import QueueRow
 from penstock.errors import QueueNotFound
 from penstock.ids import parse_scope
-from penstock.transports.dialects.delivered import moment
+from penstock.transports.dialects.delivered import iso_timestamp
 from penstock.transports.dialects.router import Names
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
@@ -28,8 +28,8 @@ async def queues(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
     return json_answer({"queues": [_stats(row) for row in edge.broker.overview()]})
 
 
-async def of_scope(edge: Edge, request: Request, names: Names) -> Answer:
-    """Of a namespace, or of a task of it."""
+async def scope_stats(edge: Edge, request: Request, names: Names) -> Answer:
+    """The statistics of a namespace or of a task of it."""
     parse_query(NoQuery, request.query)
     scope = parse_scope("/".join(names.values()))
     rows = edge.broker.overview(f"{scope}/")
@@ -45,7 +45,7 @@ async def depths(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
     rows = edge.broker.overview()
     return json_answer(
         {
-            "timestamp": moment(edge.clock.now_ms()),
+            "timestamp": iso_timestamp(edge.clock.now_ms()),
             "totalDepth": sum(row.depth for row in rows),
             "queues": [{"queue": row.queue, "depth": row.depth} for row in rows],
         }
@@ -53,12 +53,12 @@ async def depths(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
 
 
 async def throughput(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """Messages a second over the last minute."""
+    """Messages per second over the last minute."""
     parse_query(NoQuery, request.query)
     rows = edge.broker.overview()
     return json_answer(
         {
-            "timestamp": moment(edge.clock.now_ms()),
+            "timestamp": iso_timestamp(edge.clock.now_ms()),
             **_throughput(rows),
             "queues": [{"queue": row.queue, **_throughput([row])} for row in rows],
         }
@@ -75,7 +75,7 @@ def _stats(row: QueueRow) -> dict[str, Any]:
 
 
 def _counts(row: QueueRow) -> dict[str, int]:
-    """By status. What is completed is counted since the server started, the others are there now."""
+    """Messages by status. `completed` counts since the start of the server, the others are current numbers."""
     return {
         "depth": row.depth,
         "pending": row.ready + row.scheduled + row.waiting_for_retry,

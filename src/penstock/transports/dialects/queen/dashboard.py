@@ -1,7 +1,7 @@
-"""`/ws/dashboard`: what happens to messages, for people who look on. Events that a slow client cannot take are dropped.
+"""`/ws/dashboard`: events of messages, queues and workers. Events that exceed the buffer of a slow client are dropped.
 
-Workers are the names that leases are taken under: one is connected when it is first seen, and disconnected when it was
-not seen for a while.
+A worker is a consumer name of a lease. It is connected with its first lease, and disconnected when it has taken no
+lease for a while.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from penstock.broker.feed import Happening
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath
-from penstock.transports.dialects.delivered import moment
-from penstock.transports.dialects.sockets import Outlet
+from penstock.transports.dialects.delivered import iso_timestamp
+from penstock.transports.dialects.sockets import FrameBuffer
 from penstock.transports.http.edge import Edge
 
 TICK_S = 1.0
-"""How often depths are told, of queues in which something happened."""
+"""The interval at which the depths of changed queues are sent."""
 STALE_WORKER_MS = 30_000
 WORKERS_MAX = 1_000
 
@@ -32,34 +32,34 @@ _EVENTS = {
 
 
 class Dashboard:
-    """One connection. It only listens."""
+    """One connection. Frames of the client are ignored."""
 
-    def __init__(self, edge: Edge, outlet: Outlet):
+    def __init__(self, edge: Edge, output: FrameBuffer):
         self._edge = edge
-        self._outlet = outlet
-        self._touched: set[str] = set()
+        self._output = output
+        self._changed_queues: set[str] = set()
         self._workers: dict[str, int] = {}
-        """Name -> when it last took something."""
+        """Name -> time of its last lease."""
         self._dropped = 0
-        self._stop_watching = edge.broker.feed.watch(self._told)
+        self._stop_watching = edge.broker.feed.watch(self._on_events)
         self._ticking = asyncio.ensure_future(self._tick())
 
     async def receive(self, text: str) -> None:
-        """Whatever a client says here, nothing is asked of it."""
+        """Ignore the frame."""
 
     async def ended(self, *, lost: bool) -> None:  # noqa: ARG002
         self._stop_watching()
         self._ticking.cancel()
         await asyncio.gather(self._ticking, return_exceptions=True)
 
-    def _told(self, happenings: list[Happening]) -> None:
+    def _on_events(self, happenings: list[Happening]) -> None:
         for happening in happenings:
-            self._touched.add(happening.queue)
+            self._changed_queues.add(happening.queue)
             if happening.kind == "queue_created":
                 ns, task, queue = happening.queue.split("/")
                 self._emit("queue.created", happening.at_ms, ns=ns, task=task, queue=queue)
             if happening.kind == "leased" and happening.consumer:
-                self._seen(happening.consumer, happening.at_ms)
+                self._note_worker(happening.consumer, happening.at_ms)
             event = _EVENTS.get(happening.kind)
             for transaction in happening.messages if event is not None else ():
                 self._emit(
@@ -71,7 +71,7 @@ class Dashboard:
                     **({"error": happening.error} if event == "message.failed" else {}),
                 )
 
-    def _seen(self, worker: str, at_ms: int) -> None:
+    def _note_worker(self, worker: str, at_ms: int) -> None:
         if worker not in self._workers:
             if len(self._workers) >= WORKERS_MAX:
                 return
@@ -84,9 +84,9 @@ class Dashboard:
             self.tick(self._edge.clock.now_ms())
 
     def tick(self, now_ms: int) -> None:
-        """What is told by time, and not by what happens."""
-        touched, self._touched = self._touched, set()
-        for path in sorted(touched):
+        """Send depths of changed queues, disconnected workers and the number of dropped events."""
+        changed, self._changed_queues = self._changed_queues, set()
+        for path in sorted(changed):
             with contextlib.suppress(QueueNotFound):
                 depth = self._edge.broker.get_queue(QueuePath(path))["depth"]
                 self._emit("queue.depth", now_ms, queue=path, depth=depth)
@@ -94,9 +94,9 @@ class Dashboard:
             if now_ms - seen_ms >= STALE_WORKER_MS:
                 del self._workers[worker]
                 self._emit("worker.disconnected", now_ms, workerId=worker)
-        if self._dropped and self._outlet.offer({"event": "events.dropped", "data": {"count": self._dropped}}):
+        if self._dropped and self._output.offer({"event": "events.dropped", "data": {"count": self._dropped}}):
             self._dropped = 0
 
     def _emit(self, event: str, at_ms: int, **data: Any) -> None:
-        if not self._outlet.offer({"event": event, "data": {**data, "timestamp": moment(at_ms)}}):
+        if not self._output.offer({"event": event, "data": {**data, "timestamp": iso_timestamp(at_ms)}}):
             self._dropped += 1

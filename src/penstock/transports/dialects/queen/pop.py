@@ -1,4 +1,4 @@
-"""`pop` and `ack`: leases without receipts. Who acks says the transaction id, and the broker knows who holds it."""
+"""`pop` and `ack`: leases without receipts. An ack names the transaction id, and the broker finds the lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.broker.types import LeaseReply
 from penstock.errors import StaleReceipt
 from penstock.ids import check_group, parse_scope
 from penstock.pending import PendingReply
-from penstock.transports.dialects.delivered import Delivered, moment, one_by_one
+from penstock.transports.dialects.delivered import DeliveredMessage, iso_timestamp, messages_of_runs
 from penstock.transports.dialects.queen.shapes import Acknowledgment, BatchRequest, PopQuery
 from penstock.transports.dialects.router import Names
 from penstock.transports.http.answer import Answer, json_answer
@@ -40,36 +40,36 @@ async def pop(edge: Edge, request: Request, names: Names) -> Answer:
     if not reply.runs:
         return Answer(204, b"")
     edge.metrics.delivered(reply.runs, edge.clock.now_ms())
-    return json_answer({"messages": [_shown(message) for message in one_by_one(reply.runs)]})
+    return json_answer({"messages": [_shown(message) for message in messages_of_runs(reply.runs)]})
 
 
-def _shown(message: Delivered) -> dict[str, Any]:
+def _shown(message: DeliveredMessage) -> dict[str, Any]:
     return {
         "id": message.id,
-        # What was published elsewhere may have none; its own id will do for an ack.
+        # A message from another interface may have no client id; an ack accepts the message id too.
         "transactionId": message.client_id or message.id,
         **message.payload_field(),
         "queue": message.queue,
-        "createdAt": moment(message.published_at_ms),
+        "createdAt": iso_timestamp(message.published_at_ms),
     }
 
 
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """Refused with `stale_receipt` if nobody holds it, or somebody else."""
+    """Settle one message. Raises StaleReceipt if no lease holds it, or the lease of another worker."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_ack_decoder, request.json_body())
     (result,) = await _settle(edge, [asked])
     if result["status"] == "stale":
         raise StaleReceipt(
-            f"no lease holds {asked.transactionId!r}: it was acknowledged, its lease ran out, or it is not yours",
+            f"no lease holds {asked.transactionId!r}: it was acknowledged, its lease expired, or another worker has it",
             details={"transactionId": asked.transactionId},
         )
     moments = {"completed": "completedAt", "failed": "failedAt"}
-    return json_answer({**result, moments[asked.status]: moment(edge.clock.now_ms())})
+    return json_answer({**result, moments[asked.status]: iso_timestamp(edge.clock.now_ms())})
 
 
 async def ack_batch(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """Each on its own: what is stale says so, and the others are settled."""
+    """Settle each message on its own; the result of a message that no lease holds is `stale`."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_batch_decoder, request.json_body())
     results = await _settle(edge, asked.acknowledgments)
@@ -86,7 +86,7 @@ async def _settle(edge: Edge, asked: Sequence[Acknowledgment]) -> list[dict[str,
         for row, outcome in zip(completed, settled, strict=True):
             if outcome.status == "acked":
                 results[row]["status"] = "completed"
-    # Failures with one text go together.
+    # Failures with the same error text are settled in one call.
     failed: dict[str, list[int]] = {}
     for row, each in enumerate(asked):
         if receipts[row] and each.status == "failed":
@@ -100,7 +100,7 @@ async def _settle(edge: Edge, asked: Sequence[Acknowledgment]) -> list[dict[str,
 
 
 async def _receipts(edge: Edge, asked: Sequence[Acknowledgment]) -> list[str | None]:
-    """Looked up together as far as they mean the same queue, group and worker."""
+    """The receipts of acknowledgments, with one lookup for each queue, group and worker."""
     alike: dict[tuple[str | None, str | None, str], list[int]] = {}
     for row, each in enumerate(asked):
         alike.setdefault((each.queue, each.group, each.workerId), []).append(row)

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import PenstockError, QueueNotFound
+from penstock.transports.dialects.publishing import PublishItem, StoredItem, store, store_each
 from penstock.transports.dialects.queen.shapes import (
     DEFAULTS,
     ConfigureRequest,
@@ -16,7 +17,6 @@ from penstock.transports.dialects.queen.shapes import (
     options_of,
 )
 from penstock.transports.dialects.router import Names
-from penstock.transports.dialects.storing import Item, Stored, store, store_each
 from penstock.transports.http.answer import Answer, error_body, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -28,7 +28,7 @@ _push_decoder = msgspec.json.Decoder(PushRequest)
 
 
 async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """A new queue gets the defaults of this dialect and these options; of one that exists the options change."""
+    """Create a queue with the defaults of this dialect and these options, or change these options of a queue."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_configure_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path, settings = parse_queue(asked.path), asked.options.settings()
@@ -42,7 +42,7 @@ async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # no
 
 
 async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    """201 if all were queued. Item by item some may be refused: then 207, and each says what became of it."""
+    """Reply 201 if all items were queued, or 207 with a result for each item if some were refused."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_push_decoder, request.json_body())
     items = [_item(item) for item in asked.items]
@@ -55,12 +55,12 @@ async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     return json_answer({"messages": messages}, status)
 
 
-def _item(item: PushItem) -> Item:
+def _item(item: PushItem) -> PublishItem:
     own_id = item.transactionId or str(uuid4())
-    return Item(parse_queue(item.path), PublishMessage(payload=item.payload, id=own_id))
+    return PublishItem(parse_queue(item.path), PublishMessage(payload=item.payload, id=own_id))
 
 
-def _shown(item: Item, stored: Stored | PenstockError) -> dict[str, object]:
+def _shown(item: PublishItem, stored: StoredItem | PenstockError) -> dict[str, object]:
     if isinstance(stored, PenstockError):
         return {"transactionId": item.message.id, "status": "failed", "error": error_body(stored)}
     shown: dict[str, object] = {"id": stored.id, "transactionId": item.message.id, "status": "queued"}

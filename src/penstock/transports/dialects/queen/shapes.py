@@ -1,4 +1,4 @@
-"""What this dialect is asked, and how its words for a queue's settings map to ours. Seconds, but for `retryDelay`."""
+"""Requests of this dialect and its queue options. Options are in seconds, `retryDelay` is in milliseconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Options(Request):
     windowMaxWait: Seconds | UnsetType = UNSET
 
     def settings(self) -> dict[str, Any]:
-        """Of those that were given."""
+        """The queue settings for the options that are set."""
         found: dict[str, Any] = {}
         for name, value in msgspec.structs.asdict(self).items():
             if value is not UNSET:
@@ -70,11 +70,11 @@ DEFAULTS = Options(
     delayedProcessing=0,
     windowBuffer=0,
 ).settings()
-"""Of a queue that is first heard of through this dialect."""
+"""Settings of a queue that this dialect creates."""
 
 
 def options_of(config: dict[str, Any]) -> dict[str, Any]:
-    """A queue's settings in the words of this dialect, whoever made them."""
+    """The options of this dialect for the settings of a queue."""
     waits = config["window_max_wait_ms"]
     return {
         "leaseTime": _seconds(config["lease_ms"]),
@@ -115,7 +115,7 @@ class PushItem(Address):
 
 class PushConfig(Request):
     batchMode: bool = True
-    """All of it in one commit, or none; otherwise item by item."""
+    """True: all items in one commit, or none. False: each item on its own."""
     autoCreate: bool = True
 
 
@@ -133,7 +133,7 @@ class PopQuery(Request):
 
 
 class Acknowledgment(Request):
-    """`queue` (a path), `group` and `workerId` say which delivery is meant, where the id alone does not."""
+    """`queue` (a path), `group` and `workerId` select one delivery if the id alone is ambiguous."""
 
     transactionId: TransactionId
     status: Literal["completed", "failed"]

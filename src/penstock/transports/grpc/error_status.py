@@ -1,6 +1,6 @@
-"""An error as gRPC says it: a status, a text, and the error itself in trailing metadata.
+"""Errors in gRPC: status, text, and the error message in trailing metadata.
 
-`grpc-status-details-bin` is what every gRPC library has a helper for; `penstock-code` is for those that have none.
+gRPC libraries have helpers for `grpc-status-details-bin`; `penstock-code` is for clients without such a helper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DOMAIN = "penstock"
 CODE_KEY = "penstock-code"
 DETAILS_KEY = "grpc-status-details-bin"
 _SHORT = ("field", "row", "position", "confirm")
-"""Details that are kept where not all of them fit."""
+"""Details that are kept if not all of them fit."""
 _MESSAGE_CHARS_MAX = 1_000
 
 
@@ -30,7 +30,7 @@ def status_of(error: PenstockError) -> grpc.StatusCode:
 
 
 def error_message(error: PenstockError) -> pb.Error:
-    """The error as a message of the contract, not larger than metadata may be."""
+    """The error as a message of the contract, bounded to the size of metadata."""
     message = pb.Error(
         code=error.code,
         message=_text(error),
@@ -57,13 +57,13 @@ def trailing_metadata(error: PenstockError) -> tuple[tuple[str, str | bytes], ..
     return (CODE_KEY, error.code), (DETAILS_KEY, status.SerializeToString())
 
 
-async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: PenstockError) -> None:
-    """Ends the call; raises what gRPC raises for that."""
+async def abort_with(context: grpc.aio.ServicerContext[Any, Any], error: PenstockError) -> None:
+    """End the call with the status of the error. Raises gRPC's abort exception."""
     await context.abort(status_of(error), _text(error), trailing_metadata(error))
 
 
 def _text(error: PenstockError) -> str:
-    # Half a surrogate pair, which Python takes and no wire does.
+    # A Python string may contain lone surrogates, which UTF-8 cannot encode.
     return error.message[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Publishing for dialects: messages that each name their queue, all or none of them, or each on its own."""
+"""Publishing for dialects: messages that each name their queue, stored atomically or one by one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.wire.messages import PublishMessage
 from penstock.wire.publishing import batch_of
 
 
-class Item(NamedTuple):
+class PublishItem(NamedTuple):
     queue: QueuePath
     message: PublishMessage
 
 
-class Stored(NamedTuple):
-    """Where a message went; of a duplicate, where the first one is."""
+class StoredItem(NamedTuple):
+    """A stored message. For a duplicate the id is that of the first message."""
 
     id: str
     at_ms: int
@@ -27,9 +27,13 @@ class Stored(NamedTuple):
 
 
 async def store(
-    edge: Edge, items: Sequence[Item], producer: ProducerSeq | None = None, *, create_as: dict[str, Any] | None = None
-) -> list[Stored]:
-    """All of them or none, in one commit. With a producer they must be of one queue: its numbers count up by item."""
+    edge: Edge,
+    items: Sequence[PublishItem],
+    producer: ProducerSeq | None = None,
+    *,
+    create_as: dict[str, Any] | None = None,
+) -> list[StoredItem]:
+    """Store all items or none, in one commit. With a producer all items must be of one queue."""
     rows: dict[QueuePath, list[int]] = {}
     for row, item in enumerate(items):
         rows.setdefault(item.queue, []).append(row)
@@ -42,9 +46,9 @@ async def store(
 
 
 async def store_each(
-    edge: Edge, items: Sequence[Item], *, create_as: dict[str, Any] | None = None
-) -> list[Stored | PenstockError]:
-    """Each succeeds or fails on its own. They still travel together, unless one of them is refused."""
+    edge: Edge, items: Sequence[PublishItem], *, create_as: dict[str, Any] | None = None
+) -> list[StoredItem | PenstockError]:
+    """Store each item on its own. Items are published as one batch, which is split on a refusal."""
     try:
         return list(await store(edge, items, create_as=create_as)) if items else []
     except PenstockError as error:
@@ -56,15 +60,15 @@ async def store_each(
     )
 
 
-def _by_item(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int]], count: int) -> list[Stored]:
-    stored: list[Stored | None] = [None] * count
+def _by_item(runs: Sequence[PublishedRun], parts: Sequence[Sequence[int]], count: int) -> list[StoredItem]:
+    stored: list[StoredItem | None] = [None] * count
     taken = [0] * len(parts)
     for run in runs:
         rows: Sequence[int] | None = run.rows
         if rows is None:
             rows = range(taken[run.part], taken[run.part] + run.count)
             taken[run.part] += run.count
-        for place, row in enumerate(rows):
-            number = run.id + place
-            stored[parts[run.part][row]] = Stored(ulid_text(number), number >> 80, run.duplicate)
+        for index, row in enumerate(rows):
+            number = run.id + index
+            stored[parts[run.part][row]] = StoredItem(ulid_text(number), number >> 80, run.duplicate)
     return [each for each in stored if each is not None]

@@ -1,4 +1,4 @@
-"""All webhooks of a server: one endpoint for each registration, begun and ended as registrations come and go."""
+"""All webhooks of a server: one running `Endpoint` for each registration."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.clock import Clock
 from penstock.errors import Unavailable
 from penstock.ids import ulid_text
 from penstock.transports.webhooks.endpoint import Endpoint
-from penstock.transports.webhooks.envelope import Message, envelope_of
+from penstock.transports.webhooks.envelope import WebhookMessage, envelope_of
 from penstock.transports.webhooks.guard import Guard
-from penstock.transports.webhooks.late_sender import Sends
+from penstock.transports.webhooks.lazy_sender import SenderProtocol
 from penstock.transports.webhooks.signing import signed_headers
 from penstock.wire.webhooks import Attempt, DeliveryStatus, TestReply
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 TEST_PREFIX = "test_"
 
 
-class WebhookCourier:
-    """Delivers from `start` to `close`. Implements what the broker calls a Courier."""
+class WebhookDeliverer:
+    """Delivers webhooks from `start` to `close`. Implements the broker's `Courier` protocol."""
 
-    def __init__(self, broker: Broker, guard: Guard, sender: Sends, clock: Clock):
+    def __init__(self, broker: Broker, guard: Guard, sender: SenderProtocol, clock: Clock):
         self._broker = broker
         self._guard = guard
         self._sender = sender
         self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
         self._running: dict[asyncio.Task[None], Endpoint] = {}
-        """Also those that were removed and have not noticed yet."""
+        """Includes endpoints that were removed and whose task has not ended."""
         self._tests = 0
         self._stopping = False
         self.outcomes: Counter[str] = Counter()
-        """Attempts since the server started."""
+        """Attempts since the start of the server, by outcome."""
 
     def start(self) -> None:
         self._broker.webhooks.attach(self)
@@ -50,31 +50,31 @@ class WebhookCourier:
             self.changed(registration.id)
 
     def stop(self) -> None:
-        """Take no more messages. What is under way goes on until `close`."""
+        """Lease no more messages. Attempts in flight go on until `close`."""
         self._stopping = True
         for endpoint in self._running.values():
             endpoint.stop()
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Wait so long for what is under way, give the rest back, and let go of all connections.
+        """Wait up to `grace_s` for attempts in flight, release the other messages and close all connections.
 
-        Whoever waits for messages is answered by the broker's `stop_waiting`, which should come before.
+        Call the broker's `stop_waiting` first: it ends the leases that still wait for messages.
         """
         self.stop()
         left = dict(self._running)
         if left:
             await asyncio.wait(left, timeout=grace_s)
-        await asyncio.gather(*(endpoint.give_back() for endpoint in left.values()))
+        await asyncio.gather(*(endpoint.release_unfinished() for endpoint in left.values()))
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self._sender.close()
 
     def deny_own(self, host: str, port: int) -> None:
-        """The server listens there, and is no endpoint."""
+        """Refuse requests to this address, because the server itself listens on it."""
         self._guard.deny_own(host, port)
 
-    # -- what the broker asks for -------------------------------------------------------------------------------------
+    # -- called by the broker -----------------------------------------------------------------------------------------
 
     def check_url(self, url: str) -> None:
         self._guard.check_url(url)
@@ -97,10 +97,10 @@ class WebhookCourier:
 
     async def test(self, registration: Registration) -> TestReply:
         if self._tests >= limits.WEBHOOK_TESTS_MAX:
-            raise Unavailable(f"{self._tests} test deliveries are under way already", retry_after_ms=1_000)
+            raise Unavailable(f"{self._tests} test deliveries are running, which is the limit", retry_after_ms=1_000)
         self._tests += 1
         try:
-            # A task of its own: whoever asks may not run in one, and a deadline needs one.
+            # asyncio.timeout needs a task, and the caller may run without one.
             return await asyncio.create_task(self._test(registration))
         finally:
             self._tests -= 1
@@ -112,8 +112,6 @@ class WebhookCourier:
     def attempts(self, id: str, limit: int) -> list[Attempt]:
         endpoint = self._endpoints.get(id)
         return [] if endpoint is None else list(endpoint.attempts)[: -limit - 1 : -1]
-
-    # -- inside -------------------------------------------------------------------------------------------------------
 
     async def _test(self, hook: Registration) -> TestReply:
         at_ms, started = self._clock.now_ms(), self._clock.monotonic()
@@ -129,8 +127,8 @@ class WebhookCourier:
         self.outcomes[outcome] += 1
 
 
-def _test_message(hook: Registration, at_ms: int) -> Message:
-    """Told from the others by its id and by its type."""
+def _test_message(hook: Registration, at_ms: int) -> WebhookMessage:
+    """A test delivery. Receivers recognize it by the prefix of its id and by its type."""
     id = TEST_PREFIX + ulid_text(at_ms << 80 | secrets.randbits(80))
     content: Mapping[str, object] = {
         "type": "penstock.test",
@@ -139,4 +137,4 @@ def _test_message(hook: Registration, at_ms: int) -> Message:
         "group": hook.group,
         "at_ms": at_ms,
     }
-    return Message(id, hook.queue, msgspec.json.encode(content), True, {}, None, 1, at_ms, None)
+    return WebhookMessage(id, hook.queue, msgspec.json.encode(content), True, {}, None, 1, at_ms, None)

@@ -1,4 +1,4 @@
-"""Messages of several queues in one answer: leased from all of them, or read on from one message by all of them."""
+"""Leases and reads over several queues with one reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply
 from penstock.ids import QueuePath, ulid_text
 from penstock.pending import PendingReply
-from penstock.transports.dialects.delivered import Delivered, one_by_one
+from penstock.transports.dialects.delivered import DeliveredMessage, messages_of_runs
 
 T = TypeVar("T")
 
@@ -22,32 +22,32 @@ T = TypeVar("T")
 async def lease_any(
     broker: Broker, queues: Sequence[QueuePath], *, group: str, max: int, wait_ms: int, consumer: str
 ) -> list[DeliveredRun]:
-    """Up to `max` messages of these queues. If there are none, wait until one of the queues has some."""
+    """Lease up to `max` messages of these queues. If none is ready, wait until one of the queues has some."""
 
-    def take(queue: QueuePath, most: int, wait_ms: int = 0) -> PendingReply[LeaseReply]:
+    def lease(queue: QueuePath, most: int, wait_ms: int = 0) -> PendingReply[LeaseReply]:
         return broker.lease(queue, group=group, max=most, wait_ms=wait_ms, consumer=consumer)
 
     runs: list[DeliveredRun] = []
     try:
-        # A fair share of each first, so that a busy queue does not hide the others; then whatever there is.
+        # First an equal share of each queue, so that a busy queue does not starve the others; then as much as fits.
         for most in (-(-max // len(queues)), max):
             for queue in queues:
                 room = min(most, max - _count(runs))
                 if room > 0 and _bytes(runs) < limits.LEASE_REPLY_BYTES_MAX:
-                    runs += (await take(queue, room)).runs
+                    runs += (await lease(queue, room)).runs
         if not runs and wait_ms:
-            waiting = [take(queue, max, wait_ms) for queue in queues]
+            waiting = [lease(queue, max, wait_ms) for queue in queues]
             await _first_of(waiting, lambda reply: runs.extend(reply.runs))
     except BaseException:
-        # Whoever asked is gone, or is told an error instead: what was granted is nobody's.
-        await _give_back(broker, runs)
+        # The client disconnected or gets an error, so it never sees these messages.
+        await _release(broker, runs)
         raise
-    kept, surplus = _cut(runs, max)
-    await _give_back(broker, surplus)
+    kept, surplus = _split(runs, max)
+    await _release(broker, surplus)
     return kept
 
 
-async def _give_back(broker: Broker, runs: Sequence[DeliveredRun]) -> None:
+async def _release(broker: Broker, runs: Sequence[DeliveredRun]) -> None:
     receipts = [f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in runs if run.receipt is not None]
     if receipts:
         await broker.release(receipts)
@@ -61,20 +61,20 @@ def _bytes(runs: Sequence[DeliveredRun]) -> int:
     return sum(run.batch.payload_bytes() for run in runs)
 
 
-def _cut(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], list[DeliveredRun]]:
-    """Whole runs, as far as they fit; and the others. Two queues may have woken at once."""
+def _split(runs: Sequence[DeliveredRun], max: int) -> tuple[list[DeliveredRun], list[DeliveredRun]]:
+    """The runs that fit into `max`, and the others. Two queues may have granted leases at once."""
     kept: list[DeliveredRun] = []
     surplus: list[DeliveredRun] = []
     for run in runs:
-        # What was settled by being delivered cannot be given back.
+        # An at-most-once delivery has no receipt and cannot be released.
         (kept if _count(kept) + run.count <= max or run.receipt is None else surplus).append(run)
     return kept, surplus
 
 
 async def _first_of(waiting: Sequence[Awaitable[T]], take: Callable[[T], object]) -> None:
-    """Take what the first of them has, and others that are ready at the same moment; the rest are given up.
+    """Pass the first result, and others that are ready at the same time, to `take`; cancel the rest.
 
-    Also if whoever waits is cancelled: what came in that moment is taken first.
+    If the caller is cancelled, results that are ready at that time are passed to `take` too.
     """
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
@@ -95,63 +95,63 @@ async def _first_of(waiting: Sequence[Awaitable[T]], take: Callable[[T], object]
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-class Reading(NamedTuple):
-    messages: list[Delivered]
-    """In the order in which they were published."""
+class ReadPage(NamedTuple):
+    messages: list[DeliveredMessage]
+    """In the order of publishing."""
     has_more: bool
 
 
-async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *, max: int, wait_ms: int) -> Reading:
-    """Up to `max` messages of these queues with ids after this one, whoever else has them."""
-    places = [
+async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *, max: int, wait_ms: int) -> ReadPage:
+    """Read up to `max` messages of these queues with ids after this one. A read takes no leases."""
+    partitions = [
         (queue, partition) for queue in queues for partition in range(broker.get_queue(queue)["config"]["partitions"])
     ]
-    # Ids grow over all queues, so one of them is a position in each.
+    # Ids grow with time over all queues, so an id is a position in each of them.
     offset = f"after:{ulid_text(after)}"
 
-    def look(queue: QueuePath, partition: int, wait_ms: int = 0) -> Coroutine[Any, Any, ReadReply]:
+    def read(queue: QueuePath, partition: int, wait_ms: int = 0) -> Coroutine[Any, Any, ReadReply]:
         return broker.read(queue, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
 
-    async def look_everywhere() -> Reading:
-        merge = _Merge(max)
-        for place in places:
-            merge.add(await look(*place))
-        return merge.reading()
+    async def read_all() -> ReadPage:
+        merge = _MergedRead(max)
+        for each in partitions:
+            merge.add(await read(*each))
+        return merge.page()
 
-    found = await look_everywhere()
+    found = await read_all()
     if not found.messages and wait_ms:
         woken: list[ReadReply] = []
-        await _first_of([look(*place, wait_ms) for place in places], woken.append)
-        found = await look_everywhere()
+        await _first_of([read(*each, wait_ms) for each in partitions], woken.append)
+        found = await read_all()
     return found
 
 
-class _Merge:
-    """The first messages of several reads, by id. Keeps no more of them than one answer may have."""
+class _MergedRead:
+    """The first messages of several reads, sorted by id. Keeps no more messages than one reply may have."""
 
     def __init__(self, max: int):
         self._max = max
-        self._messages: list[Delivered] = []
+        self._messages: list[DeliveredMessage] = []
         self._last: int | None = None
-        """Nothing behind this id may be shown: there may be something before it that was not read, or not kept."""
+        """Messages after this id are left out, because messages before them may be unread or dropped here."""
 
     def add(self, reply: ReadReply) -> None:
-        found = one_by_one(reply.runs)
+        found = messages_of_runs(reply.runs)
         if found and reply.next_offset < reply.end_offset:
-            self._cut(found[-1].number)
+            self._split(found[-1].number)
         self._messages += found
         self._messages.sort(key=lambda message: message.number)
         room = limits.LEASE_REPLY_BYTES_MAX
         for count, message in enumerate(self._messages):
             room -= len(message.payload)
             if count and (count == self._max or room < 0):
-                self._cut(self._messages[count - 1].number)
+                self._split(self._messages[count - 1].number)
                 del self._messages[count:]
                 break
 
-    def _cut(self, last: int) -> None:
+    def _split(self, last: int) -> None:
         self._last = last if self._last is None else min(last, self._last)
 
-    def reading(self) -> Reading:
+    def page(self) -> ReadPage:
         shown = [message for message in self._messages if self._last is None or message.number <= self._last]
-        return Reading(shown, self._last is not None)
+        return ReadPage(shown, self._last is not None)

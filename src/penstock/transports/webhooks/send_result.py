@@ -1,4 +1,4 @@
-"""What came of a request to an endpoint."""
+"""The result of a request to an endpoint."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.wire.webhooks import Outcome
 
-_PATIENT = frozenset((429, 502, 503, 504))
-"""Answers that ask for patience rather than say that something is wrong."""
+_BACK_OFF = frozenset((429, 502, 503, 504))
+"""Statuses of an endpoint that is overloaded or temporarily unavailable."""
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     outcome: Outcome
     status: int | None = None
     error: str | None = None
     retry_after_ms: int | None = None
 
 
-def answered(status: int, retry_after: str | None, now_ms: int) -> Sent:
-    """What an answer means."""
+def result_of_status(status: int, retry_after: str | None, now_ms: int) -> SendResult:
     if 200 <= status < 300:
-        return Sent("delivered", status)
+        return SendResult("delivered", status)
     try:
-        words = f" ({HTTPStatus(status).phrase})"
+        phrase = f" ({HTTPStatus(status).phrase})"
     except ValueError:
-        words = ""
-    error = f"the endpoint answered {status}{words}"
+        phrase = ""
+    error = f"the endpoint answered {status}{phrase}"
     if status == HTTPStatus.GONE:
-        return Sent("gone", status, error)
-    if status in _PATIENT:
-        return Sent("throttled", status, error, retry_after_ms(retry_after, now_ms))
+        return SendResult("gone", status, error)
+    if status in _BACK_OFF:
+        return SendResult("throttled", status, error, retry_after_ms(retry_after, now_ms))
     if 300 <= status < 400:
         error += ", and redirects are not followed"
-    return Sent("failed", status, error)
+    return SendResult("failed", status, error)
 
 
 def retry_after_ms(value: str | None, now_ms: int) -> int | None:
-    """Seconds, or a date; not more than a day. None for what is neither."""
+    """Parse `Retry-After`: seconds or a date, capped at a day. None for any other value."""
     if value is None or len(value) > 64:
         return None
     value = value.strip()
