@@ -223,8 +223,7 @@ class Session(SettleCalls, Generic[M, B]):
 
         If both have failed, the first one is repeated first.
         """
-        if not fetch.failed.done():
-            fetch.failed.set_result(None)
+        fetch.fail()
         if fetch.behind is not None:
             await fetch.behind.over()
         elif len(self._fetches) > 1:
