@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from penstock.client.calls.call import Call
-from penstock.client.calls.lease import Leased
+from penstock.client.calls.lease import LeaseResult
 from penstock.client.runtime import Future, Runtime
 from penstock.client.transport.retry import RetryState
 
@@ -14,7 +14,7 @@ from penstock.client.transport.retry import RetryState
 class Fetch:
     __slots__ = ("_ended", "_failed", "_runtime", "behind", "call", "has_failed", "most", "retry", "task")
 
-    def __init__(self, call: Call[Leased], most: int, retry: RetryState, behind: Fetch | None, runtime: Runtime):
+    def __init__(self, call: Call[LeaseResult], most: int, retry: RetryState, behind: Fetch | None, runtime: Runtime):
         self.call = call
         self.behind = behind
         """The call that this one was sent behind, if any."""
