@@ -22,7 +22,7 @@ from opentelemetry.util.types import AttributeValue
 
 from penstock._version import __version__
 from penstock.client import Client
-from penstock.client.lowlevel import DeliveredRun, LeasedBatch, LeasedMessage, StoredMessage
+from penstock.client.lowlevel import LeasedBatch, LeasedMessage, MessageRun, StoredMessage
 from penstock.client.lowlevel import trace as trace_client
 from penstock.errors import PenstockError
 from penstock.sync import Client as SyncClient
@@ -86,7 +86,7 @@ class OtelTracing:
 
     # -- receive and settle -----------------------------------------------------------------------------------
 
-    def received(self, source: str, group: str, began_ns: int, runs: Sequence[DeliveredRun]) -> None:
+    def received(self, source: str, group: str, began_ns: int, runs: Sequence[MessageRun]) -> None:
         attributes = self._attributes("receive", "receive", source, group)
         attributes["messaging.batch.message_count"] = sum(run.batch.count for run in runs)
         # Asking is nobody's child: it goes on ahead of need, for whoever comes.
@@ -167,7 +167,7 @@ def _failed(span: Span, error: BaseException) -> None:
     span.record_exception(error)
 
 
-def _links(runs: Sequence[DeliveredRun]) -> list[Link]:
+def _links(runs: Sequence[MessageRun]) -> list[Link]:
     """To where messages come from, as far as they say and as many as a span can hold."""
     links: list[Link] = []
     for run in runs:

@@ -1,8 +1,16 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
 from penstock.client import Assigned, LogBatch, Published, PublishedMessage, Reject, Retry, StoredMessage, Transacted
-from penstock.client.blocking.client import BatchConsumer, Client, Consumer, Queue, Schedules, Scope, Webhooks
-from penstock.client.blocking.messages import Message, MessageBatch, Transaction
+from penstock.client.blocking.client import BlockingBatchConsumer as BatchConsumer
+from penstock.client.blocking.client import BlockingClient as Client
+from penstock.client.blocking.client import BlockingConsumer as Consumer
+from penstock.client.blocking.client import BlockingQueue as Queue
+from penstock.client.blocking.client import BlockingSchedules as Schedules
+from penstock.client.blocking.client import BlockingScope as Scope
+from penstock.client.blocking.client import BlockingWebhooks as Webhooks
+from penstock.client.blocking.messages import BlockingBatch as MessageBatch
+from penstock.client.blocking.messages import BlockingMessage as Message
+from penstock.client.blocking.messages import BlockingTransaction as Transaction
 from penstock.embedded import open_sync
 
 __all__ = [

@@ -16,7 +16,7 @@ from penstock.client.calls.call import Call, get
 from penstock.client.consume.consumers import KINDS, Consumers
 from penstock.client.consume.scope import Scope
 from penstock.client.consume.session import MessageKinds
-from penstock.client.consume.settling import Settling
+from penstock.client.consume.settling import Settleable
 from penstock.client.publish.lane import Lane, Publisher
 from penstock.client.publish.send_buffer import SendBuffer
 from penstock.client.publish.sequences import new_producer
@@ -25,7 +25,7 @@ from penstock.client.queue import Queue
 from penstock.client.runtime import AsyncioRuntime, Runtime
 from penstock.client.transport.base import Transport
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.open import open_transport
 from penstock.client.transport.retry import RetryPolicy, is_transport_failure
 from penstock.client.units import milliseconds
@@ -75,7 +75,7 @@ class Client(WorkerDeclarations):
         buffer_messages: int = BUFFER_MESSAGES,
         buffer_bytes: int = BUFFER_BYTES,
     ):
-        endpoint = Endpoint(
+        endpoint = ServerEndpoint(
             url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout,
             connections_max=connections,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class Client(WorkerDeclarations):
         return await self._carrier.request(get("/v1/stats/summary"))
 
     async def transact(
-        self, *, ack: Iterable[Settling | str] = (), publish: Iterable[Sequence[Any]] = ()
+        self, *, ack: Iterable[Settleable | str] = (), publish: Iterable[Sequence[Any]] = ()
     ) -> Transacted:
         """Ack all of `ack` (messages, batches or receipts) and publish all of `publish`, or do nothing at all.
 

@@ -20,7 +20,7 @@ from penstock.client.calls.publish import ProducerSeq, publish
 from penstock.client.calls.queues import dead_letters, delete_queue, list_queues, put_queue, stats
 from penstock.client.client import client_over
 from penstock.client.consume.settling import LeasedBatch, LeasedMessage
-from penstock.client.messages.stored import DeliveredRun, StoredMessage
+from penstock.client.messages.stored import MessageRun, StoredMessage
 from penstock.client.publish.sequences import EPOCH, new_producer
 from penstock.client.tracing import Tracing, trace
 from penstock.client.transport.direct import InProcessTransport, OtherLoopTransport
@@ -34,11 +34,11 @@ __all__ = [
     "GRACE_S",
     "BlockingCalls",
     "Call",
-    "DeliveredRun",
     "InProcessTransport",
     "LeasedBatch",
     "LeasedMessage",
     "LoopThread",
+    "MessageRun",
     "OtherLoopTransport",
     "ProducerSeq",
     "Response",

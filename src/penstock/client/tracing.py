@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.client.messages.spans import Span
-from penstock.client.messages.stored import DeliveredRun
+from penstock.client.messages.spans import ReceiptSpan
+from penstock.client.messages.stored import MessageRun
 
 if TYPE_CHECKING:
-    from penstock.client.blocking.client import Client as BlockingClient
+    from penstock.client.blocking.client import BlockingClient
     from penstock.client.client import Client
     from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 
@@ -34,7 +34,7 @@ class Tracing(Protocol):
     ) -> AbstractContextManager[Sending]:
         """Around a publish; `count` is that of a batch."""
 
-    def received(self, source: str, group: str, began_ns: int, runs: Sequence[DeliveredRun]) -> None:
+    def received(self, source: str, group: str, began_ns: int, runs: Sequence[MessageRun]) -> None:
         """A lease call that began at this wall-clock time has brought these."""
 
     def settling(
@@ -58,7 +58,7 @@ def trace(client: Client | BlockingClient, tracing: Tracing) -> None:
 
 
 def settling(
-    tracing: Tracing | None, verb: str, source: str, group: str, spans: Sequence[Span], *, alone: bool = False
+    tracing: Tracing | None, verb: str, source: str, group: str, spans: Sequence[ReceiptSpan], *, alone: bool = False
 ) -> AbstractContextManager[object]:
     """`Tracing.settling`, if there is a tracer and there is anything to settle."""
     if tracing is None or not spans:

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from penstock.client.calls.call import Call
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.retry import Unreachable
 from penstock.errors import InvalidRequest, PenstockError
 
@@ -24,7 +24,7 @@ from penstock.errors import InvalidRequest, PenstockError
     ],
 )
 def test_address_is_taken_apart(url, expected, host_header):
-    endpoint = Endpoint(url)
+    endpoint = ServerEndpoint(url)
     assert (endpoint.url, endpoint.host, endpoint.port, endpoint.is_tls, endpoint.prefix) == expected
     assert endpoint.host_header == host_header and endpoint.address == expected[1:3]
 
@@ -35,12 +35,12 @@ def test_address_is_taken_apart(url, expected, host_header):
 )
 def test_bad_address_is_refused(url):
     with pytest.raises(InvalidRequest, match="not a server address"):
-        Endpoint(url)
+        ServerEndpoint(url)
 
 
 def test_request_is_a_head_and_a_body_that_stay_apart():
     call = Call("POST", "/v1/ack", lambda response: response, b"xyz", "a/b", "c/d")
-    head, body = Endpoint("http://h:1/below", token="secret").encode(call)
+    head, body = ServerEndpoint("http://h:1/below", token="secret").encode(call)
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /below/v1/ack HTTP/1.1" and lines[-2:] == ["", ""] and body == b"xyz"
     assert {
@@ -53,14 +53,14 @@ def test_request_is_a_head_and_a_body_that_stay_apart():
 
 
 def test_get_has_no_body_headers():
-    head, _ = Endpoint("http://h").encode(Call("GET", "/", lambda response: response))
+    head, _ = ServerEndpoint("http://h").encode(Call("GET", "/", lambda response: response))
     assert b"Content" not in head
 
 
 @pytest.mark.parametrize("token", ["a\r\nX: y", "ä", "a\nb"])
 def test_token_cannot_smuggle_headers(token):
     with pytest.raises(InvalidRequest):
-        Endpoint("http://h", token=token)
+        ServerEndpoint("http://h", token=token)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_token_cannot_smuggle_headers(token):
     ],
 )
 def test_connection_errors_name_the_server_and_the_cause(error, kind, text):
-    made = Endpoint("http://h").not_connected(error)
+    made = ServerEndpoint("http://h").not_connected(error)
     assert type(made) is kind and "http://h" in str(made) and text in str(made)

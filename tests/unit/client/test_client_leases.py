@@ -14,13 +14,13 @@ from penstock.client.consume.acks import PendingAcks
 from penstock.client.consume.renewal import LeaseKeeper, renew_at
 from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 from penstock.client.messages.leased import LeasedRun, error_text
-from penstock.client.messages.spans import Span, common, merged, stale_error, stale_spans
+from penstock.client.messages.spans import ReceiptSpan, common, merged, stale_error, stale_spans
 from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
 
 SPANS = st.lists(
     st.builds(
-        lambda prefix, first, more: Span(prefix, first, first + more),
+        lambda prefix, first, more: ReceiptSpan(prefix, first, first + more),
         st.sampled_from(["r1.0.1.a.", "r1.0.2.b."]),
         st.integers(0, 30),
         st.integers(0, 5),
@@ -60,13 +60,16 @@ def test_common_is_the_intersection(left, right):
 
 
 def test_receipts_name_one_message_or_a_range():
-    assert [Span("r1.0.1.a.", 5, 5).receipt, Span("r1.0.1.a.", 5, 9).receipt] == ["r1.0.1.a.5", "r1.0.1.a.5-9"]
+    assert [ReceiptSpan("r1.0.1.a.", 5, 5).receipt, ReceiptSpan("r1.0.1.a.", 5, 9).receipt] == [
+        "r1.0.1.a.5",
+        "r1.0.1.a.5-9",
+    ]
 
 
 def test_stale_results_become_spans_and_an_error_that_counts():
     results = [Settled("r1.0.1.a.5-9", "stale"), Settled("r1.0.1.a.4", "acked"), Settled("r1.0.1.a.1", "stale")]
     lost = stale_spans(results)
-    assert lost == [Span("r1.0.1.a.", 5, 9), Span("r1.0.1.a.", 1, 1)]
+    assert lost == [ReceiptSpan("r1.0.1.a.", 5, 9), ReceiptSpan("r1.0.1.a.", 1, 1)]
     error = stale_error(lost, of=10)
     assert "6 of 10" in str(error) and error.details == {"receipts": ["r1.0.1.a.5-9", "r1.0.1.a.1"]}
 
@@ -75,7 +78,7 @@ def test_pending_acks_travel_together_as_few_receipts():
     acks: PendingAcks[str] = PendingAcks()
     assert not acks
     for at in (3, 1, 2, 9):
-        acks.add([Span("p.", at, at)], f"caller {at}")
+        acks.add([ReceiptSpan("p.", at, at)], f"caller {at}")
     batch = acks.take()
     assert batch.receipts == ["p.1-3", "p.9"] and len(batch.entries) == 4 and not acks
 
@@ -85,7 +88,7 @@ def test_acks_of_a_loop_grow_together():
     for offset in (1, 2, 3, 7, 8):
         acks.add_one("p.", offset)
     acks.add_one("q.", 9)
-    acks.add([Span("p.", 4, 6)], "caller")
+    acks.add([ReceiptSpan("p.", 4, 6)], "caller")
     assert acks
     batch = acks.take()
     assert batch.receipts == ["p.1-8", "q.9"] and not acks
@@ -95,18 +98,18 @@ def test_acks_of_a_loop_grow_together():
 def test_one_call_carries_no_more_receipts_than_the_api_takes():
     acks: PendingAcks[None] = PendingAcks()
     for at in range(0, 2 * limits.RECEIPTS_MAX + 10, 2):
-        acks.add([Span("p.", at, at)], None)
+        acks.add([ReceiptSpan("p.", at, at)], None)
     assert len(acks.take().receipts) == limits.RECEIPTS_MAX
     assert len(acks.take().receipts) == 5 and not acks
 
 
 def test_buffered_run_holds_messages_not_handed_out():
     run = run_of(5)
-    assert run.spans() == [Span("r1.0.1.a.", 100, 104)]
+    assert run.spans() == [ReceiptSpan("r1.0.1.a.", 100, 104)]
     run.next_row = 3
-    assert run.spans() == [Span("r1.0.1.a.", 103, 104)]
-    run.lost([Span("r1.0.1.a.", 103, 103), Span("other.", 104, 104)])
-    assert run.spans() == [Span("r1.0.1.a.", 104, 104)]
+    assert run.spans() == [ReceiptSpan("r1.0.1.a.", 103, 104)]
+    run.lost([ReceiptSpan("r1.0.1.a.", 103, 103), ReceiptSpan("other.", 104, 104)])
+    assert run.spans() == [ReceiptSpan("r1.0.1.a.", 104, 104)]
     run.next_row = 5
     assert run.spans() == []
 
@@ -117,10 +120,10 @@ def test_batch_and_its_messages_agree_on_settled_state():
     message = LeasedMessage(run, 2, NO_SESSION)
     message.mark(message.open_spans(), settled=True)
     assert message.settled and LeasedMessage(run, 2, NO_SESSION).settled and not message.open_spans()
-    assert batch.open_spans() == [Span("r1.0.1.a.", 100, 101), Span("r1.0.1.a.", 103, 104)]
+    assert batch.open_spans() == [ReceiptSpan("r1.0.1.a.", 100, 101), ReceiptSpan("r1.0.1.a.", 103, 104)]
     batch.mark(batch.open_spans(), settled=True)
     assert batch.settled and LeasedMessage(run, 0, NO_SESSION).settled
-    batch.mark([Span("r1.0.1.a.", 100, 100)], settled=False)
+    batch.mark([ReceiptSpan("r1.0.1.a.", 100, 100)], settled=False)
     assert not LeasedMessage(run, 0, NO_SESSION).settled and not batch.settled
 
 
@@ -158,7 +161,7 @@ def test_the_keeper_renews_at_half_of_the_lease_and_shares_calls():
     assert keeper.next_at() == 4.0
     assert keeper.due(2.9) == []
     (due,) = keeper.due(4.0)
-    assert due == (8_000, [early, late], [Span("r1.0.1.a.", 100, 104)])
+    assert due == (8_000, [early, late], [ReceiptSpan("r1.0.1.a.", 100, 104)])
     keeper.renewed(due, 4.0, [Settled("r1.0.1.a.100-104", "extended")])
     assert keeper.next_at() == 8.0
     keeper.not_renewed(due, 8.0)
@@ -172,7 +175,7 @@ def test_leases_of_different_lengths_are_renewed_by_different_calls():
         run.renew_at = renew_at(0.0, run.lease_ms)
         keeper.add(run)
     assert keeper.next_at() == 0.2
-    assert keeper.due(0.2) == [(400, [short], [Span("r1.0.1.a.", 103, 104)])]
+    assert keeper.due(0.2) == [(400, [short], [ReceiptSpan("r1.0.1.a.", 103, 104)])]
     assert [due.lease_ms for due in keeper.due(4.0)] == [8_000, 400]
     assert LeasedBatch([long, short], NO_SESSION).lease_ms == 400
 
@@ -186,10 +189,10 @@ def test_renewal_marks_lost_rows_and_drops_empty_holders():
         holder.renew_at = 0.0
         keeper.add(holder)
     (due,) = keeper.due(0.0)
-    assert due.spans == [Span("r1.0.1.a.", 100, 103)]
+    assert due.spans == [ReceiptSpan("r1.0.1.a.", 100, 103)]
     keeper.renewed(due, 0.0, [Settled("r1.0.1.a.100-101", "stale"), Settled("r1.0.1.a.102-103", "extended")])
     assert message.lease_lost and run.lost_rows == {0, 1}
-    assert keeper.due(100.0) == [(8_000, [run], [Span("r1.0.1.a.", 102, 103)])]
+    assert keeper.due(100.0) == [(8_000, [run], [ReceiptSpan("r1.0.1.a.", 102, 103)])]
     keeper.remove(run)
     assert keeper.next_at() is None
 

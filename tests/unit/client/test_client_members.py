@@ -9,7 +9,7 @@ from client_fake import Hangup, error_reply, json_reply, run_with_broker
 from patience import until
 
 from penstock.client import Assigned, Client
-from penstock.client.consume.membership import AssignmentChange, Membership
+from penstock.client.consume.membership import AssignmentChange, GroupMembership
 from penstock.errors import InvalidRequest, QueueNotFound, StaleGeneration, UnknownMember
 from penstock.ids import parse_queue
 from penstock.wire.replies import ShareReply
@@ -21,8 +21,8 @@ def share(generation: int, *assigned: int, member: str = "m", awaited: tuple[int
     return ShareReply(member, generation, list(assigned), list(awaited), [], 30_000, 3_000)
 
 
-def seat(**options) -> Membership:
-    return Membership(QUEUE, "billing", Assigned(**options))
+def seat(**options) -> GroupMembership:
+    return GroupMembership(QUEUE, "billing", Assigned(**options))
 
 
 # -- without I/O --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from patience import until
 from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
 from penstock.client.transport.asyncio_pool import AsyncioPool
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.retry import AnswerLost
 from penstock.errors import PenstockError
 
@@ -40,7 +40,7 @@ async def served(*answers: bytes, connections: int = 4):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    pool = AsyncioPool(Endpoint(f"http://{host}:{port}", timeout_s=5, connections_max=connections))
+    pool = AsyncioPool(ServerEndpoint(f"http://{host}:{port}", timeout_s=5, connections_max=connections))
     try:
         yield pool
     finally:

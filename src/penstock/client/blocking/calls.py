@@ -9,7 +9,7 @@ from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
 from penstock.client.blocking.socket_pool import SocketPool
 from penstock.client.calls.call import Call
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.endpoint import HTTP, Endpoint
+from penstock.client.transport.endpoint import HTTP, ServerEndpoint
 from penstock.client.transport.retry import RetryPolicy
 from penstock.errors import InvalidRequest
 
@@ -22,7 +22,7 @@ class BlockingCalls:
     def __init__(self, url: str, *, token: str | None, timeout_s: float, retry_for_s: float):
         """Raises InvalidRequest for a URL of no use."""
         runtime = BlockingRuntime()
-        endpoint = Endpoint(url, token=token, timeout_s=timeout_s)
+        endpoint = ServerEndpoint(url, token=token, timeout_s=timeout_s)
         if endpoint.scheme != HTTP:
             raise InvalidRequest(f"{url!r} is not a http:// address", details={"field": "url"})
         self._pool = SocketPool(endpoint, runtime)

@@ -14,19 +14,18 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from penstock.client.admin import schedules, webhooks
 from penstock.client.blocking.lane import DirectLane
-from penstock.client.blocking.messages import KINDS, Message, MessageBatch
+from penstock.client.blocking.messages import KINDS, BlockingBatch, BlockingMessage
 from penstock.client.blocking.methods import blocking, blocking_iterator, settling
 from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
 from penstock.client.blocking.transport import LoopThreadTransport, open_blocking_transport
-from penstock.client.client import Client as AsyncClient
-from penstock.client.client import client_over as async_client_over
+from penstock.client.client import Client, client_over
 from penstock.client.consume import consumers, scope
 from penstock.client.publish.lane import Publisher
-from penstock.client.queue import Queue as AsyncQueue
+from penstock.client.queue import Queue
 from penstock.client.transport.base import Transport
 from penstock.client.transport.carrier import Carrier
 from penstock.client.transport.direct import Ask, InProcessTransport, OtherLoopTransport
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.loop_thread import LoopThread
 from penstock.client.transport.open import open_transport
 from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
@@ -37,7 +36,7 @@ C = TypeVar("C", bound="BlockingIterator")
 P = ParamSpec("P")
 
 
-class CallerClient(AsyncClient):
+class CallerClient(Client):
     """The client whose coroutines run in the thread that calls them."""
 
     _kinds = KINDS
@@ -50,7 +49,7 @@ class CallerClient(AsyncClient):
         return DirectLane(self._carrier, path, self._producer)
 
 
-class Client(WorkerDeclarations):
+class BlockingClient(WorkerDeclarations):
     """The blocking twin of `penstock.Client`: same arguments, same methods, same errors. Use it with `with`.
 
     Creating a client connects to nothing.
@@ -69,7 +68,7 @@ class Client(WorkerDeclarations):
         connect_timeout: float = 5.0,
         retry_for: float = 30.0,
     ):
-        endpoint = Endpoint(url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout)
+        endpoint = ServerEndpoint(url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout)
         self.address = endpoint.address
         runtime = BlockingRuntime()
         self._assemble(
@@ -98,9 +97,9 @@ class Client(WorkerDeclarations):
         self._inner = CallerClient(transport, retry_for, runtime)
         self._open_async_transport = open_async_transport
         self._retry_for = retry_for
-        self.schedules = Schedules(self._inner.schedules)
+        self.schedules = BlockingSchedules(self._inner.schedules)
         """Messages that a calendar publishes."""
-        self.webhooks = Webhooks(self._inner.webhooks)
+        self.webhooks = BlockingWebhooks(self._inner.webhooks)
         """Deliveries to HTTP endpoints."""
         self._workers = WorkerRunner()
 
@@ -108,25 +107,25 @@ class Client(WorkerDeclarations):
     def _carrier(self) -> Carrier:
         return self._inner._carrier
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> BlockingQueue:
         """The queue of this name (`"orders"`, `"email/high"`, …). Asks nothing yet."""
-        return Queue(self._runtime.call(self._inner.queue, name), self._runtime)
+        return BlockingQueue(self._runtime.call(self._inner.queue, name), self._runtime)
 
-    def scope(self, name: str) -> Scope:
+    def scope(self, name: str) -> BlockingScope:
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
-        return Scope(self._inner.scope(name), self._runtime)
+        return BlockingScope(self._inner.scope(name), self._runtime)
 
-    def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
+    def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> BlockingQueue:
         """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
         named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
         queue = self.queue(name)
         run_to_end(self._inner.create_queue(name, confirm=confirm, **config))
         return queue
 
-    queues = blocking(AsyncClient.queues)
-    summary = blocking(AsyncClient.summary)
-    transact = blocking(AsyncClient.transact)
-    ready = blocking(AsyncClient.ready)
+    queues = blocking(Client.queues)
+    summary = blocking(Client.summary)
+    transact = blocking(Client.transact)
+    ready = blocking(Client.ready)
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ class Client(WorkerDeclarations):
         """
 
         async def main() -> bool:
-            async with async_client_over(self._open_async_transport(), self._retry_for) as client:
+            async with client_over(self._open_async_transport(), self._retry_for) as client:
                 client._carrier.tracing = self._carrier.tracing
                 return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
 
@@ -168,9 +167,9 @@ class Client(WorkerDeclarations):
         self.close()
 
 
-def client_in_process(ask: Ask, thread: LoopThread, retry_for: float) -> Client:
+def client_in_process(ask: Ask, thread: LoopThread, retry_for: float) -> BlockingClient:
     """A client of a broker in an event loop of this process."""
-    client = Client.__new__(Client)
+    client = BlockingClient.__new__(BlockingClient)
     client._assemble_in_process(ask, thread, retry_for)
     return client
 
@@ -196,25 +195,25 @@ class BlockingIterator:
         return self
 
 
-class Consumer(BlockingIterator):
+class BlockingConsumer(BlockingIterator):
     """Iterator of messages; made by `Queue.consume`."""
 
-    def __next__(self) -> Message:
+    def __next__(self) -> BlockingMessage:
         message: Any = self._runtime.call(self._session.take_message)
         if message is None:
             try:
                 message = self._runtime.run(consumers.Consumer.__anext__(cast(Any, self)))
             except StopAsyncIteration:
                 raise StopIteration from None
-        return cast(Message, message)
+        return cast(BlockingMessage, message)
 
 
-class BatchConsumer(BlockingIterator):
+class BlockingBatchConsumer(BlockingIterator):
     """Iterator of batches; made by `Queue.consume_batches`."""
 
-    def __next__(self) -> MessageBatch:
+    def __next__(self) -> BlockingBatch:
         try:
-            return cast(MessageBatch, self._runtime.run(consumers.BatchConsumer.__anext__(cast(Any, self))))
+            return cast(BlockingBatch, self._runtime.run(consumers.BatchConsumer.__anext__(cast(Any, self))))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -231,7 +230,7 @@ def _consuming(
     return call
 
 
-class Scope:
+class BlockingScope:
     """The blocking twin of `penstock.Scope`."""
 
     def __init__(self, inner: scope.Scope, runtime: BlockingRuntime):
@@ -242,14 +241,14 @@ class Scope:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    consume = _consuming(scope.Scope.consume, Consumer)
-    consume_batches = _consuming(scope.Scope.consume_batches, BatchConsumer)
+    consume = _consuming(scope.Scope.consume, BlockingConsumer)
+    consume_batches = _consuming(scope.Scope.consume_batches, BlockingBatchConsumer)
 
 
-class Queue:
+class BlockingQueue:
     """The blocking twin of `penstock.Queue`."""
 
-    def __init__(self, inner: AsyncQueue, runtime: BlockingRuntime):
+    def __init__(self, inner: Queue, runtime: BlockingRuntime):
         self._inner = inner
         self._runtime = runtime
         self.path = inner.path
@@ -258,44 +257,44 @@ class Queue:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    publish = blocking(AsyncQueue.publish)
-    publish_many = blocking(AsyncQueue.publish_many)
+    publish = blocking(Queue.publish)
+    publish_many = blocking(Queue.publish_many)
 
-    consume = _consuming(AsyncQueue.consume, Consumer)
-    consume_batches = _consuming(AsyncQueue.consume_batches, BatchConsumer)
+    consume = _consuming(Queue.consume, BlockingConsumer)
+    consume_batches = _consuming(Queue.consume_batches, BlockingBatchConsumer)
 
-    read = blocking(AsyncQueue.read)
-    follow = blocking_iterator(AsyncQueue.follow)
-    offsets = blocking(AsyncQueue.offsets)
-    keep_offsets = blocking(AsyncQueue.keep_offsets)
-    forget_offsets = blocking(AsyncQueue.forget_offsets)
-    peek = blocking(AsyncQueue.peek)
+    read = blocking(Queue.read)
+    follow = blocking_iterator(Queue.follow)
+    offsets = blocking(Queue.offsets)
+    keep_offsets = blocking(Queue.keep_offsets)
+    forget_offsets = blocking(Queue.forget_offsets)
+    peek = blocking(Queue.peek)
 
-    config = blocking(AsyncQueue.config)
-    configure = blocking(AsyncQueue.configure)
-    delete = blocking(AsyncQueue.delete)
-    purge = blocking(AsyncQueue.purge)
-    stats = blocking(AsyncQueue.stats)
-    groups = blocking(AsyncQueue.groups)
-    create_group = blocking(AsyncQueue.create_group)
-    seek_group = blocking(AsyncQueue.seek_group)
-    delete_group = blocking(AsyncQueue.delete_group)
+    config = blocking(Queue.config)
+    configure = blocking(Queue.configure)
+    delete = blocking(Queue.delete)
+    purge = blocking(Queue.purge)
+    stats = blocking(Queue.stats)
+    groups = blocking(Queue.groups)
+    create_group = blocking(Queue.create_group)
+    seek_group = blocking(Queue.seek_group)
+    delete_group = blocking(Queue.delete_group)
 
-    explain = blocking(AsyncQueue.explain)
-    history = blocking(AsyncQueue.history)
-    autoscale = blocking(AsyncQueue.autoscale)
+    explain = blocking(Queue.explain)
+    history = blocking(Queue.history)
+    autoscale = blocking(Queue.autoscale)
 
-    cancel = blocking(AsyncQueue.cancel)
-    reschedule = blocking(AsyncQueue.reschedule)
+    cancel = blocking(Queue.cancel)
+    reschedule = blocking(Queue.reschedule)
 
-    dead_letters = blocking(AsyncQueue.dead_letters)
-    redrive = blocking(AsyncQueue.redrive)
-    redrives = blocking(AsyncQueue.redrives)
-    stop_redrive = blocking(AsyncQueue.stop_redrive)
-    delete_dead_letters = blocking(AsyncQueue.delete_dead_letters)
+    dead_letters = blocking(Queue.dead_letters)
+    redrive = blocking(Queue.redrive)
+    redrives = blocking(Queue.redrives)
+    stop_redrive = blocking(Queue.stop_redrive)
+    delete_dead_letters = blocking(Queue.delete_dead_letters)
 
 
-class Schedules:
+class BlockingSchedules:
     """The blocking twin of `penstock.Schedules`."""
 
     def __init__(self, inner: schedules.Schedules):
@@ -309,7 +308,7 @@ class Schedules:
     delete = blocking(schedules.Schedules.delete)
 
 
-class Webhooks:
+class BlockingWebhooks:
     """The blocking twin of `penstock.Webhooks`."""
 
     def __init__(self, inner: webhooks.Webhooks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.client.calls.publish import ProducerSeq, publish
-from penstock.client.publish.frames import Frame, Row, frame_of_rows
+from penstock.client.publish.frames import EncodedFrame, Row, frame_of_rows
 from penstock.client.publish.published import PublishedMessage, messages_of
 from penstock.client.publish.sequences import Sequencer
 from penstock.client.transport.carrier import Carrier
@@ -24,7 +24,9 @@ class DirectLane:
     async def publish(self, row: Row) -> PublishedMessage:
         return messages_of(await self._send(frame_of_rows([row]), None))[0]
 
-    async def publish_frames(self, frames: Iterator[Frame], sequence: ProducerSeq | None) -> list[PublishRunsReply]:
+    async def publish_frames(
+        self, frames: Iterator[EncodedFrame], sequence: ProducerSeq | None
+    ) -> list[PublishRunsReply]:
         replies = []
         number = None if sequence is None else ProducerSeq(*sequence)
         for frame in frames:
@@ -37,6 +39,6 @@ class DirectLane:
     async def drain(self) -> None:
         """Nothing is under way that no thread waits for."""
 
-    async def _send(self, frame: Frame, sequence: ProducerSeq | None) -> PublishRunsReply:
+    async def _send(self, frame: EncodedFrame, sequence: ProducerSeq | None) -> PublishRunsReply:
         call = publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows))
         return await self._carrier.request(call)

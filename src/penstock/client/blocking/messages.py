@@ -12,16 +12,16 @@ from penstock.client.consume.settling import (
     LeasedBatch,
     LeasedMessage,
     LeasedTransaction,
-    Settling,
+    Settleable,
 )
 from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.stored import DeliveredRun
+from penstock.client.messages.stored import MessageRun
 
 _enter = settling(coroutines.SettlingCalls.__aenter__)
 _enter_transaction = settling(coroutines.Transaction.__aenter__)
 
 
-class BlockingSettling(Settling):
+class BlockingSettling(Settleable):
     """The calls that a message and a batch have in common."""
 
     __slots__ = ()
@@ -29,13 +29,13 @@ class BlockingSettling(Settling):
     ack = settling(coroutines.SettlingCalls.ack)
     extend = settling(coroutines.SettlingCalls.extend)
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> BlockingTransaction:
         """`with message.transaction() as tx: tx.publish("out", …)`: published and acked together, or neither.
 
         When the block succeeds the transaction is made durable before it is left; StaleReceipt means that the lease
         was lost and nothing happened. When it raises, nothing is published and the message is nacked.
         """
-        return Transaction(self)
+        return BlockingTransaction(self)
 
     def __enter__(self) -> Self:
         _enter(self)
@@ -44,7 +44,7 @@ class BlockingSettling(Settling):
     __exit__ = settling(coroutines.SettlingCalls.__aexit__)
 
 
-class Transaction(LeasedTransaction):
+class BlockingTransaction(LeasedTransaction):
     """`penstock.Transaction` for `with`."""
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class Transaction(LeasedTransaction):
     __exit__ = settling(coroutines.Transaction.__aexit__)
 
 
-class Message(LeasedMessage, BlockingSettling):
+class BlockingMessage(LeasedMessage, BlockingSettling):
     """A message that this consumer may handle until its lease ends.
 
     `with message:` acks it when the block succeeds and nacks it with the error's text when the block raises
@@ -71,7 +71,7 @@ class Message(LeasedMessage, BlockingSettling):
     __exit__ = settling(coroutines.Message.__aexit__)
 
 
-class MessageBatch(LeasedBatch[Message], BlockingSettling):
+class BlockingBatch(LeasedBatch[BlockingMessage], BlockingSettling):
     """Messages that were leased together: `len(batch)`, `batch[i]`, iteration, all decoded only when looked at.
 
     `batch.ack()` settles all that was not settled one by one, is durable on return, and brings the next batch
@@ -83,15 +83,15 @@ class MessageBatch(LeasedBatch[Message], BlockingSettling):
     nack = settling(coroutines.MessageBatch.nack)
     reject = settling(coroutines.MessageBatch.reject)
 
-    def _message(self, run: DeliveredRun, row: int) -> Message:
-        return Message(cast(LeasedRun, run), row, self._session)
+    def _message(self, run: MessageRun, row: int) -> BlockingMessage:
+        return BlockingMessage(cast(LeasedRun, run), row, self._session)
 
 
-KINDS = MessageKinds(Message, MessageBatch)
+KINDS = MessageKinds(BlockingMessage, BlockingBatch)
 
 
-def for_thread(message: coroutines.Message) -> Message:
+def for_thread(message: coroutines.Message) -> BlockingMessage:
     """The same message for a handler in a thread: its calls run in the event loop of the consumer."""
-    blocking = Message(message._run, message._row, message._session)
+    blocking = BlockingMessage(message._run, message._row, message._session)
     blocking._work = TRACED_BY_WORKER
     return blocking

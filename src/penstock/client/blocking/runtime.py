@@ -54,37 +54,35 @@ class BlockingRuntime:
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of a consumer with the lock held."""
-        if self.is_inside:
+        me = threading.get_ident()
+        if self._owner == me:
             return function(*args, **kwargs)
-        self._acquire()
+        self._lock.acquire()
+        self._owner = me
         try:
             return function(*args, **kwargs)
         finally:
-            if self.is_inside:  # not if an interrupt came while a wait was about to take the lock again
-                self._release()
+            if self._owner == me:  # not if an interrupt came while a wait was about to take the lock again
+                self._owner = None
+                self._lock.release()
 
     def unlocked(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks, without the lock if this thread holds it."""
-        if not self.is_inside:
+        me = threading.get_ident()
+        if self._owner != me:
             return function(*args, **kwargs)
-        self._release()
+        self._owner = None
+        self._lock.release()
         try:
             return function(*args, **kwargs)
         finally:
-            self._acquire()
+            self._lock.acquire()
+            self._owner = me
 
     @property
     def is_inside(self) -> bool:
         """True if this thread holds the lock."""
         return self._owner == threading.get_ident()
-
-    def _acquire(self) -> None:
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def _release(self) -> None:
-        self._owner = None
-        self._lock.release()
 
     # -- the runtime ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client.blocking.runtime import BlockingRuntime
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.http1 import JOIN_BELOW_BYTES, READ_BYTES, BadResponse, ResponseReader
 
 
@@ -65,7 +65,7 @@ class SocketPool(SeparateCalls):
 
     reached = False
 
-    def __init__(self, endpoint: Endpoint, runtime: BlockingRuntime):
+    def __init__(self, endpoint: ServerEndpoint, runtime: BlockingRuntime):
         self._endpoint = endpoint
         self._runtime = runtime
         self._lock = threading.Lock()

@@ -9,13 +9,13 @@ from penstock.client.blocking.runtime import BlockingRuntime
 from penstock.client.blocking.socket_pool import SocketPool
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, Transport
-from penstock.client.transport.endpoint import HTTP, Endpoint
+from penstock.client.transport.endpoint import HTTP, ServerEndpoint
 from penstock.client.transport.loop_thread import LoopThread
 from penstock.client.transport.open import open_transport
 from penstock.errors import PenstockError
 
 
-def open_blocking_transport(endpoint: Endpoint, runtime: BlockingRuntime) -> Transport:
+def open_blocking_transport(endpoint: ServerEndpoint, runtime: BlockingRuntime) -> Transport:
     """Connects to nothing yet."""
     if endpoint.scheme == HTTP:
         return SocketPool(endpoint, runtime)

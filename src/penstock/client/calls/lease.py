@@ -19,7 +19,7 @@ _decode_left = msgspec.json.Decoder(LeftReply).decode
 _decode_transacted = msgspec.json.Decoder(TransactReply).decode
 
 
-class Leased(NamedTuple):
+class LeaseResult(NamedTuple):
     runs: list[LeasedRun]
     results: list[Settled]
     """The outcome of the acks that the call carried."""
@@ -39,7 +39,7 @@ def lease(
     ack: Sequence[str] = (),
     member: str = "",
     generation: int = 0,
-) -> Call[Leased]:
+) -> Call[LeaseResult]:
     """From a queue, or from all queues of a scope. Without `lease_ms` each queue's own setting applies."""
     place = "scope" if in_scope else "queue"
     body: dict[str, Any] = {place: source, "group": group, "max": max, "wait_ms": wait_ms}
@@ -54,10 +54,10 @@ def lease(
     return Call("POST", "/v1/lease", _read_leased, encode(body), accept=BATCH, wait_ms=wait_ms)
 
 
-def _read_leased(response: Response) -> Leased:
+def _read_leased(response: Response) -> LeaseResult:
     meta, batches = decode_delivery(response.body, LeaseMeta)
     runs = [LeasedRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)]
-    return Leased(runs, meta.results or [], meta.generation)
+    return LeaseResult(runs, meta.results or [], meta.generation)
 
 
 # -- settle ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.batch import Batch, build, layout
 from penstock.client.calls.call import BATCH, Call, Response, encode, target
-from penstock.client.messages.stored import DeliveredRun, LogBatch, StoredMessage
+from penstock.client.messages.stored import LogBatch, MessageRun, StoredMessage
 from penstock.ids import QueuePath, check_client_id
 from penstock.wire.delivery import ReadMeta, Run, decode_delivery
 from penstock.wire.readers import OffsetsReply
@@ -32,7 +32,7 @@ def read(
 def _read_log(response: Response) -> LogBatch:
     meta, batches = decode_delivery(response.body, ReadMeta)
     return LogBatch(
-        [DeliveredRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)],
+        [MessageRun(run, batch) for run, batch in zip(meta.runs, batches, strict=True)],
         next_offset=meta.next_offset,
         end_offset=meta.end_offset,
         start_offset=meta.start_offset,
@@ -91,7 +91,7 @@ def _read_peeked(response: Response) -> list[StoredMessage]:
     return [StoredMessage(_run_of(message), 0) for message in _decode_peeked(response.body).messages]
 
 
-def _run_of(message: _JsonMessage) -> DeliveredRun:
+def _run_of(message: _JsonMessage) -> MessageRun:
     """A message that came as JSON, in a frame: users see one kind of message."""
     is_json = message.payload_b64 is None
     payload = bytes(message.payload) if is_json else b64decode(message.payload_b64 or "")
@@ -109,4 +109,4 @@ def _run_of(message: _JsonMessage) -> DeliveredRun:
         message.queue, message.partition, message.offset, 1, message.id, message.published_at_ms, len(frame),
         attempt=message.attempt,
     )  # fmt: skip
-    return DeliveredRun(meta, Batch.open(frame))
+    return MessageRun(meta, Batch.open(frame))

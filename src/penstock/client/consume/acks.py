@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from penstock import limits
 from penstock.client.calls import lease as calls
 from penstock.client.consume.options import ACK_LINGER_S, ConsumeOptions
-from penstock.client.messages.spans import Span, common, merged, receipts_of, stale_error, stale_spans
+from penstock.client.messages.spans import ReceiptSpan, common, merged, receipts_of, stale_error, stale_spans
 from penstock.client.runtime import Future, Runtime, Timer, Timers
 from penstock.client.tracing import settling
 from penstock.client.transport.carrier import Carrier
@@ -21,7 +21,7 @@ from penstock.client.transport.retry import RetryState
 from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
-AckEntry: TypeAlias = "tuple[Sequence[Span], Future[None] | None]"
+AckEntry: TypeAlias = "tuple[Sequence[ReceiptSpan], Future[None] | None]"
 """Messages that are acked together, and the future of a caller that awaits it."""
 
 log = logging.getLogger("penstock.client")
@@ -34,7 +34,7 @@ class AckBatch(NamedTuple):
     entries: list[AckEntry]
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         return [span for spans, _ in self.entries for span in spans]
 
 
@@ -52,7 +52,7 @@ class PendingAcks:
     def __bool__(self) -> bool:
         return bool(self._entries) or bool(self._prefix)
 
-    def add(self, spans: Sequence[Span], waiter: Future[None] | None) -> None:
+    def add(self, spans: Sequence[ReceiptSpan], waiter: Future[None] | None) -> None:
         self._entries.append((spans, waiter))
 
     def add_one(self, prefix: str, offset: int) -> None:
@@ -65,7 +65,7 @@ class PendingAcks:
 
     def _close_span(self) -> None:
         if self._prefix:
-            self._entries.append(([Span(self._prefix, self._first, self._next - 1)], None))
+            self._entries.append(([ReceiptSpan(self._prefix, self._first, self._next - 1)], None))
             self._prefix = ""
 
     def take(self) -> AckBatch:
@@ -106,7 +106,7 @@ class AckSender:
         """True if there is an ack to send."""
         return bool(self._pending)
 
-    def awaited(self, spans: Sequence[Span]) -> Future[None]:
+    def awaited(self, spans: Sequence[ReceiptSpan]) -> Future[None]:
         """Done when these are acked. The caller sends them."""
         self.hands_over = False
         waiter: Future[None] = self._runtime.future()
@@ -118,7 +118,7 @@ class AckSender:
         if self._linger is None:
             self._start_linger()
 
-    def soon(self, spans: Sequence[Span]) -> None:
+    def soon(self, spans: Sequence[ReceiptSpan]) -> None:
         self.hands_over = True
         self._pending.add(spans, None)
         if self._linger is None:
@@ -184,7 +184,7 @@ class AckSender:
             self._linger = None
 
 
-def lost_spans(results: Sequence[Settled], retry: RetryState) -> list[Span]:
+def lost_spans(results: Sequence[Settled], retry: RetryState) -> list[ReceiptSpan]:
     """The messages that were not leased to this consumer any more when it settled them.
 
     After an answer was lost, a stale receipt most likely says that the first attempt had counted. If it does not, the

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from penstock.client.consume.messages import Message, MessageBatch
 from penstock.client.consume.options import ConsumeOptions
-from penstock.client.consume.session import MessageKinds, Session
+from penstock.client.consume.session import ConsumerSession, MessageKinds
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
 
@@ -19,7 +19,7 @@ KINDS = MessageKinds(Message, MessageBatch)
 class SessionIterator:
     """The part that the two iterators share. Dropping one closes its session."""
 
-    def __init__(self, session: Session[Message, MessageBatch]):
+    def __init__(self, session: ConsumerSession[Message, MessageBatch]):
         self._session = session
 
     async def aclose(self) -> None:
@@ -84,7 +84,7 @@ class Consumers:
     def __init__(self, carrier: Carrier, kinds: MessageKinds[Any, Any]):
         self._carrier = carrier
         self._kinds = kinds
-        self._sessions: WeakSet[Session[Any, Any]] = WeakSet()
+        self._sessions: WeakSet[ConsumerSession[Any, Any]] = WeakSet()
 
     def of_messages(self, options: ConsumeOptions) -> Consumer:
         return Consumer(self._open(options, low_water=options.size // 2 if options.size > 1 else -1))
@@ -92,8 +92,8 @@ class Consumers:
     def of_batches(self, options: ConsumeOptions) -> BatchConsumer:
         return BatchConsumer(self._open(options, low_water=-1))
 
-    def _open(self, options: ConsumeOptions, *, low_water: int) -> Session[Any, Any]:
-        session = Session(self._carrier, options, self._kinds, low_water=low_water)
+    def _open(self, options: ConsumeOptions, *, low_water: int) -> ConsumerSession[Any, Any]:
+        session = ConsumerSession(self._carrier, options, self._kinds, low_water=low_water)
         self._sessions.add(session)
         return session
 

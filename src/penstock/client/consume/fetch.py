@@ -6,34 +6,41 @@ import asyncio
 from typing import Any
 
 from penstock.client.calls.call import Call
-from penstock.client.calls.lease import Leased
+from penstock.client.calls.lease import LeaseResult
 from penstock.client.runtime import Future, Runtime
 from penstock.client.transport.retry import RetryState
 
 
 class Fetch:
-    __slots__ = ("_ended", "_runtime", "behind", "call", "failed", "most", "retry", "task")
+    __slots__ = ("_ended", "_failed", "_runtime", "behind", "call", "has_failed", "most", "retry", "task")
 
-    def __init__(self, call: Call[Leased], most: int, retry: RetryState, behind: Fetch | None, runtime: Runtime):
+    def __init__(self, call: Call[LeaseResult], most: int, retry: RetryState, behind: Fetch | None, runtime: Runtime):
         self.call = call
         self.behind = behind
         """The call that this one was sent behind, if any."""
-        self.failed: Future[None] = runtime.future()
-        """Done when the first attempt has failed."""
+        self.has_failed = False
+        """The first attempt has failed."""
         self.most = most
         """Messages that it may bring."""
         self.retry = retry
         self.task: asyncio.Task[None] | None = None
-        self._ended: Future[None] = runtime.future()
+        self._ended: Future[None] | None = None
+        self._failed: Future[None] | None = None
         self._runtime = runtime
 
     @property
     def is_long_poll(self) -> bool:
         return self.call.wait_ms > 0
 
+    def fail(self) -> None:
+        self.has_failed = True
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(None)
+
     def end(self) -> None:
         self.behind = None  # otherwise each would keep all before it
-        self._ended.set_result(None)
+        if self._ended is not None:
+            self._ended.set_result(None)
 
     async def over(self, timeout_s: float | None = None) -> None:
         """Until it has ended, or for so many seconds."""
@@ -41,8 +48,13 @@ class Fetch:
 
     async def over_or_failed(self) -> None:
         """Until it has ended, or its first attempt has failed."""
-        await self._runtime.wait([self._end(), self.failed], until_first=True)
+        if not self.has_failed:
+            self._failed = self._failed or self._runtime.future()
+            await self._runtime.wait([self._end(), self._failed], until_first=True)
 
     def _end(self) -> Future[Any]:
         # A task that is cancelled before it has begun never calls `end`.
-        return self.task if self.task is not None else self._ended
+        if self.task is not None:
+            return self.task
+        self._ended = self._ended or self._runtime.future()
+        return self._ended

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection
 
-from penstock.client.consume.membership import AssignmentChange, Membership
+from penstock.client.consume.membership import AssignmentChange, GroupMembership
 from penstock.client.consume.options import RELEASE_WITHIN_S
 from penstock.client.runtime import Runtime, Timer, Timers
 from penstock.client.transport.carrier import Carrier
@@ -19,7 +19,7 @@ class GroupMember:
     """One consumer's membership. `on_revoked` is called at once with partitions that are no longer its own."""
 
     def __init__(
-        self, carrier: Carrier, membership: Membership, on_revoked: Callable[[Collection[int]], None],
+        self, carrier: Carrier, membership: GroupMembership, on_revoked: Callable[[Collection[int]], None],
         runtime: Runtime, timers: Timers,
     ):  # fmt: skip
         self.membership = membership

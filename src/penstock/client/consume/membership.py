@@ -44,7 +44,7 @@ class AssignmentChange(NamedTuple):
     revoked: list[int]
 
 
-class Membership:
+class GroupMembership:
     """The member's view of its group: its name, its partitions, the generation that it knows."""
 
     def __init__(self, queue: QueuePath, group: str, options: Assigned):

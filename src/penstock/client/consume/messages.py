@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, cast
 
-from penstock.client.consume.settling import LeasedBatch, LeasedMessage, LeasedTransaction, Settling
+from penstock.client.consume.settling import LeasedBatch, LeasedMessage, LeasedTransaction, Settleable
 from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.stored import DeliveredRun
+from penstock.client.messages.stored import MessageRun
 from penstock.wire.delivery import Settled
 
 
-class SettlingCalls(Settling):
+class SettlingCalls(Settleable):
     """The public calls that a message and a batch have in common."""
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class MessageBatch(LeasedBatch[Message], SettlingCalls):
         """Hopeless, all that is not settled: move to the dead letters now. Returns and raises like `nack`."""
         return await self._reject(error)
 
-    def _message(self, run: DeliveredRun, row: int) -> Message:
+    def _message(self, run: MessageRun, row: int) -> Message:
         return Message(cast(LeasedRun, run), row, self._session)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
-from penstock.client.consume.membership import Assigned, Membership
+from penstock.client.consume.membership import Assigned, GroupMembership
 from penstock.client.units import bounded, invalid, milliseconds
 from penstock.ids import QueuePath, check_group
 
@@ -37,12 +37,12 @@ class ConsumeOptions(NamedTuple):
     assigned: Assigned | None = None
     """How to be a member of the group; None: its partitions are not assigned."""
 
-    def new_membership(self) -> Membership | None:
-        return None if self.assigned is None else Membership(QueuePath(self.source), self.group, self.assigned)
+    def new_membership(self) -> GroupMembership | None:
+        return None if self.assigned is None else GroupMembership(QueuePath(self.source), self.group, self.assigned)
 
     def lease(
-        self, most: int, wait_ms: int, ack: Sequence[str], membership: Membership | None = None
-    ) -> Call[calls.Leased]:
+        self, most: int, wait_ms: int, ack: Sequence[str], membership: GroupMembership | None = None
+    ) -> Call[calls.LeaseResult]:
         """The call that leases up to `most` messages."""
         return calls.lease(
             self.source,

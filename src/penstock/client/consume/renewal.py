@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from penstock import limits
 from penstock.client.calls import lease as calls
-from penstock.client.messages.spans import Span, common, merged, receipts_of, stale_spans
+from penstock.client.messages.spans import ReceiptSpan, common, merged, receipts_of, stale_spans
 from penstock.client.runtime import Runtime, Timer, Timers
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
@@ -18,7 +18,7 @@ from penstock.wire.delivery import Settled
 log = logging.getLogger("penstock.client")
 
 
-class Holder(Protocol):
+class LeaseHolder(Protocol):
     """A run in the buffer, or a message or batch that is being handled: its lease must not run out."""
 
     renew_at: float
@@ -27,10 +27,10 @@ class Holder(Protocol):
     def lease_ms(self) -> int:
         """The length of its lease, as the server answered it."""
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         """The messages that it still holds; empty if there is nothing left to renew."""
 
-    def lost(self, spans: Sequence[Span]) -> None:
+    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
         """The lease of these messages has ended, or they were settled elsewhere."""
 
 
@@ -38,8 +38,8 @@ class DueRenewal(NamedTuple):
     """Holders whose leases are equally long and renewed together, and their receipts in as few spans as possible."""
 
     lease_ms: int
-    holders: list[Holder]
-    spans: list[Span]
+    holders: list[LeaseHolder]
+    spans: list[ReceiptSpan]
 
 
 class LeaseKeeper:
@@ -52,12 +52,12 @@ class LeaseKeeper:
     __slots__ = ("_holders",)
 
     def __init__(self) -> None:
-        self._holders: dict[Holder, None] = {}
+        self._holders: dict[LeaseHolder, None] = {}
 
-    def add(self, holder: Holder) -> None:
+    def add(self, holder: LeaseHolder) -> None:
         self._holders[holder] = None
 
-    def remove(self, holder: Holder) -> None:
+    def remove(self, holder: LeaseHolder) -> None:
         self._holders.pop(holder, None)
 
     def next_at(self) -> float | None:
@@ -69,7 +69,7 @@ class LeaseKeeper:
         A holder is due also if that is less than an eighth of its lease away: neighbours in time then share one call
         instead of following each other.
         """
-        held: dict[int, list[tuple[Holder, list[Span]]]] = {}
+        held: dict[int, list[tuple[LeaseHolder, list[ReceiptSpan]]]] = {}
         for holder in list(self._holders):
             if holder.renew_at <= now + holder.lease_ms / 8000:
                 if spans := holder.spans():
@@ -118,7 +118,7 @@ class Renewal:
         self.let_go = self._keeper.remove
         """Stop renewing this holder's leases."""
 
-    def hold(self, holder: Holder) -> None:
+    def hold(self, holder: LeaseHolder) -> None:
         """Renew this holder's leases from now on."""
         self._keeper.add(holder)
         if holder.renew_at < self._armed_at:

@@ -1,6 +1,6 @@
 """One consumer at work: a buffer that is refilled ahead of need, acks that ride along, leases that do not run out.
 
-One `Session` per consumer does the work; `consumers` has the iterators around it. The rules:
+One `ConsumerSession` per consumer does the work; `consumers` has the iterators around it. The rules:
 
 - A lease call that carries acks never waits at the server, so an ack is answered within one round trip; only a call
   without acks is a long poll. A busy consumer's loop is thus one call per batch.
@@ -33,7 +33,7 @@ from penstock.client.consume.renewal import Renewal, renew_at
 from penstock.client.consume.settle_calls import SettleCalls
 from penstock.client.consume.settling import LeasedBatch, LeasedMessage
 from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.spans import Span
+from penstock.client.messages.spans import ReceiptSpan
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
 
@@ -56,7 +56,7 @@ class MessageKinds(NamedTuple, Generic[M, B]):
     batch: type[B]
 
 
-class Session(SettleCalls, Generic[M, B]):
+class ConsumerSession(SettleCalls, Generic[M, B]):
     """Everything that one consumer holds. Lives until `aclose`, also when its iterator is gone."""
 
     def __init__(self, carrier: Carrier, options: ConsumeOptions, kinds: MessageKinds[M, B], *, low_water: int):
@@ -214,7 +214,7 @@ class Session(SettleCalls, Generic[M, B]):
         if fetch in self._fetches:
             self._acks.flush()  # in case there were more than one call can carry
 
-    def _lease(self, most: int, wait_ms: int, acks: AckBatch | None) -> Call[calls.Leased]:
+    def _lease(self, most: int, wait_ms: int, acks: AckBatch | None) -> Call[calls.LeaseResult]:
         membership = self._member.membership if self._member is not None else None
         return self._options.lease(most, wait_ms, acks.receipts if acks else (), membership)
 
@@ -223,8 +223,7 @@ class Session(SettleCalls, Generic[M, B]):
 
         If both have failed, the first one is repeated first.
         """
-        if not fetch.failed.done():
-            fetch.failed.set_result(None)
+        fetch.fail()
         if fetch.behind is not None:
             await fetch.behind.over()
         elif len(self._fetches) > 1:
@@ -290,7 +289,7 @@ class Session(SettleCalls, Generic[M, B]):
 
     # -- acks -----------------------------------------------------------------------------------------------------
 
-    async def ack(self, spans: Sequence[Span]) -> None:
+    async def ack(self, spans: Sequence[ReceiptSpan]) -> None:
         """Returns when the ack is durable; raises StaleReceipt for messages that were not leased any more."""
         waiter = self._acks.awaited(spans)
         if self._wants_more():
@@ -370,7 +369,7 @@ class Session(SettleCalls, Generic[M, B]):
             fetch.task.cancel()
             await fetch.over()
 
-    def _empty(self) -> list[Span]:
+    def _empty(self) -> list[ReceiptSpan]:
         """The content of the buffer, which is empty afterwards."""
         spans = [span for run in self._ready for span in run.spans()]
         for run in self._ready:

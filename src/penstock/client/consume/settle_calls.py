@@ -11,7 +11,7 @@ from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
 from penstock.client.consume.acks import lost_spans
 from penstock.client.consume.options import RELEASE_WITHIN_S, ConsumeOptions
-from penstock.client.messages.spans import Span, receipts_of, stale_error
+from penstock.client.messages.spans import ReceiptSpan, receipts_of, stale_error
 from penstock.client.publish.transactions import Transacted
 from penstock.client.tracing import settling
 from penstock.client.transport.carrier import Carrier
@@ -36,13 +36,13 @@ class SettleCalls:
         return self._options.group
 
     async def nack(
-        self, spans: Sequence[Span], delay_ms: int | None, error: str, max_retries: int | None = None
+        self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str, max_retries: int | None = None
     ) -> list[Settled]:
         with self._traced("nack", spans):
             call = calls.nack(receipts_of(spans), delay_ms=delay_ms, error=error, max_retries=max_retries)
             return await self._settle(call, spans)
 
-    async def nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
+    async def nack_logged(self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str) -> None:
         """For a caller that has a more important exception to raise: waits for the answer and logs failures.
 
         Cancelling the caller does not cancel the nack.
@@ -51,24 +51,24 @@ class SettleCalls:
         if task is not None:
             await self.runtime.wait([task])
 
-    async def _nack_logged(self, spans: Sequence[Span], delay_ms: int | None, error: str) -> None:
+    async def _nack_logged(self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str) -> None:
         try:
             await self.nack(spans, delay_ms, error)
         except PenstockError as problem:
             log.warning("%s: nack failed: %s", self._options.source, problem)
 
-    async def reject(self, spans: Sequence[Span], error: str) -> list[Settled]:
+    async def reject(self, spans: Sequence[ReceiptSpan], error: str) -> list[Settled]:
         with self._traced("reject", spans):
             return await self._settle(calls.reject(receipts_of(spans), error=error), spans)
 
-    async def transact(self, spans: Sequence[Span], items: Sequence[dict[str, Any]]) -> Transacted:
+    async def transact(self, spans: Sequence[ReceiptSpan], items: Sequence[dict[str, Any]]) -> Transacted:
         with self._traced("transact", spans):
             return await self._carrier.transact(receipts_of(spans), items)
 
-    async def extend(self, spans: Sequence[Span], lease_ms: int) -> list[Settled]:
+    async def extend(self, spans: Sequence[ReceiptSpan], lease_ms: int) -> list[Settled]:
         return await self._settle(calls.extend(receipts_of(spans), lease_ms=lease_ms), spans)
 
-    async def give_back(self, spans: Sequence[Span]) -> None:
+    async def give_back(self, spans: Sequence[ReceiptSpan]) -> None:
         """Messages that were leased ahead and never handled. Failures are logged."""
         if spans:
             try:
@@ -77,10 +77,12 @@ class SettleCalls:
             except PenstockError as error:
                 log.warning("%s: could not give back what was leased ahead: %s", self._options.source, error)
 
-    def _traced(self, verb: str, spans: Sequence[Span], *, alone: bool = False) -> AbstractContextManager[object]:
+    def _traced(
+        self, verb: str, spans: Sequence[ReceiptSpan], *, alone: bool = False
+    ) -> AbstractContextManager[object]:
         return settling(self.tracing, verb, self._options.source, self._options.group, spans, alone=alone)
 
-    async def _settle(self, call: Call[list[Settled]], spans: Sequence[Span]) -> list[Settled]:
+    async def _settle(self, call: Call[list[Settled]], spans: Sequence[ReceiptSpan]) -> list[Settled]:
         retry = self._carrier.new_retry()
         results = await self._carrier.request(call, retry)
         if lost := lost_spans(results, retry):

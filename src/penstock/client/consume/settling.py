@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock import limits
 from penstock.client.consume.options import lease_milliseconds
 from penstock.client.messages.leased import LeasedRun, error_text
-from penstock.client.messages.spans import Span, merged
-from penstock.client.messages.stored import Messages, StoredMessage
+from penstock.client.messages.spans import ReceiptSpan, merged
+from penstock.client.messages.stored import MessageSequence, StoredMessage
 from penstock.client.publish.transactions import Outbox, Transacted
 from penstock.client.units import milliseconds
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.delivery import Settled
 
 if TYPE_CHECKING:
-    from penstock.client.consume.session import Session
+    from penstock.client.consume.session import ConsumerSession
 
 TRACED_BY_WORKER = object()
 """The work on a message that a worker traces."""
@@ -30,13 +30,13 @@ _first_of = attrgetter("first")
 _last_of = attrgetter("last")
 
 
-class Settling:
+class Settleable:
     """The part that a message and a batch have in common. Both are holders of a lease while they are handled."""
 
     __slots__ = ()
 
     renew_at: float
-    _session: Session[Any, Any]
+    _session: ConsumerSession[Any, Any]
     _entered: bool
     _work: object | None
 
@@ -45,18 +45,18 @@ class Settling:
         """The length of the lease, as the server answered it."""
         raise NotImplementedError
 
-    def open_spans(self) -> list[Span]:
+    def open_spans(self) -> list[ReceiptSpan]:
         """The messages that are not settled."""
         raise NotImplementedError
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         """The messages that are neither settled nor lost."""
         raise NotImplementedError
 
-    def lost(self, spans: Sequence[Span]) -> None:
+    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
         raise NotImplementedError
 
-    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
         """Mark `spans`, as `open_spans` gave them, as settled or not settled."""
         raise NotImplementedError
 
@@ -134,14 +134,14 @@ class Settling:
             # The handler did not fail, it was cancelled or interrupted: the message may be delivered again at once.
             await self._session.nack_logged(spans, 0, "the handler was cancelled")
 
-    def _begin_settling(self) -> list[Span]:
+    def _begin_settling(self) -> list[ReceiptSpan]:
         """The messages to settle, marked as settled before the call, so that they are not settled twice meanwhile."""
         spans = self.open_spans()
         self.mark(spans, settled=True)
         self._session.let_go(self)
         return spans
 
-    def _undo_settling(self, spans: list[Span], error: PenstockError) -> None:
+    def _undo_settling(self, spans: list[ReceiptSpan], error: PenstockError) -> None:
         if not isinstance(error, StaleReceipt):
             self.mark(spans, settled=False)
 
@@ -152,14 +152,14 @@ class Settling:
             self._session.tracing.end(work, error)
 
 
-class LeasedMessage(StoredMessage, Settling):
+class LeasedMessage(StoredMessage, Settleable):
     """One message that this consumer may handle until its lease ends."""
 
     __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
 
     _run: LeasedRun
 
-    def __init__(self, run: LeasedRun, row: int, session: Session[Any, Any]):
+    def __init__(self, run: LeasedRun, row: int, session: ConsumerSession[Any, Any]):
         # All slots at once, without the constructor of the base class: one of these is made per message.
         self._run = run
         self._row = row
@@ -193,17 +193,17 @@ class LeasedMessage(StoredMessage, Settling):
     def lease_ms(self) -> int:
         return self._run.lease_ms
 
-    def open_spans(self) -> list[Span]:
+    def open_spans(self) -> list[ReceiptSpan]:
         prefix = self._run.meta.receipt
-        return [] if prefix is None or self.settled else [Span(prefix, self.offset, self.offset)]
+        return [] if prefix is None or self.settled else [ReceiptSpan(prefix, self.offset, self.offset)]
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         return [] if self.lease_lost else self.open_spans()
 
-    def lost(self, spans: Sequence[Span]) -> None:
+    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
         self._run.lost(spans)
 
-    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
         if spans:
             (self._run.settled_rows.add if settled else self._run.settled_rows.discard)(self._row)
 
@@ -224,15 +224,15 @@ class LeasedMessage(StoredMessage, Settling):
 M = TypeVar("M", bound=LeasedMessage)
 
 
-class LeasedBatch(Messages[M], Settling):
+class LeasedBatch(MessageSequence[M], Settleable):
     """Messages that came with one lease. Settling the batch settles those that were not settled one by one before."""
 
     __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
 
     _runs: list[LeasedRun]  # type: ignore[assignment]
 
-    def __init__(self, runs: list[LeasedRun], session: Session[Any, Any]):
-        Messages.__init__(self, list(runs))
+    def __init__(self, runs: list[LeasedRun], session: ConsumerSession[Any, Any]):
+        MessageSequence.__init__(self, list(runs))
         self.renew_at = min((run.renew_at for run in runs), default=0.0)
         self._session = session
         self._entered = False
@@ -252,27 +252,27 @@ class LeasedBatch(Messages[M], Settling):
         """True if a renewal found the lease of at least one message ended."""
         return any(run.lost_rows for run in self._runs)
 
-    def open_spans(self) -> list[Span]:
+    def open_spans(self) -> list[ReceiptSpan]:
         return [span for run in self._runs for span in run.spans_of(range(run.batch.count), run.settled_rows)]
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         return [
             span
             for run in self._runs
             for span in run.spans_of(range(run.batch.count), run.settled_rows | run.lost_rows)
         ]
 
-    def lost(self, spans: Sequence[Span]) -> None:
+    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
         for run, own in self._by_run(spans):
             run.lost(own)
 
-    def mark(self, spans: Sequence[Span], *, settled: bool) -> None:
+    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
         for run, own in self._by_run(spans):
             (run.settle if settled else run.unsettle)(own)
 
-    def _by_run(self, spans: Sequence[Span]) -> Iterator[tuple[LeasedRun, list[Span]]]:
+    def _by_run(self, spans: Sequence[ReceiptSpan]) -> Iterator[tuple[LeasedRun, list[ReceiptSpan]]]:
         """Each run with those of the spans that concern it. A batch may have as many runs as messages."""
-        by_lease: dict[str, list[Span]] = {}
+        by_lease: dict[str, list[ReceiptSpan]] = {}
         for span in merged(spans):
             by_lease.setdefault(span.prefix, []).append(span)
         for run in self._runs:
@@ -289,12 +289,12 @@ class LeasedTransaction(Outbox):
 
     __slots__ = ("_source", "result")
 
-    def __init__(self, source: Settling):
+    def __init__(self, source: Settleable):
         super().__init__()
         self._source = source
         self.result: Transacted | None = None
         """Where the messages went, once it is done."""
 
     @property
-    def _session(self) -> Session[Any, Any]:
+    def _session(self) -> ConsumerSession[Any, Any]:
         return self._source._session

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from penstock import limits
 from penstock.batch import Batch
-from penstock.client.messages.spans import Span, merged
-from penstock.client.messages.stored import DeliveredRun
+from penstock.client.messages.spans import ReceiptSpan, merged
+from penstock.client.messages.stored import MessageRun
 from penstock.wire.delivery import Run
 
 
-class LeasedRun(DeliveredRun):
-    """A run as a lease delivered it. While it waits in the buffer it holds its own lease (a `Holder`)."""
+class LeasedRun(MessageRun):
+    """A run as a lease delivered it. While it waits in the buffer it holds its own lease (a `LeaseHolder`)."""
 
     __slots__ = ("lost_rows", "next_row", "renew_at", "settled_rows")
 
@@ -38,28 +38,28 @@ class LeasedRun(DeliveredRun):
         """False for a queue that delivers at most once: there is nothing to settle and nothing to renew."""
         return self.meta.receipt is not None
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReceiptSpan]:
         return self.spans_of(range(self.next_row, self.batch.count), self.lost_rows)
 
-    def spans_of(self, rows: range, without: set[int]) -> list[Span]:
+    def spans_of(self, rows: range, without: set[int]) -> list[ReceiptSpan]:
         prefix = self.meta.receipt
         if prefix is None or not rows:
             return []
         offset = self.meta.offset
         if not without:
-            return [Span(prefix, offset + rows[0], offset + rows[-1])]
-        return merged(Span(prefix, offset + row, offset + row) for row in rows if row not in without)
+            return [ReceiptSpan(prefix, offset + rows[0], offset + rows[-1])]
+        return merged(ReceiptSpan(prefix, offset + row, offset + row) for row in rows if row not in without)
 
-    def lost(self, spans: Sequence[Span]) -> None:
+    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
         self.lost_rows.update(self._rows_of(spans))
 
-    def settle(self, spans: Sequence[Span]) -> None:
+    def settle(self, spans: Sequence[ReceiptSpan]) -> None:
         self.settled_rows.update(self._rows_of(spans))
 
-    def unsettle(self, spans: Sequence[Span]) -> None:
+    def unsettle(self, spans: Sequence[ReceiptSpan]) -> None:
         self.settled_rows.difference_update(self._rows_of(spans))
 
-    def _rows_of(self, spans: Sequence[Span]) -> list[int]:
+    def _rows_of(self, spans: Sequence[ReceiptSpan]) -> list[int]:
         """The rows of this run in some spans, which may be of other leases or reach beyond this run."""
         offset, count = self.meta.offset, self.batch.count
         return [

@@ -14,7 +14,7 @@ from penstock.ids import parse_offsets
 from penstock.wire.delivery import Settled
 
 
-class Span(NamedTuple):
+class ReceiptSpan(NamedTuple):
     """Messages `first` to `last`, both included, of the lease that `prefix` names."""
 
     prefix: str
@@ -30,43 +30,43 @@ class Span(NamedTuple):
         return self.last - self.first + 1
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[ReceiptSpan]) -> list[ReceiptSpan]:
     """The same messages in as few spans as possible."""
-    result: list[Span] = []
+    result: list[ReceiptSpan] = []
     for span in sorted(spans):
         if result and result[-1].prefix == span.prefix and span.first <= result[-1].last + 1:
             before = result.pop()
-            span = Span(span.prefix, before.first, max(before.last, span.last))
+            span = ReceiptSpan(span.prefix, before.first, max(before.last, span.last))
         result.append(span)
     return result
 
 
-def common(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
+def common(spans: Iterable[ReceiptSpan], others: Sequence[ReceiptSpan]) -> list[ReceiptSpan]:
     """The messages that are in both."""
     return [
-        Span(span.prefix, max(span.first, other.first), min(span.last, other.last))
+        ReceiptSpan(span.prefix, max(span.first, other.first), min(span.last, other.last))
         for span in spans
         for other in others
         if span.prefix == other.prefix and span.first <= other.last and other.first <= span.last
     ]
 
 
-def receipts_of(spans: Iterable[Span]) -> list[str]:
+def receipts_of(spans: Iterable[ReceiptSpan]) -> list[str]:
     return [span.receipt for span in spans]
 
 
-def stale_spans(results: Iterable[Settled]) -> list[Span]:
+def stale_spans(results: Iterable[Settled]) -> list[ReceiptSpan]:
     """The messages that were not leased to this consumer any more, by the results of a call that settles."""
     spans = []
     for result in results:
         if result.status == "stale":
             prefix, dot, offsets = result.receipt.rpartition(".")
             if pair := parse_offsets(offsets):
-                spans.append(Span(prefix + dot, *pair))
+                spans.append(ReceiptSpan(prefix + dot, *pair))
     return spans
 
 
-def stale_error(lost: Sequence[Span], of: int) -> StaleReceipt:
+def stale_error(lost: Sequence[ReceiptSpan], of: int) -> StaleReceipt:
     count = sum(span.size for span in lost)
     return StaleReceipt(
         f"{count} of {of} messages were no longer leased to this consumer: the lease ran out or they were settled "

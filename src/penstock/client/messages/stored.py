@@ -1,7 +1,7 @@
 """Messages as views of the frames in which they came; nothing is decoded before it is asked for. Without I/O.
 
-A lease or a read answers with runs. A `DeliveredRun` is one of them; a `StoredMessage` is a row of it and costs two
-references; `Messages` is a sequence over the rows of several runs.
+A lease or a read answers with runs. A `MessageRun` is one of them; a `StoredMessage` is a row of it and costs two
+references; `MessageSequence` is a sequence over the rows of several runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _decode_json = msgspec.json.Decoder().decode
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class DeliveredRun:
+class MessageRun:
     """Messages that were stored next to each other: row *i* has offset `meta.offset + i`."""
 
     __slots__ = ("_first_id", "_looked", "_payloads", "batch", "meta")
@@ -62,7 +62,7 @@ class StoredMessage:
 
     __slots__ = ("_row", "_run")
 
-    def __init__(self, run: DeliveredRun, row: int):
+    def __init__(self, run: MessageRun, row: int):
         self._run = run
         self._row = row
 
@@ -147,16 +147,16 @@ class StoredMessage:
         return f"<{type(self).__name__} {self.id} {self.queue}[{self.partition}] offset {self.offset}>"
 
 
-class Messages(Sequence[M], Generic[M]):
+class MessageSequence(Sequence[M], Generic[M]):
     """A sequence over the rows of some runs. Subclasses choose the class of its elements."""
 
     __slots__ = ("_runs", "_stops")
 
-    def __init__(self, runs: list[DeliveredRun]):
+    def __init__(self, runs: list[MessageRun]):
         self._runs = runs
         self._stops = list(accumulate(run.batch.count for run in runs))
 
-    def _message(self, run: DeliveredRun, row: int) -> M:
+    def _message(self, run: MessageRun, row: int) -> M:
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -202,13 +202,13 @@ class Messages(Sequence[M], Generic[M]):
         return f"<{type(self).__name__} of {len(self)} messages>"
 
 
-class LogBatch(Messages[StoredMessage]):
+class LogBatch(MessageSequence[StoredMessage]):
     """The answer to a read: messages in log order, and where to read on. Empty if there was nothing yet."""
 
     __slots__ = ("end_offset", "next_offset", "skipped", "start_offset")
 
     def __init__(
-        self, runs: list[DeliveredRun], *, next_offset: int, end_offset: int, start_offset: int, skipped: int = 0
+        self, runs: list[MessageRun], *, next_offset: int, end_offset: int, start_offset: int, skipped: int = 0
     ):
         super().__init__(runs)
         self.next_offset = next_offset
@@ -220,5 +220,5 @@ class LogBatch(Messages[StoredMessage]):
         self.skipped = skipped
         """How many offsets were asked for that retention has removed."""
 
-    def _message(self, run: DeliveredRun, row: int) -> StoredMessage:
+    def _message(self, run: MessageRun, row: int) -> StoredMessage:
         return StoredMessage(run, row)

@@ -38,12 +38,12 @@ KEPT_BYTES_MAX = 1 * limits.MIB
 its memory back and has to ask for it again, page by page: half of the time it takes to make one."""
 
 
-class Frame(NamedTuple):
+class EncodedFrame(NamedTuple):
     data: bytes
     rows: int
 
     @property
-    def kept(self) -> Frame | None:
+    def kept(self) -> EncodedFrame | None:
         """Itself, if it is worth keeping."""
         return self if len(self.data) <= KEPT_BYTES_MAX else None
 
@@ -105,7 +105,7 @@ def with_headers(made: Row, headers: Mapping[str, str]) -> Row:
     return Row(made.payload, made.kind, options, made.size - made.options.size + options.size)
 
 
-def frame_of_rows(rows: Sequence[Row]) -> Frame:
+def frame_of_rows(rows: Sequence[Row]) -> EncodedFrame:
     """The rows of several publish calls as one frame."""
     columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
     if any(each.options is not PLAIN for each in rows):
@@ -115,7 +115,7 @@ def frame_of_rows(rows: Sequence[Row]) -> Frame:
             if any(value != default for value in values):
                 columns[column] = values
     data = build([each.payload for each in rows], kinds=[each.kind for each in rows], columns=columns)
-    return Frame(data, len(rows))
+    return EncodedFrame(data, len(rows))
 
 
 def make_options(
@@ -162,7 +162,7 @@ def frames(
     ids: Iterable[str | None] | None = None,
     priorities: Iterable[int] | None = None,
     tenants: Iterable[str | None] | None = None,
-) -> Iterator[Frame]:
+) -> Iterator[EncodedFrame]:
     """As few frames as the limits allow, made one at a time while `values` is read.
 
     `options` hold for every message; `keys`, `ids`, `priorities` and `tenants` give one value per message and must be
@@ -263,7 +263,9 @@ def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | 
     return [b"" if value is None else text_bytes(name, value, size_max) for value in values]
 
 
-def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int) -> Iterator[Frame]:
+def _cut_by_size(
+    payloads: list[bytes], kinds: list[int] | int, columns: _Columns, overhead: int
+) -> Iterator[EncodedFrame]:
     count = len(payloads)
     offsets = offsets_of(payloads)
     together = offsets[-1]
@@ -284,16 +286,18 @@ def _cut_by_size(payloads: list[bytes], kinds: list[int] | int, columns: _Column
     yield _part(payloads, kinds, columns, first, count)
 
 
-def _part(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, first: int, stop: int) -> Frame:
+def _part(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, first: int, stop: int) -> EncodedFrame:
     """A frame of the messages from `first` up to `stop`."""
     columns = {column: values[first:stop] for column, values in columns.items()}
     return _frame(payloads[first:stop], kinds if isinstance(kinds, int) else kinds[first:stop], columns)
 
 
-def _frame(payloads: list[bytes], kinds: list[int] | int, columns: _Columns, offsets: list[int] | None = None) -> Frame:
+def _frame(
+    payloads: list[bytes], kinds: list[int] | int, columns: _Columns, offsets: list[int] | None = None
+) -> EncodedFrame:
     if isinstance(kinds, int):
-        return Frame(build(payloads, kind=kinds, columns=columns, offsets=offsets), len(payloads))
-    return Frame(build(payloads, kinds=kinds, columns=columns, offsets=offsets), len(payloads))
+        return EncodedFrame(build(payloads, kind=kinds, columns=columns, offsets=offsets), len(payloads))
+    return EncodedFrame(build(payloads, kinds=kinds, columns=columns, offsets=offsets), len(payloads))
 
 
 # -- headers and errors ------------------------------------------------------------------------------------------------

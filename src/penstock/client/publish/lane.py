@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from penstock import limits
 from penstock.client.calls.publish import ProducerSeq, publish
-from penstock.client.publish.frames import FRAME_BYTES_TARGET, Frame, Row, frame_of_rows
+from penstock.client.publish.frames import FRAME_BYTES_TARGET, EncodedFrame, Row, frame_of_rows
 from penstock.client.publish.published import PublishedMessage, messages_of
 from penstock.client.publish.send_buffer import SendBuffer
 from penstock.client.publish.sequences import Sequencer
@@ -65,7 +65,7 @@ class _SealedFrame:
 
     __slots__ = ("frame", "of", "sequence", "waiter")
 
-    def __init__(self, frame: Frame, of: _PublishMany, waiter: asyncio.Future[PublishRunsReply]):
+    def __init__(self, frame: EncodedFrame, of: _PublishMany, waiter: asyncio.Future[PublishRunsReply]):
         self.frame = frame
         self.of = of
         self.sequence = of.sequence
@@ -78,7 +78,7 @@ class Publisher(Protocol):
     async def publish(self, row: Row) -> PublishedMessage: ...
 
     async def publish_frames(
-        self, frames: Iterator[Frame], sequence: ProducerSeq | None
+        self, frames: Iterator[EncodedFrame], sequence: ProducerSeq | None
     ) -> list[PublishRunsReply]:  # fmt: skip
         """Send the frames one after the other; all durable on return.
 
@@ -117,7 +117,9 @@ class Lane:
         entry.add(row, waiter)
         return await waiter
 
-    async def publish_frames(self, frames: Iterator[Frame], sequence: ProducerSeq | None) -> list[PublishRunsReply]:
+    async def publish_frames(
+        self, frames: Iterator[EncodedFrame], sequence: ProducerSeq | None
+    ) -> list[PublishRunsReply]:
         """Send the frames one after the other, each built while the one before travels; all durable on return.
 
         If one fails, the frames before it are stored and the ones after it are not.
@@ -138,7 +140,7 @@ class Lane:
             replies.append(await before)
         return replies
 
-    def _add_sealed(self, frame: Frame, many: _PublishMany) -> asyncio.Future[PublishRunsReply]:
+    def _add_sealed(self, frame: EncodedFrame, many: _PublishMany) -> asyncio.Future[PublishRunsReply]:
         waiter: asyncio.Future[PublishRunsReply] = asyncio.get_running_loop().create_future()
         self._carrier.kept = frame.kept
         self._append(_SealedFrame(frame, many, waiter))
@@ -236,7 +238,7 @@ class Lane:
                         waiter.set_result(message)
             return
 
-    def _send_frame(self, frame: Frame, sequence: ProducerSeq | None) -> Awaitable[PublishRunsReply]:
+    def _send_frame(self, frame: EncodedFrame, sequence: ProducerSeq | None) -> Awaitable[PublishRunsReply]:
         return self._carrier.request(publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows)))
 
 

@@ -25,7 +25,7 @@ from penstock.ids import parse_queue
 from penstock.wire.replies import TransactReply
 
 if TYPE_CHECKING:
-    from penstock.client.consume.settling import Settling
+    from penstock.client.consume.settling import Settleable
 
 
 class Transacted(NamedTuple):
@@ -80,7 +80,7 @@ def idempotent(items: list[dict[str, Any]], receipts: Sequence[str]) -> list[dic
     return items if receipts else [{"id": f"sdk-{secrets.token_hex(12)}", **item} for item in items]
 
 
-def receipts_to_ack(ack: Iterable[Settling | str]) -> list[str]:
+def receipts_to_ack(ack: Iterable[Settleable | str]) -> list[str]:
     """Of messages and batches that are not settled yet; receipts themselves as they are."""
     receipts: list[str] = []
     for each in ack:
@@ -88,7 +88,7 @@ def receipts_to_ack(ack: Iterable[Settling | str]) -> list[str]:
     return receipts
 
 
-def mark_settled(ack: Iterable[Settling | str]) -> None:
+def mark_settled(ack: Iterable[Settleable | str]) -> None:
     for each in ack:
         if not isinstance(each, str):
             each.mark(each.open_spans(), settled=True)

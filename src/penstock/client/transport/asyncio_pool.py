@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import client_is_closed
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.http1 import JOIN_BELOW_BYTES, READ_BYTES, BadResponse, ResponseReader
 from penstock.errors import PenstockError
 
@@ -134,7 +134,7 @@ def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
 class AsyncioPool:
     """Lends connections to one server. Long polls are not counted: they would keep other calls from starting."""
 
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint
         self._free = endpoint.connections_max
         self._queue: deque[asyncio.Future[None]] = deque()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.client.calls import lease as calls
 from penstock.client.calls.call import Call
-from penstock.client.publish.frames import Frame
+from penstock.client.publish.frames import EncodedFrame
 from penstock.client.publish.transactions import Transacted, stale_or_unknown, transacted
 from penstock.client.runtime import AsyncioRuntime, Runtime
 from penstock.client.tracing import Tracing
@@ -29,7 +29,7 @@ class Carrier:
         self.runtime = runtime
         self._policy = policy
         self.tracing: Tracing | None = None
-        self.kept: Frame | None = None
+        self.kept: EncodedFrame | None = None
         """The last frame that was sent (`KEPT_BYTES_MAX`)."""
 
     async def request(

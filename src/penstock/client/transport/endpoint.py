@@ -15,7 +15,7 @@ HTTP = "http"
 _DEFAULT_PORTS = {HTTP: 80, "ws": 80, "grpc": 7401}
 
 
-class Endpoint:
+class ServerEndpoint:
     def __init__(
         self, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0, connections_max: int = 64,

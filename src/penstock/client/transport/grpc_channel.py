@@ -11,7 +11,7 @@ from google.rpc import status_pb2
 from penstock import limits
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.grpc_calls import translated
 from penstock.client.transport.grpc_fields import plain
 from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
@@ -36,7 +36,7 @@ class GrpcTransport(SeparateCalls):
 
     reached = False
 
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint
         authorization = endpoint.authorization
         self._metadata = (("authorization", authorization),) if authorization is not None else ()

@@ -6,13 +6,13 @@ from importlib import import_module
 
 from penstock.client.transport.asyncio_pool import AsyncioPool
 from penstock.client.transport.base import Transport
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 
 _OPTIONAL = {"grpc": ("grpc_channel", "GrpcTransport"), "ws": ("websocket", "WebSocketTransport")}
 """By scheme: the module and the class. Their dependencies are an extra of the installation, named after the scheme."""
 
 
-def open_transport(endpoint: Endpoint) -> Transport:
+def open_transport(endpoint: ServerEndpoint) -> Transport:
     """Connects to nothing yet."""
     if endpoint.scheme not in _OPTIONAL:
         return AsyncioPool(endpoint)

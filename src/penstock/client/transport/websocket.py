@@ -19,7 +19,7 @@ from websockets.typing import Subprotocol
 from penstock._version import __version__
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import SeparateCalls, client_is_closed
-from penstock.client.transport.endpoint import Endpoint
+from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
 from penstock.client.transport.retry import Unreachable
 from penstock.errors import PenstockError
@@ -114,7 +114,7 @@ class WebSocketTransport(SeparateCalls):
 
     reached = False
 
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint
         self._shared: _WebSocketConnection | None = None
         self._connecting = asyncio.Lock()
@@ -194,7 +194,7 @@ class WebSocketTransport(SeparateCalls):
         return connection
 
 
-def _refused(endpoint: Endpoint, error: InvalidStatus) -> PenstockError:
+def _refused(endpoint: ServerEndpoint, error: InvalidStatus) -> PenstockError:
     """No connection was made, so no call was sent; some refusals pass."""
     status = error.response.status_code
     with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.consume.membership import Assigned
-from penstock.client.workers.worker import Worker, worker_options
+from penstock.client.workers.worker import QueueWorker, worker_options
 from penstock.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class WorkerDeclarations:
         )  # fmt: skip
 
         def declare(function: F) -> F:
-            self._workers.add(Worker(options, function))
+            self._workers.add(QueueWorker(options, function))
             return function
 
         return declare
@@ -79,11 +79,11 @@ class WorkerRunner:
     """The workers of a client. They are declared before they run, and run once at a time."""
 
     def __init__(self) -> None:
-        self._declared: list[Worker] = []
+        self._declared: list[QueueWorker] = []
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: QueueWorker) -> None:
         self._declared.append(worker)
 
     async def run(self, client: Client, *, wait: float | None, grace: float, signals: bool) -> bool:

@@ -73,7 +73,7 @@ def worker_options(
     )  # fmt: skip
 
 
-class Worker:
+class QueueWorker:
     """A function and the options with which it is called."""
 
     def __init__(self, options: WorkerOptions, function: Callable[..., Any]):
@@ -162,7 +162,7 @@ async def _first_of(stop: asyncio.Event, timeout_s: float) -> None:
 class _Handlers:
     """The handlers that run now, at most `concurrency`."""
 
-    def __init__(self, worker: Worker):
+    def __init__(self, worker: QueueWorker):
         self._worker = worker
         self._free = asyncio.Semaphore(worker.options.concurrency)
         self._busy: set[asyncio.Task[None]] = set()
