@@ -1,4 +1,4 @@
-"""The description of the WebSocket's frames is whole, and says what the documentation says."""
+"""The AsyncAPI document is complete and matches the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.wire import stream
 DOCS = (Path(__file__).resolve().parents[2] / "docs/websocket.md").read_text()
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_resolves():
     parsed = json.loads(document())
     references = re.findall(r'"\$ref": "(#[^"]+)"', json.dumps(parsed))
     assert len(references) > 40

@@ -1,4 +1,4 @@
-"""CloudEvents and messages: what the specifications say, byte by byte, and what is refused."""
+"""Conversion between CloudEvents and messages, and refused events."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def structured(**members: object) -> bytes:
         ({}, b"", False),
     ],
 )
-def test_data_of_a_structured_event_is_what_the_format_says(members, data, is_json):
+def test_data_of_a_structured_event(members, data, is_json):
     event = from_json(structured(**members))
     assert (event.data, event.is_json) == (data, is_json)
 
 
-def test_attributes_are_text_whatever_they_came_as():
+def test_attributes_become_text():
     event = from_json(structured(count=7, flag=True, off=False, nothing=None, time="2026-01-31T12:00:00.5+01:00"))
     assert event.attributes == {
         **NEEDED, "count": "7", "flag": "true", "off": "false", "time": "2026-01-31T12:00:00.5+01:00",
@@ -58,7 +58,7 @@ def test_attributes_are_text_whatever_they_came_as():
         {"partitionkey": "k" * 300}, {f"a{number}": "x" for number in range(64)}, {"a" * 65: "x"},
     ],
 )  # fmt: skip
-def test_what_is_no_event_is_refused_with_the_attribute(members):
+def test_invalid_event_is_refused_with_its_attribute(members):
     with pytest.raises(InvalidRequest) as refused:
         from_json(structured(**members))
     assert refused.value.details["field"]
@@ -72,7 +72,7 @@ def test_empty_batch_has_no_events():
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"null", b"1", b"{", b'"x"', b"\xff", b"[" * 10_000])
-def test_what_is_no_object_is_refused(body):
+def test_event_that_is_not_an_object_is_refused(body):
     with pytest.raises(InvalidRequest):
         from_json(body)
     with pytest.raises(InvalidRequest):
@@ -83,19 +83,19 @@ def test_what_is_no_object_is_refused(body):
     "value",
     [b"[" * 5_000 + b"]" * 5_000, b'{"a":' * 5_000 + b"1" + b"}" * 5_000, b"1e999", b'"\\ud800"', b'"\\x"', b"-"],
 )
-def test_no_value_of_an_attribute_is_more_than_a_refusal(value):
+def test_any_attribute_value_is_accepted_or_refused(value):
     for name in (b"subject", b"datacontenttype"):
         with pytest.raises(InvalidRequest):
             from_json(structured()[:-1] + b',"%b":%b}' % (name, value))
 
 
 @pytest.mark.parametrize("value", [b'"\\ud800"', b'"\\x"'])
-def test_text_that_is_none_is_refused_as_data(value):
+def test_invalid_text_is_refused_as_data(value):
     with pytest.raises(InvalidRequest):
         from_json(structured(datacontenttype="text/plain")[:-1] + b',"data":%b}' % value)
 
 
-def test_a_batch_has_a_limit():
+def test_batch_size_is_bounded():
     with pytest.raises(InvalidRequest):
         from_json_batch(b"[" + b",".join([structured()] * (limits.BATCH_MESSAGES_MAX + 1)) + b"]")
 
@@ -112,7 +112,7 @@ def test_a_batch_has_a_limit():
         (b" padded ", "padded"),
     ],
 )
-def test_a_header_is_decoded_once(value, text):
+def test_header_is_decoded_once(value, text):
     assert from_headers([*HEADERS, (b"ce-subject", value)], "text/plain", b"").attributes["subject"] == text
 
 
@@ -126,19 +126,19 @@ def test_a_header_is_decoded_once(value, text):
         (HEADERS, "application/json", b""), (HEADERS, "text/plain\x01", b""),
     ],
 )  # fmt: skip
-def test_headers_that_make_no_event_are_refused(headers, kind, body):
+def test_invalid_binary_headers_are_refused(headers, kind, body):
     with pytest.raises(InvalidRequest):
         from_headers(headers, kind, body)
 
 
-def test_an_event_is_a_message_with_its_attributes_as_headers():
+def test_attributes_are_headers_of_the_message():
     message = as_message(from_json(structured(data={"n": 1}, partitionkey="user-42")), dedup=True)
     assert message.headers == {f"ce-{name}": value for name, value in {**NEEDED, "partitionkey": "user-42"}.items()}
     assert (message.key, bytes(message.payload), message.id) == ("user-42", b'{"n":1}', dedup_id("/shop", "1"))
     assert as_message(from_json(structured()), dedup=False).id is None
 
 
-def test_source_and_id_together_are_told_apart():
+def test_dedup_id_separates_source_and_id():
     pairs = [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", ""), ("a", "b\0c"), ("ä", "bc")]
     assert len({dedup_id(*pair) for pair in pairs}) == len(pairs)
     assert all(len(dedup_id(*pair)) <= limits.CLIENT_ID_BYTES_MAX for pair in pairs)
@@ -148,7 +148,7 @@ text = st.text(st.characters(exclude_categories=("Cc", "Cs"), exclude_characters
 
 
 @given(st.dictionaries(st.from_regex(r"x[a-z0-9]{0,18}", fullmatch=True), text, max_size=8), st.binary(max_size=64))
-def test_what_goes_out_in_either_mode_comes_in_as_the_same(extensions, data):
+def test_event_round_trips_in_both_modes(extensions, data):
     attributes = {**NEEDED, "datacontenttype": "application/octet-stream", **extensions}
     headers = cloudevents.to_headers(attributes)
     kind = headers.pop("content-type")
@@ -159,7 +159,7 @@ def test_what_goes_out_in_either_mode_comes_in_as_the_same(extensions, data):
     assert binary.data == whole.data == data
 
 
-def test_a_message_that_was_no_event_becomes_one():
+def test_plain_message_is_delivered_as_event():
     attributes = attributes_of({"h": "v"}, id="01JP", queue="a/b/c", at_ms=1_760_000_000_000, is_json=True)
     assert attributes == {
         "specversion": "1.0", "id": "01JP", "source": "penstock:a/b/c", "type": "penstock.message",
@@ -174,7 +174,7 @@ def message(
     return WebhookMessage("01JP", "a/b/c", payload, is_json, named, key, 2, 1_760_000_000_000, "r")
 
 
-def test_a_plain_request_is_the_payload_and_little_else():
+def test_plain_format_sends_the_payload():
     headers, body = envelope_of(message(content_type="text/csv", authorization="x", host="y"), "plain")
     assert body == b'{"n":1}'
     assert headers == {"penstock-queue": "a/b/c", "penstock-attempt": "2", "content-type": "text/csv"}
@@ -183,7 +183,7 @@ def test_a_plain_request_is_the_payload_and_little_else():
     assert "traceparent" not in envelope_of(message(traceparent="a\r\nx: y"), "plain").headers
 
 
-def test_an_event_goes_out_as_it_came():
+def test_published_event_is_delivered_unchanged():
     given = {f"ce_{name}": value for name, value in NEEDED.items()}
     headers, body = envelope_of(message(key="k", **given, ce_datacontenttype="text/x\n"), "cloudevents-binary")
     assert headers["ce-id"] == "1" and headers["ce-partitionkey"] == "k" and body == b'{"n":1}'

@@ -1,4 +1,4 @@
-"""What a scrape shows."""
+"""The metrics of a scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = f'namespace="default",queue="{ORDERS}"'
 
 
 def scrape(story):
-    """The lines of a scrape after a story, as name with labels -> value."""
+    """The samples of a scrape after a story: name with labels -> value."""
 
     async def run():
         http = Http()
@@ -62,7 +62,7 @@ def test_queues():
     assert shown[f'penstock_consumer_lag_messages{{group="default",{LABELS}}}'] == 4
 
 
-def test_too_many_queues_share_one_line_and_the_busiest_are_shown(monkeypatch):
+def test_queues_over_the_limit_share_one_line(monkeypatch):
     monkeypatch.setattr(limits, "METRIC_QUEUES_MAX", 3)
 
     async def story(http):
@@ -78,7 +78,7 @@ def test_too_many_queues_share_one_line_and_the_busiest_are_shown(monkeypatch):
     assert shown['penstock_queue_messages{namespace="_other",queue="_other",state="inflight"}'] == 7 - 2 * 2
 
 
-def test_dead_letters_say_why():
+def test_dead_letter_metrics():
     async def run():
         http = Http()
         http.broker.queues[ORDERS] = [Batch.open(build([b'{"n":1}'], checked=True))]

@@ -23,7 +23,7 @@ from penstock.wire.parse import parse_json, parse_query, parse_queue
 PAGE_LIMIT_MAX = 200
 
 
-class PublishRequest(Shape):
+class DelayedPublishRequest(Shape):
     body: str
     """Base64."""
     deliverAt: Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX)] = 0
@@ -39,7 +39,7 @@ class PageQuery(Shape):
     limit: Annotated[int, Meta(ge=1, le=PAGE_LIMIT_MAX)] = 50
 
 
-_publish_decoder = msgspec.json.Decoder(PublishRequest)
+_publish_decoder = msgspec.json.Decoder(DelayedPublishRequest)
 _queue_decoder = msgspec.json.Decoder(QueueRequest)
 
 

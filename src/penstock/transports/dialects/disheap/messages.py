@@ -16,12 +16,12 @@ from penstock.transports.dialects.delivered import DeliveredMessage, iso_timesta
 from penstock.transports.dialects.disheap.heaps import heap_at
 from penstock.transports.dialects.disheap.proto_json import base64_plain, milliseconds
 from penstock.transports.dialects.disheap.shapes import (
-    AckRequest,
     EnqueueBatchRequest,
     EnqueueRequest,
-    ExtendRequest,
-    NackRequest,
-    PeekQuery,
+    HeapAckRequest,
+    HeapExtendRequest,
+    HeapNackRequest,
+    HeapPeekQuery,
 )
 from penstock.transports.dialects.publishing import PublishItem, StoredItem, store
 from penstock.transports.dialects.router import Names
@@ -34,9 +34,9 @@ from penstock.wire.publishing import is_json
 
 _enqueue_decoder = msgspec.json.Decoder(EnqueueRequest, strict=False)
 _batch_decoder = msgspec.json.Decoder(EnqueueBatchRequest, strict=False)
-_ack_decoder = msgspec.json.Decoder(AckRequest)
-_nack_decoder = msgspec.json.Decoder(NackRequest)
-_extend_decoder = msgspec.json.Decoder(ExtendRequest)
+_ack_decoder = msgspec.json.Decoder(HeapAckRequest)
+_nack_decoder = msgspec.json.Decoder(HeapNackRequest)
+_extend_decoder = msgspec.json.Decoder(HeapExtendRequest)
 
 
 # -- enqueue ------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
     return _done(result.status)
 
 
-def _check_lease(edge: Edge, asked: AckRequest) -> None:
+def _check_lease(edge: Edge, asked: HeapAckRequest) -> None:
     """Refuse a token that does not belong to this message, so that it settles no other message."""
     queue: QueuePath = heap_at(edge, asked.topic)
     if not edge.broker.in_flight.is_held(queue, asked.message_id, asked.lease_token):
@@ -162,7 +162,7 @@ def _conflict() -> StaleReceipt:
 
 
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    query = parse_query(PeekQuery, request.query)
+    query = parse_query(HeapPeekQuery, request.query)
     path = heap_at(edge, query.topic)
     messages = messages_of_runs(await edge.broker.peek(path, max=query.limit + 1))
     return json_answer(

@@ -104,24 +104,24 @@ class EnqueueBatchRequest(Request):
     requests: Annotated[list[EnqueueRequest], Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
 
 
-class AckRequest(Request):
+class HeapAckRequest(Request):
     topic: str
     message_id: MessageId
     lease_token: Token
 
 
-class NackRequest(AckRequest):
+class HeapNackRequest(HeapAckRequest):
     backoff_override: Duration | None = None
     reason: str = ""
 
 
-class ExtendRequest(Request):
+class HeapExtendRequest(Request):
     topic: str
     lease_token: Token
     extension: Duration
 
 
-class PeekQuery(Request):
+class HeapPeekQuery(Request):
     topic: str
     limit: Annotated[int, Meta(ge=1, lt=limits.PEEK_MESSAGES_MAX)] = PEEK_LIMIT
 

@@ -16,8 +16,8 @@ from penstock.transports.dialects.delivered import messages_of_runs
 from penstock.transports.dialects.multi_queue import ReadPage, lease_any, read_after
 from penstock.transports.dialects.pulsar_proxy.shapes import (
     TOPIC,
-    AckRequest,
     PollQuery,
+    TopicAckRequest,
     external_id,
     internal_id,
     message_json,
@@ -36,7 +36,7 @@ from penstock.wire.parse import parse_json, parse_query
 ANONYMOUS = "default"
 """The group of polls without `client_id`."""
 
-_ack_decoder = msgspec.json.Decoder(AckRequest)
+_ack_decoder = msgspec.json.Decoder(TopicAckRequest)
 
 
 async def poll(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001

@@ -16,7 +16,7 @@ from penstock.transports.dialects.pulsar_proxy.shapes import (
     TOPIC,
     BulkRequest,
     InvalidTopic,
-    PublishRequest,
+    TopicPublishRequest,
     TopicRequest,
     external_id,
     topic_path,
@@ -28,7 +28,7 @@ from penstock.transports.http.request import Request
 from penstock.wire.messages import NoQuery, PublishMessage
 from penstock.wire.parse import named_error, parse_json, parse_query
 
-_publish_decoder = msgspec.json.Decoder(PublishRequest)
+_publish_decoder = msgspec.json.Decoder(TopicPublishRequest)
 _bulk_decoder = msgspec.json.Decoder(BulkRequest)
 _topic_decoder = msgspec.json.Decoder(TopicRequest)
 
@@ -77,7 +77,7 @@ def _rejected(error: PenstockError) -> dict[str, Any]:
     return {"error": code, "status": "rejected", "message": error.message}
 
 
-def _item(edge: Edge, asked: PublishRequest) -> PublishItem:
+def _item(edge: Edge, asked: TopicPublishRequest) -> PublishItem:
     queue = topic_path(asked.topic)
     message = PublishMessage(
         payload=asked.payload,

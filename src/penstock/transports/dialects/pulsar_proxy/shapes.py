@@ -29,7 +29,7 @@ class InvalidTopic(InvalidRequest):
     """The name of a topic is invalid."""
 
 
-class PublishRequest(Request):
+class TopicPublishRequest(Request):
     topic: str
     payload: msgspec.Raw
     ttl: Annotated[int, Meta(ge=1, le=limits.TTL_MS_MAX // 1000)] | None = None
@@ -57,7 +57,7 @@ class PollQuery(Request):
     client_id: ClientName | None = None
 
 
-class AckRequest(Request):
+class TopicAckRequest(Request):
     """`client_id` is that of the poll or subscription; `topic` selects one delivery if the id is ambiguous."""
 
     message_ids: Annotated[

@@ -43,30 +43,30 @@ PAUSE_MS = 1_000
 Topics = Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)]
 
 
-class Subscribe(Request, tag_field="type", tag="subscribe"):
+class SubscribeFrame(Request, tag_field="type", tag="subscribe"):
     topics: Topics
     client_id: ClientName
     offset: str | None = None
     """The start of a new client: `last`, or the id of the last received message. Default: the oldest message."""
 
 
-class Unsubscribe(Request, tag_field="type", tag="unsubscribe"):
+class UnsubscribeFrame(Request, tag_field="type", tag="unsubscribe"):
     topics: Topics
 
 
-class Ack(Request, tag_field="type", tag="ack"):
+class AckFrame(Request, tag_field="type", tag="ack"):
     message_id: Annotated[str, Meta(max_length=64)]
 
 
-class Ping(Request, tag_field="type", tag="ping"):
+class PingFrame(Request, tag_field="type", tag="ping"):
     pass
 
 
-class Pong(Request, tag_field="type", tag="pong"):
+class PongFrame(Request, tag_field="type", tag="pong"):
     pass
 
 
-_decoder = msgspec.json.Decoder(Subscribe | Unsubscribe | Ack | Ping | Pong)
+_decoder = msgspec.json.Decoder(SubscribeFrame | UnsubscribeFrame | AckFrame | PingFrame | PongFrame)
 
 
 class UnackedMessage(NamedTuple):
@@ -93,7 +93,7 @@ class Subscription:
         about: dict[str, Any] = {}
         try:
             frame = parse_json(_decoder, text.encode())
-            if isinstance(frame, Ack):
+            if isinstance(frame, AckFrame):
                 about = {"message_id": frame.message_id}
             await _HANDLERS[type(frame)](self, frame)
         except PenstockError as error:
@@ -105,7 +105,7 @@ class Subscription:
 
     # -- frames in ----------------------------------------------------------------------------------------------------
 
-    async def _subscribe(self, frame: Subscribe) -> None:
+    async def _subscribe(self, frame: SubscribeFrame) -> None:
         """Subscribe to topics. The same client may add topics later."""
         client, topics = check_client_id(frame.client_id), topic_paths(frame.topics)
         words = {None: "earliest", "last": "latest"}
@@ -123,7 +123,7 @@ class Subscription:
         await self._output.send({"type": "subscribed", "topics": shown, "session_id": self._id})
         self._resume_delivery()
 
-    async def _unsubscribe(self, frame: Unsubscribe) -> None:
+    async def _unsubscribe(self, frame: UnsubscribeFrame) -> None:
         """Unsubscribe from topics and release their unacknowledged messages."""
         topics = topic_paths(frame.topics)
         await self._stop_delivering()
@@ -137,7 +137,7 @@ class Subscription:
         await self._output.send({"type": "unsubscribed", "topics": [short_name(topic) for topic in topics]})
         self._resume_delivery()
 
-    async def _ack(self, frame: Ack) -> None:
+    async def _ack(self, frame: AckFrame) -> None:
         """Acknowledge one message. An error is sent only if the ack was too late."""
         held = self._held.pop(internal_id(frame.message_id).upper(), None)
         if held is not None:
@@ -151,10 +151,10 @@ class Subscription:
         if status != "acked":
             raise StaleReceipt("no lease of this client holds the message")
 
-    async def _ping(self, frame: Ping) -> None:  # noqa: ARG002
+    async def _ping(self, frame: PingFrame) -> None:  # noqa: ARG002
         await self._output.send({"type": "pong"})
 
-    async def _pong(self, frame: Pong) -> None:
+    async def _pong(self, frame: PongFrame) -> None:
         pass
 
     # -- messages out -------------------------------------------------------------------------------------------------
@@ -235,9 +235,9 @@ class Subscription:
 
 
 _HANDLERS: dict[type, Callable[[Subscription, Any], Coroutine[Any, Any, None]]] = {
-    Subscribe: Subscription._subscribe,
-    Unsubscribe: Subscription._unsubscribe,
-    Ack: Subscription._ack,
-    Ping: Subscription._ping,
-    Pong: Subscription._pong,
+    SubscribeFrame: Subscription._subscribe,
+    UnsubscribeFrame: Subscription._unsubscribe,
+    AckFrame: Subscription._ack,
+    PingFrame: Subscription._ping,
+    PongFrame: Subscription._pong,
 }

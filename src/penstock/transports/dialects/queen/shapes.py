@@ -1,4 +1,4 @@
-"""Requests of this dialect and its queue options. Options are in seconds, `retryDelay` is in milliseconds."""
+"""Requests of this dialect and its queue options. QueueOptions are in seconds, `retryDelay` is in milliseconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WorkerId: TypeAlias = Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX // 1000)]
 
 
-class Options(Request):
+class QueueOptions(Request):
     """Zero means no limit for `maxSize`, `ttl` and `windowMaxWait`."""
 
     leaseTime: Annotated[int, Meta(ge=1, le=limits.LEASE_MS_MAX // 1000)] | UnsetType = UNSET
@@ -59,7 +59,7 @@ _SETTING: dict[str, Any] = {
     "windowMaxWait": lambda value: {"window_max_wait_ms": value * 1000},
 }
 
-DEFAULTS = Options(
+DEFAULTS = QueueOptions(
     leaseTime=300,
     maxSize=10_000,
     ttl=3600,
@@ -94,7 +94,7 @@ def _seconds(ms: int) -> int | float:
     return ms // 1000 if ms % 1000 == 0 else ms / 1000
 
 
-class Address(Request):
+class QueueAddress(Request):
     ns: str
     task: str
     queue: str
@@ -104,11 +104,11 @@ class Address(Request):
         return f"{self.ns}/{self.task}/{self.queue}"
 
 
-class ConfigureRequest(Address):
-    options: Options = msgspec.field(default_factory=Options)
+class ConfigureRequest(QueueAddress):
+    options: QueueOptions = msgspec.field(default_factory=QueueOptions)
 
 
-class PushItem(Address):
+class PushItem(QueueAddress):
     payload: msgspec.Raw
     transactionId: TransactionId | None = None
 
