@@ -56,6 +56,8 @@ FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lif
 PLAIN_PACKAGES = [
     "src/penstock/server",
     "src/penstock/wire",
+    "src/penstock/batch",
+    "src/penstock/journal",
 ]
 """Packages whose comments, docstrings and log events are written in plain words."""
 PRONOUNS = re.compile(r"\b(who|whom|whoever|(?:some|no|any|every)body|(?:some|any|every)one)\b", re.IGNORECASE)

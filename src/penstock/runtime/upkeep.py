@@ -31,7 +31,7 @@ from penstock.core.slices import encoded
 from penstock.core.state import Partition, Queue
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import HEADER as BLOB_HEADER
-from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, Seal, SegmentDescription, described
+from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, Seal, SegmentDescription, encode_description
 from penstock.journal.codec import encode
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.far import FarEntries, blobs_in_use
@@ -321,7 +321,9 @@ class Upkeep:
         """Where the messages are now."""
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
-        prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
+        prefix = encode_description(
+            SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages)
+        )
         parts, pieces, held = [prefix], list[bytes](), 0
         for _, head, attached, _ in batch:
             pieces += (head, attached)
