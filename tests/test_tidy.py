@@ -58,6 +58,8 @@ PLAIN_PACKAGES = [
     "src/penstock/wire",
     "src/penstock/batch",
     "src/penstock/journal",
+    "src/penstock/testing",
+    "src/penstock/embedded",
 ]
 """Packages whose comments, docstrings and log events are written in plain words."""
 PRONOUNS = re.compile(r"\b(who|whom|whoever|(?:some|no|any|every)body|(?:some|any|every)one)\b", re.IGNORECASE)

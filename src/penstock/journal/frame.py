@@ -107,7 +107,7 @@ def time_of(header: bytes) -> int:
     return int(HEADER.unpack(header)[8])
 
 
-def find_newer_frame(view: memoryview, index: int, node: bytes = b"") -> int | None:
+def newer_frame(view: memoryview, index: int, node: bytes = b"") -> int | None:
     """The position of a complete frame newer than `index` after the expected next frame at position 0, or None."""
     begin = 1
     try:

@@ -33,16 +33,7 @@ from penstock.engines.local.pieces import PieceReader, Place
 from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
-from penstock.journal.frame import (
-    CHAIN_START,
-    HEADER,
-    PAGE_BYTES,
-    BadFrame,
-    Frame,
-    find_newer_frame,
-    read_frame,
-    time_of,
-)
+from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, newer_frame, read_frame, time_of
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
@@ -169,7 +160,7 @@ class LocalJournal:
             # Zeros written ahead of time: a clean end.
             segment.size = at
         elif problem is not None:
-            following = find_newer_frame(memoryview(rest), index, node)
+            following = newer_frame(memoryview(rest), index, node)
             # Where commits are synced one by one, one at most is on its way. Under the other policies many are, in any
             # order, and what stands behind a hole is no more than what was not promised.
             if following is not None and self._fsync == "always":
