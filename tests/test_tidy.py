@@ -60,6 +60,7 @@ PLAIN_PACKAGES = [
     "src/penstock/journal",
     "src/penstock/testing",
     "src/penstock/embedded",
+    "src/penstock/*.py",
 ]
 """Packages whose comments, docstrings and log events are written in plain words."""
 PRONOUNS = re.compile(r"\b(who|whom|whoever|(?:some|no|any|every)body|(?:some|any|every)one)\b", re.IGNORECASE)

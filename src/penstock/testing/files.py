@@ -5,8 +5,7 @@ Two kinds of failure are distinguished:
 - `kill` ends the *process*. The page cache survives: the next process sees all writes, synced or not. Locks and handles
   are released.
 - `crash` ends the *machine*. The disk survives. Of the writes since a file's last sync any subset may have arrived,
-each
-  whole, torn (at a byte, a sector or a page), or as zeros; of the entries of a directory since its last sync any
+  each whole, torn (at a byte, a sector or a page), or as zeros; of the entries of a directory since its last sync any
   prefix. A file without a synced directory entry is lost, even if the file itself was synced.
 
 `faults` is called before every operation that changes a file or a directory. It injects an error, or ends the process
