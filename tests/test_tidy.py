@@ -247,6 +247,12 @@ def test_every_link_leads_somewhere(path):
     assert not [link for link in inside if link and not (path.parent / link).exists()]
 
 
+def test_words_of_the_glossary_are_unique_and_sorted():
+    words = re.findall(r"^\| ([^|]+?) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[2:]
+    assert words == sorted(set(words), key=str.lower)
+    assert not [word for word in words if "," in word], "one row defines one word"
+
+
 @pytest.mark.parametrize("path", files("docs/adr/*"), ids=name_of)
 def test_a_decision_says_what_why_and_what_follows(path):
     assert re.fullmatch(r"\d{4}(-[a-z0-9]+)+\.md", path.name)
