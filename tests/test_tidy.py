@@ -56,6 +56,11 @@ FOR_TESTS = ("penstock.testing.", "penstock.core.invariants", "penstock.core.lif
 PLAIN_PACKAGES = [
     "src/penstock/server",
     "src/penstock/wire",
+    "src/penstock/batch",
+    "src/penstock/journal",
+    "src/penstock/testing",
+    "src/penstock/embedded",
+    "src/penstock/*.py",
 ]
 """Packages whose comments, docstrings and log events are written in plain words."""
 PRONOUNS = re.compile(r"\b(who|whom|whoever|(?:some|no|any|every)body|(?:some|any|every)one)\b", re.IGNORECASE)
@@ -263,6 +268,12 @@ def test_every_link_leads_somewhere(path):
     links = re.findall(r"\[[^]]*\]\(([^)\s]+)\)", without_code(path.read_text()))
     inside = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:", link)]
     assert not [link for link in inside if link and not (path.parent / link).exists()]
+
+
+def test_words_of_the_glossary_are_unique_and_sorted():
+    words = re.findall(r"^\| ([^|]+?) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[2:]
+    assert words == sorted(set(words), key=str.lower)
+    assert not [word for word in words if "," in word], "one row defines one word"
 
 
 @pytest.mark.parametrize("path", files("docs/adr/*"), ids=name_of)

@@ -1,7 +1,7 @@
 """Penstock: a durable message broker you can query. This package's names are the SDK; the broker is `penstock serve`.
 
-Importing it costs nothing: a name brings its module along when it is first used, so that a program which only wants an
-error class, or the broker itself, does not load the client.
+Each name imports its module on first use, so a program that only needs an error class, or the broker itself, does not
+load the client.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ERRORS = (
     "UnsupportedMediaType", "UpgradeRequired",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
-# Not in __all__: `from penstock import *` must not take the builtin of this name away.
+# Not in __all__: `from penstock import *` must not shadow the builtin of this name.
 _HOME["open"] = "penstock.embedded"
 
 __all__ = [

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. It is part of the server extra; the SDK alone only gets told so."""
+    """Run the command line, which needs the server extra; without it, print how to install it."""
     try:
         from penstock.server.cli import app
     except ModuleNotFoundError as error:

@@ -1,9 +1,8 @@
-"""Time enters through this door, so that tests and the simulator can hold it still.
+"""The clock interface, which tests and the simulator replace.
 
-Journal time is what leases, delays and expiries are judged by. It starts at the wall clock and from then on
-follows the monotonic clock, so that a wall clock that is set back or forward never ends a lease early. When the two
-drift apart (a clock that was stepped, a suspended machine) journal time closes the gap slowly: it runs at most a
-tenth faster or slower than real time until they agree again.
+Leases, delays and expiries use journal time. It starts at the wall clock and then follows the monotonic clock, so that
+setting the wall clock never ends a lease early. If the two clocks differ (a stepped clock, a suspended machine),
+journal time runs at most a tenth faster or slower than real time until they agree.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two faces of time. Neither may be asked inside `core`: the machine is told what time it is."""
+    """Journal time and monotonic time. `core` must not call a clock: commands carry the time."""
 
     def now_ms(self) -> int:
         """Journal time in UTC epoch milliseconds; never goes backwards within one process."""
 
     def advance_to_ms(self, floor_ms: int) -> None:
-        """Never answer less than this: a journal that is opened may carry later times than the machine's clock."""
+        """Raise journal time to at least this: an opened journal may hold later times than the machine's clock."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, for measuring how long something took."""
+        """Seconds from an arbitrary start, for measuring durations."""
 
 
 class Machine(Protocol):
@@ -48,8 +47,8 @@ class SystemClock:
         elapsed_ns = real_ns - self._last_real_ns
         self._last_real_ns = real_ns
         ahead_ns = self._journal_ns + elapsed_ns - self._machine.time_ns()
-        # Most calls land here: the clocks agree and there is nothing to mend. Being ahead is mended at once, because a
-        # message that is due by our clock must be due by everybody's.
+        # The common case: journal time is at most 5 ms behind the wall clock and is not corrected. A lead is reduced at
+        # once, because a message that is due by journal time must be due by the wall clock too.
         if -5_000_000 < ahead_ns <= 0:
             self._journal_ns += elapsed_ns
         else:

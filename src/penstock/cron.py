@@ -1,11 +1,10 @@
-"""When a cron expression fires: pure questions about calendars, asked with UTC epoch milliseconds.
+"""Compute the fire times of a cron expression, in UTC epoch milliseconds. Pure functions.
 
-The answers are those of Debian's cron, by way of `cronsim`: five fields, or six with seconds in front. Where clocks are
-set forward, a time of day that does not exist fires at the first moment that does; where they are set back, a time of
-day that comes twice fires the first time. Expressions whose minute or hour begins with `*` follow real time through
-both changes.
+The rules are those of Debian's cron, implemented by `cronsim`: five fields, or six with seconds in front. If clocks are
+set forward, a skipped time of day fires at the first existing time after it; if they are set back, a repeated time of
+day fires the first time. Expressions with a minute or hour that begins with `*` follow real time through both changes.
 
-An answer depends on the time zone database of the machine. Whoever needs it again later writes it down.
+The result depends on the time zone database of the machine, so callers store a fire time instead of recomputing it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def check(expression: str, timezone: str) -> None:
         CronSim(expression, datetime(2000, 1, 1, tzinfo=zone))
     except CronSimError as error:
         raise _refused("cron", f"{expression!r} is not a cron expression: {error}") from None
-    except (AssertionError, TypeError, ValueError):  # what its parser did not foresee
+    except (AssertionError, TypeError, ValueError):  # cronsim raises other errors for some invalid input
         raise _refused("cron", f"{expression!r} is not a cron expression") from None
 
 
@@ -50,7 +49,7 @@ def fires(expression: str, timezone: str, after_ms: int) -> Iterator[int]:
         start = (_EPOCH + timedelta(milliseconds=after_ms)).astimezone(_zone(timezone))
         for moment in CronSim(expression, start):
             fire_ms = (moment.astimezone(UTC) - _EPOCH) // _SECOND * 1000
-            # A time of day that the clock shows twice is found again by whoever begins between the two.
+            # An iteration that starts between the two occurrences of a repeated time of day would return it again.
             if fire_ms > last_ms:
                 yield fire_ms
                 last_ms = fire_ms
@@ -61,8 +60,8 @@ def fires(expression: str, timezone: str, after_ms: int) -> Iterator[int]:
 def latest_fire(expression: str, timezone: str, from_ms: int, until_ms: int) -> int | None:
     """The last fire time from `from_ms` to `until_ms`, both included; None if there is none.
 
-    Looks back over twice the time with each step, so that what fires often is found in a short look and what fires
-    seldom in few.
+    Each step doubles the range that is searched backwards, so frequent schedules need a short search and rare ones few
+    steps.
     """
     look_ms = _FIRST_LOOK_BACK_MS
     while True:
@@ -80,7 +79,7 @@ def latest_fire(expression: str, timezone: str, from_ms: int, until_ms: int) -> 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> tzinfo:
     try:
-        # `UTC` itself, because calendars without clock changes have a shorter way.
+        # cronsim has a faster path for `UTC`, which has no clock changes.
         return UTC if name == "UTC" else ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise _refused("timezone", f"{name[:64]!r} is not a time zone of the IANA database") from None

@@ -20,7 +20,7 @@ class Finished(NamedTuple, Generic[T]):
 
 
 class Suspended(Generic[T]):
-    """The rest of a coroutine that has begun to wait. It is to be awaited once, by a task."""
+    """A started coroutine that waits. A task must await it once."""
 
     __slots__ = ("_awaited", "_coroutine")
 
@@ -78,5 +78,5 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> Finished[T] | Suspended[T]:
 
 
 async def rest_of(suspended: Suspended[T]) -> T:
-    """As a coroutine, which is what a task takes."""
+    """Wrap the started coroutine in a coroutine, as `create_task` requires."""
     return await suspended

@@ -1,4 +1,4 @@
-"""Every error a caller can meet, named by who must act.
+"""The errors of the interface, with the party that must act.
 
     PenstockError
     ├── InvalidRequest      400  caller: the request is wrong, sending it again will not help
@@ -7,23 +7,23 @@
     ├── NotFound            404  caller: there is no such path
     ├── QueueNotFound       404  caller: there is no such queue
     ├── MethodNotAllowed    405  caller: the path exists, the method does not
-    ├── Conflict            409  caller: the state of things refuses it; look, then decide
+    ├── Conflict            409  caller: the current state refuses the request; read it, then decide
     │   ├── StaleReceipt         the lease behind the receipt has ended
     │   ├── FencedProducer       a newer epoch of the same producer exists
-    │   ├── StaleGeneration      the group has moved on from what this member goes by
-    │   └── UnknownMember        the group does not have this member, or no longer
+    │   ├── StaleGeneration      the group has a newer generation than the member
+    │   └── UnknownMember        the group does not have this member
     ├── TooLarge            413  caller: send less at once
     ├── UnsupportedMediaType 415 caller: send it in another form
-    ├── UpgradeRequired     426  caller: open the WebSocket in the version that the answer names
-    ├── RateLimited         429  caller: slow down, then again
-    │   └── QueueFull            the queue is at its limit, then again
+    ├── UpgradeRequired     426  caller: open the WebSocket in the version that the reply names
+    ├── RateLimited         429  caller: slow down, then retry
+    │   └── QueueFull            the queue is at its limit; retry later
     ├── HeadersTooLarge     431  caller: send fewer or shorter headers
-    ├── Internal            500  us: a bug; the message says nothing but where to look
+    ├── Internal            500  server: a bug; the log of the server has the details
     ├── Unimplemented       501  caller: HTTP knows it, this server does not
-    ├── Unavailable         503  operator or time: try again later
-    └── DiskFull            507  operator: give the disk room; consumers keep working
+    ├── Unavailable         503  operator: retry later
+    └── DiskFull            507  operator: free disk space; consumers keep working
 
-Codes are API and never change; words may. The table of HTTP statuses is `wire/status.py`.
+Codes are API and never change; texts may. The table of HTTP statuses is `wire/status.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 
 class PenstockError(Exception):
-    """Base of everything that Penstock raises on purpose."""
+    """Base of all errors of Penstock."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False

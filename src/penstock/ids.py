@@ -1,4 +1,4 @@
-"""Names of things: queue paths, message ids, receipts. Pure functions over strings and integers.
+"""Queue paths, message ids and receipts: pure functions over strings and integers.
 
 Message ids are ULIDs: 48 bits of milliseconds, 80 bits that are random once per batch and then count up. The ids of
 one published run are therefore `first, first + 1, …`, and the ids of a partition grow with its offsets, which is why
@@ -17,7 +17,7 @@ QueuePath = NewType("QueuePath", str)
 """Canonical `namespace/task/name`."""
 
 MessageId = NewType("MessageId", int)
-"""A ULID as the integer it is; text only at the edges."""
+"""A ULID as an integer; only the transports convert it to text."""
 
 _SEGMENT = re.compile(limits.NAME_PATTERN)
 _GROUP = re.compile(limits.GROUP_PATTERN)
@@ -32,7 +32,7 @@ _LOW_70 = (1 << 70) - 1
 
 
 def parse_queue(text: str) -> QueuePath:
-    """One to three segments, missing ones are `default`; anything else is refused with the rule in the message."""
+    """Parse one to three segments; missing ones are `default`. Raises InvalidRequest with the rule."""
     segments = text.split("/") if isinstance(text, str) else []
     if 1 <= len(segments) <= 3 and all(_SEGMENT.fullmatch(segment) for segment in segments):
         if len(segments) == 1:
@@ -48,7 +48,7 @@ def parse_queue(text: str) -> QueuePath:
 
 
 def parse_scope(text: str) -> str:
-    """One or two segments: a namespace, or a namespace and a task."""
+    """Parse one or two segments: a namespace, or a namespace and a task."""
     segments = text.split("/")
     if len(segments) <= 2 and all(_SEGMENT.fullmatch(segment) for segment in segments):
         return text
@@ -102,7 +102,7 @@ def check_member(text: str) -> str:
 def ulid_text(value: int) -> str:
     """26 characters of Crockford's base 32, as the ULID specification writes them."""
     pairs = _PAIRS
-    # Two halves of a machine word each: shifting the whole thirteen times costs twice as much.
+    # Two halves of a machine word each: shifting the whole 128 bits thirteen times costs twice as much.
     high, low = value >> 70, value & _LOW_70
     return (
         f"{pairs[high >> 50]}{pairs[high >> 40 & 1023]}{pairs[high >> 30 & 1023]}{pairs[high >> 20 & 1023]}"
@@ -113,7 +113,7 @@ def ulid_text(value: int) -> str:
 
 
 def ulid_texts(first: int, count: int) -> list[str]:
-    """The texts of `count` ids that count up from `first`; what 1,024 neighbours have in common is encoded once."""
+    """The texts of `count` consecutive ids from `first`; the common prefix of 1,024 neighbours is encoded once."""
     texts: list[str] = []
     value, end = first, first + count
     while value < end:
@@ -126,11 +126,11 @@ def ulid_texts(first: int, count: int) -> list[str]:
 
 
 ULID_TAIL_BITS = 10
-"""Ids that agree in all but these share all but the last two letters of their text."""
+"""Ids that differ in these bits only share all but the last two characters of their text."""
 
 
 def ulid_tails(first: int, count: int) -> tuple[str, list[bytes]]:
-    """What the ids from `first` on have in common, and the rest of each. Cheap where they share all but two letters."""
+    """The common prefix of consecutive ids from `first`, and the rest of each."""
     block, start = first >> ULID_TAIL_BITS, first & 1023
     if start + count <= 1024:
         return ulid_text(block)[2:], _PAIRS_ASCII[start : start + count]
@@ -138,8 +138,7 @@ def ulid_tails(first: int, count: int) -> tuple[str, list[bytes]]:
 
 
 def ulid_value(text: str, field: str = "id") -> MessageId:
-    """Inverse of `ulid_text`; lower case is accepted, anything that is not a ULID is the caller's mistake, in
-    the `field` it came from."""
+    """Inverse of `ulid_text`; accepts lower case. Raises InvalidRequest with `field` for other text."""
     if len(text) != ULID_CHARS or text[0] > "7":
         raise InvalidRequest(f"{text[:64]!r} is not a message id (a ULID of 26 characters)", details={"field": field})
     value = 0
@@ -154,12 +153,12 @@ def ulid_value(text: str, field: str = "id") -> MessageId:
 
 
 def receipt_prefix(shard: int, lease: int, nonce: int) -> str:
-    """A receipt without its offset. The lease makes it stale one day, the nonce makes it unguessable until then."""
+    """A receipt without its offset. It becomes stale with the lease; the nonce makes it unguessable."""
     return f"r1.{shard}.{lease}.{nonce:016x}."
 
 
 def parse_receipt_prefix(prefix: str) -> tuple[int, int, int] | None:
-    """(shard, lease, nonce) of the part of a receipt before its offsets, or None if it was never ours."""
+    """(shard, lease, nonce) from the part of a receipt before its offsets, or None if it is malformed."""
     parts = prefix.split(".")
     if len(parts) != 4 or parts[0] != "r1" or len(prefix) > 80:
         return None
@@ -170,7 +169,7 @@ def parse_receipt_prefix(prefix: str) -> tuple[int, int, int] | None:
 
 
 def parse_offsets(text: str) -> tuple[int, int] | None:
-    """`12` is one message, `12-99` every message from 12 to 99 of that lease; None if it is neither."""
+    """Parse `12` (one message) or `12-99` (messages 12 to 99 of the lease); None for other text."""
     if len(text) > 40 or not text.isascii():
         return None
     first, dash, last = text.partition("-")

@@ -1,6 +1,6 @@
 """Every bound of the system, with its unit, its reason and its relation to its neighbours.
 
-A bound that lives elsewhere is a bound nobody finds. Relations are asserted at import, at the end of the file.
+No other module defines bounds. Relations are asserted at import, at the end of the file.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HEADERS_BYTES_MAX = 16 * KIB
 HEADERS_COUNT_MAX = 64
 PRODUCER_ID_CHARS_MAX = 128
 ERROR_CHARS_MAX = 2048
-"""Error text of a nack: longer text is cut, not refused, because failing a failure report helps nobody."""
+"""Error text of a nack: longer text is cut, so that a failure report is never refused."""
 
 # -- batches and requests ---------------------------------------------------------------------------------------
 
 BATCH_MESSAGES_MAX = 10_000
 BATCH_BYTES_MAX = 8 * MIB
-"""One frame. Bounds what one publish holds in memory and what one lease can answer with."""
+"""One frame. Bounds the memory of one publish and the size of one lease reply."""
 
 REQUEST_BYTES_MAX = 12 * MIB
 """One HTTP body: a full frame as JSON with base64 payloads is a third larger than its bytes."""
@@ -47,7 +47,7 @@ LEASE_REPLY_BYTES_MAX = 8 * MIB
 RECEIPTS_MAX = 10_000
 READ_MESSAGES_MAX = 10_000
 READ_SLICE_BYTES = 256 * KIB
-"""Of a bulk read, done between two turns of everybody else."""
+"""Bytes of a bulk read between two turns of the event loop."""
 EVENTS_MAX = 10_000
 EVENTS_BYTES_MAX = 4 * MIB
 """One bulk answer of events; a single record may be larger."""
@@ -58,11 +58,11 @@ ANALYTICS_READS_MAX = 16
 PEEK_MESSAGES_MAX = 1_000
 PAGE_LIMIT_MAX = 500
 HISTORY_EVENTS_MAX = 1_000
-"""Transitions of one message that are told; of more, the latest."""
+"""Transitions in the history of one message; the latest if there are more."""
 HISTORY_SEARCHES_MAX = 16
 """Searches of a journal that may be in line; one runs at a time."""
 WORKERS_MAX = 1_000
-"""Most workers that are ever suggested, unless the caller allows more."""
+"""Default upper bound of a suggested number of workers."""
 
 # -- time -------------------------------------------------------------------------------------------------------
 
@@ -84,10 +84,10 @@ SESSION_MS_MIN = 500
 SESSION_MS_MAX = 3_600_000
 """A member of a group that is not heard for its session has left. Below half a second a busy machine would do that."""
 DRAIN_MS_MAX = LEASE_MS_MAX
-"""How long a member may take to finish what it holds of a partition that moves on."""
+"""Time that a member gets to settle messages of a reassigned partition."""
 HEARTBEATS_PER_SESSION = 10
-"""How often members are asked to be heard. Heartbeats cost no disk, and a member busy with what it has hears by them
-what it is to give up; and a few that are lost cost nobody their partitions."""
+"""Heartbeats per session. They cost no disk; a busy member learns from them which partitions to release, and a few lost
+heartbeats do not end a session."""
 
 # -- queues -----------------------------------------------------------------------------------------------------
 
@@ -104,18 +104,18 @@ WEIGHT_MAX = 1_000
 TENANT_WEIGHTS_MAX = 1_000
 BLOCKED_KEYS_MAX = 100_000
 """Ordered keys of one group with messages that wait behind one that failed, or was given up and parked its key. Above
-it publishing waits: a hundred thousand of them are a failure that somebody should look at."""
+it publishes are refused: a hundred thousand blocked keys are a failure for the operator."""
 READERS_PER_QUEUE_MAX = 10_000
 """Names under which positions in one queue are kept."""
 READER_FORGOTTEN_MS = 30 * 86_400_000
 HOLDS_MAX = 32
 """Names under which archives hold back retention."""
 HOLD_BYTES_DEFAULT = 10 * 1024 * MIB
-"""What a hold may span before it is let go, unless it says otherwise."""
+"""Default size above which the broker releases a hold."""
 FORMER_QUEUES_KEPT = 1_000
-"""Deleted queues whose names are known to those who read the journal later."""
+"""Deleted queues whose names are kept for later readers of the journal."""
 FORMER_GROUPS_KEPT = 1_000
-"""Deleted groups of a queue whose names are known to those who read the journal later."""
+"""Deleted groups of a queue whose names are kept for later readers of the journal."""
 SCOPES_KEPT = 256
 """Scopes, each with a group, for which it is remembered which queues may have something; others are looked up anew."""
 PRODUCER_PUBLISHES_KEPT = 64
@@ -165,7 +165,7 @@ WEBHOOK_ANSWER_BYTES_MAX = 4 * KIB
 WEBHOOK_ATTEMPTS_KEPT = 100
 """The latest attempts of one webhook that can be looked at."""
 WEBHOOK_TESTS_MAX = 8
-"""Test deliveries under way; each keeps somebody waiting."""
+"""Concurrent test deliveries; each holds a request open."""
 
 # -- dead letters -----------------------------------------------------------------------------------------------
 
@@ -196,9 +196,9 @@ WAITERS_MAX = 5_000
 HOT_BYTES_MAX = 16 * MIB
 """Recent message bytes kept in memory; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
-"""What was read from the log last, per partition, and is kept for the next read of the same place."""
+"""Cached bytes of the latest log read, per partition, for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB
-"""Four bytes for the key of a delayed message, and of others once somebody has looked for a key among them."""
+"""Keys indexed with four bytes each: of delayed messages, and of all others after the first lookup by key."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 
@@ -247,7 +247,7 @@ CALLS_MAX = 10_000
 CALLS_PER_CONNECTION_MAX = 1_000
 """Beyond it HTTP/2 makes the client wait."""
 GRPC_REPLY_BYTES_MAX = 4 * MIB - 64 * KIB
-"""A gRPC client that was told nothing else refuses messages over 4 MiB, and with it a lease that nobody then holds."""
+"""A gRPC client that was told nothing else refuses messages over 4 MiB, which would lose a lease reply."""
 METADATA_BYTES_MAX = 16 * KIB
 ERROR_BYTES_MAX = 3 * KIB
 """An error as trailing metadata. Clients that were told nothing else begin to refuse metadata at 8 KiB."""
@@ -267,19 +267,19 @@ STREAM_DRAIN_MS = 5_000
 # -- WebSockets -------------------------------------------------------------------------------------------------
 
 WEBSOCKETS_MAX = 10_000
-"""Counted apart from CONNECTIONS_MAX, so that a crowd of readers does not lock out those who publish."""
+"""Counted apart from CONNECTIONS_MAX, so that many readers do not exclude producers."""
 WEBSOCKET_TEXT_BYTES_MAX = 1 * MIB
 """One message from a client that speaks JSON. What is larger goes as binary batches, where REQUEST_BYTES_MAX holds."""
 WEBSOCKET_PAGE_BYTES = 128 * KIB
 WEBSOCKET_PAGE_MESSAGES = 500
-"""What one frame delivers stops at these; a message that is larger on its own travels alone."""
+"""Bounds of one frame of messages; a larger message is sent alone."""
 WEBSOCKET_OUTPUT_PAUSE_BYTES = 256 * KIB
 """Unsent output of a connection above which it is delivered nothing more, and nothing more is read from it."""
 WEBSOCKET_OUTPUT_RESUME_BYTES = 64 * KIB
 WEBSOCKET_OUTPUT_BYTES_MAX = 1 * MIB
-"""What may be unsent by our own doing: the pause comes well before, and one page more fits."""
+"""Unsent pushed output of a connection; the pause comes earlier, and one page more fits."""
 WEBSOCKET_ANSWERS_BYTES_MAX = 16 * MIB
-"""What may be unsent because it was asked for. A client that asks on and on and reads nothing is cut off at once."""
+"""Unsent replies of a connection. A client that sends requests and reads no replies is disconnected."""
 WEBSOCKET_TOGETHER_BYTES = 32 * KIB
 """Frames of one turn of the event loop that wait for each other; more than this leaves at once."""
 WEBSOCKET_KERNEL_BYTES = 128 * KIB
@@ -288,7 +288,7 @@ WEBSOCKET_SLOW_MS = 20_000
 WEBSOCKET_CLOSE_MS = 5_000
 """A connection whose output stays above the pause for the first is closed, and cut off after the second."""
 WEBSOCKET_PING_MS = 30_000
-"""Between pings. Who has not been heard from one to the next is gone."""
+"""Interval between pings. A connection without input from one ping to the next is closed."""
 WEBSOCKET_REQUESTS_MAX = 256
 """Requests of one connection under way; the next are read when one of them is answered."""
 WEBSOCKET_SUBSCRIPTIONS_MAX = 256

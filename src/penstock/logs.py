@@ -1,7 +1,7 @@
 """Loggers of the broker: structured events that go through the standard library's `logging`.
 
-A process that embeds the broker decides itself where log lines go; nothing of ours may write to its standard output or
-change how its own loggers behave. `server/logging.py` is that decision for `penstock serve`.
+A process that embeds the broker configures logging itself; the broker must not write to its standard output or change
+its loggers. `server/logging.py` configures logging for `penstock serve`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import structlog
 
 
 def get_logger(name: str) -> Any:
-    """`log.warning("what_happened", queue=…)`: the event is the record's message, the fields are its `extra`."""
+    """`log.warning("event_name", queue=…)`: the event is the record's message, the fields are its `extra`."""
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],

@@ -4,7 +4,7 @@
 
     client = instrument(Client("http://127.0.0.1:7400"))
 
-Needs `opentelemetry-api` (`pip install 'penstock[otel]'`); what becomes of the spans is your SDK's business. Names
+Needs `opentelemetry-api` (`pip install 'penstock[otel]'`); the OpenTelemetry SDK exports the spans. Names
 follow the semantic conventions for messaging. The context travels in the headers of a message, as W3C `traceparent`
 unless you set another propagator. Guide: docs/sdk.md.
 """
@@ -29,13 +29,13 @@ from penstock.sync import Client as SyncClient
 
 SYSTEM = "penstock"
 LINKS_MAX = 128
-"""Of one span, which is also what SDKs keep by default. A batch may have more messages than that."""
+"""Links of one span; the default limit of OpenTelemetry SDKs. A batch may have more messages."""
 
 C = TypeVar("C", Client, SyncClient)
 
 
 def instrument(client: C, tracer_provider: TracerProvider | None = None) -> C:
-    """Have everything that this client does from now on traced, by the global provider unless another one is given."""
+    """Trace all further calls of this client, with the global provider unless another one is given."""
     tracer = trace.get_tracer("penstock", __version__, tracer_provider)
     trace_client(client, OtelTracing(tracer, client.address))
     return client
@@ -59,7 +59,7 @@ class _Work(NamedTuple):
 
 
 class OtelTracing:
-    """A `Tracing` that makes spans."""
+    """A `Tracing` that creates spans."""
 
     def __init__(self, tracer: Tracer, address: tuple[str, int] | None):
         self._tracer = tracer
@@ -81,7 +81,7 @@ class OtelTracing:
         with self._span(f"publish {queue}", SpanKind.PRODUCER, attributes) as span:
             carried: dict[str, str] = {}
             propagate.inject(carried, trace.set_span_in_context(span))
-            # Who set a context of their own meant it.
+            # A context that the caller set explicitly wins.
             yield _Sending(span, carried | dict(headers or {}))
 
     # -- receive and settle -----------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class OtelTracing:
     def received(self, source: str, group: str, began_ns: int, runs: Sequence[MessageRun]) -> None:
         attributes = self._attributes("receive", "receive", source, group)
         attributes["messaging.batch.message_count"] = sum(run.batch.count for run in runs)
-        # Asking is nobody's child: it goes on ahead of need, for whoever comes.
+        # A receive span has no parent: the client prefetches, independent of the code that consumes.
         self._tracer.start_span(
             f"receive {source}", contexts.Context(), SpanKind.CLIENT, attributes, _links(runs), start_time=began_ns
         ).end()
@@ -105,7 +105,7 @@ class OtelTracing:
     # -- process ----------------------------------------------------------------------------------------------
 
     def begin(self, group: str, what: LeasedMessage | LeasedBatch[Any]) -> _Work:
-        """One message continues the trace of whoever published it; a batch has many, and links to them."""
+        """A single message continues the trace of its producer; a batch links to the traces of its messages."""
         links: list[Link] = []
         if isinstance(what, LeasedMessage):
             queue = what.queue
@@ -133,7 +133,7 @@ class OtelTracing:
         work.span.end()
         contexts.detach(work.token)
 
-    # -- what all spans have in common ------------------------------------------------------------------------
+    # -- common to all spans ----------------------------------------------------------------------------------
 
     def _attributes(self, operation: str, kind: str, queue: str, group: str | None = None) -> dict[str, AttributeValue]:
         attributes = {
@@ -168,7 +168,7 @@ def _failed(span: Span, error: BaseException) -> None:
 
 
 def _links(runs: Sequence[MessageRun]) -> list[Link]:
-    """To where messages come from, as far as they say and as many as a span can hold."""
+    """Links to the producers' spans, up to the limit of a span."""
     links: list[Link] = []
     for run in runs:
         for row in range(run.batch.count):

@@ -141,7 +141,7 @@ class PendingReply(Generic[T]):
             self._finish()
 
     def fail(self, error: Exception) -> None:
-        """The reply will not come: drop what was prepared and hand the error over."""
+        """Drop the prepared value and deliver the error."""
         if self.done():
             return
         if self._state is _State.PREPARED:
@@ -181,7 +181,7 @@ class PendingReply(Generic[T]):
             except Exception as error:
                 # The commit that sends this reply sends others too, and none of them may suffer from this caller.
                 asyncio.get_running_loop().call_exception_handler(
-                    {"message": "the receiver of a reply failed", "exception": error}
+                    {"message": "the callback of a reply failed", "exception": error}
                 )
         if self._future is not None and not self._future.done():
             self._future.set_result(None)

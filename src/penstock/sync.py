@@ -34,5 +34,5 @@ __all__ = [
     "Webhooks",
 ]
 
-# Not in __all__: `from penstock.sync import *` must not take the builtin of this name away.
+# Not in __all__: `from penstock.sync import *` must not shadow the builtin of this name.
 open = open_sync

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from http_server import running
 
-from penstock import Client, InvalidRequest, QueueNotFound, sync
+from penstock import Client, QueueNotFound, sync
 
 _numbers = count()
 UNKNOWN = "01JP0000000000000000000000"

@@ -237,7 +237,7 @@ def test_inspecting_a_running_journal_finds_no_damage_in_what_is_left_over(tmp_p
                 await box.broker.ack([leased.receipt])
                 await box.host.upkeep.round()
                 assert dump(str(newest_of(tmp_path)), said.append) == 0, said[-1]
-            assert any("left of an earlier use" in line for line in said)
+            assert any("left over from an earlier use" in line for line in said)
 
     asyncio.run(run())
 

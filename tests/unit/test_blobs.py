@@ -10,7 +10,7 @@ from penstock.journal.blobs import (
     SegmentDescription,
     decode_segment,
     decode_snapshot,
-    described,
+    encode_description,
     encode_snapshot,
     open_blob,
     seal_blob,
@@ -20,7 +20,7 @@ from penstock.journal.port import Damaged
 VALUES = {"index": 7, "chain": b"x" * 16, "state": {"queues": [1, 2, {"a": None}]}}
 ABOUT = SegmentDescription("a/b/c", 3, 10, 20, 8)
 SNAPSHOT = b"".join(encode_snapshot(VALUES))
-SEGMENT = b"".join(seal_blob(SEGMENT_MAGIC, [described(ABOUT), memoryview(b"records")]))
+SEGMENT = b"".join(seal_blob(SEGMENT_MAGIC, [encode_description(ABOUT), memoryview(b"records")]))
 
 
 def test_what_was_sealed_is_read_back():
@@ -54,5 +54,5 @@ def test_one_is_not_taken_for_the_other():
 
 def test_a_version_from_the_future_is_refused_by_name():
     magic, _, crc, length = HEADER.unpack_from(SNAPSHOT)
-    with pytest.raises(Damaged, match="snapshot-9, offset 8: version 2 is not known"):
+    with pytest.raises(Damaged, match="snapshot-9, offset 8: version 2 is not supported"):
         decode_snapshot("snapshot-9", HEADER.pack(magic, 2, crc, length) + SNAPSHOT[HEADER.size :])

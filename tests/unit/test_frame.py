@@ -57,7 +57,7 @@ def test_a_frame_of_another_place_or_history_does_not_fit():
     other = written([[b"x"], [b"2"]])[1]
     chain_one = one[HEADER.size - 16 : HEADER.size]
     read_frame(memoryview(two), 0, (2, chain_one))
-    with pytest.raises(BadFrame, match="frame 3 stands where frame 2 belongs"):
+    with pytest.raises(BadFrame, match="found frame 3 where frame 2 is expected"):
         read_frame(memoryview(three), 0, (2, chain_one))
     with pytest.raises(BadFrame, match="chain is broken"):
         read_frame(memoryview(other), 0, (2, chain_one))

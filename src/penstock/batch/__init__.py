@@ -1,4 +1,4 @@
-"""The columnar batch: the unit from the client to the disk to Spark. Format: docs/formats/batch.md."""
+"""The columnar batch frame, used by the SDK, the server, the journal and Spark. Format: docs/formats/batch.md."""
 
 from penstock.batch.codec import BadBatch, Batch, Buffer, build, offsets_of
 

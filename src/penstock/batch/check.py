@@ -1,7 +1,7 @@
-"""What a server demands of a frame that a client sent, beyond being well formed.
+"""Validate a well-formed frame of a client against the limits of the server and of the queue.
 
-Everything is checked before anything happens: a frame is taken whole or refused whole, and the refusal names the
-first message and column that broke a rule.
+All checks run before any state changes: a frame is accepted or refused as a whole, and the error names the first
+message and column that break a rule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _headers_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def check_client_frame(batch: Batch) -> Batch:
-    """Refuse what a client may not send; returns the batch for chaining."""
+    """Check the flags, columns and values of a client's frame; return the batch for chaining."""
     if batch.flags & layout.FLAG_CHECKED:
         raise BadBatch("flag 'checked' belongs to the server; clear bit 2 of the frame's flags")
     unknown = batch.columns & ~layout.KNOWN
@@ -55,7 +55,7 @@ def check_client_frame(batch: Batch) -> Batch:
 
 
 def check_headers(text: bytes) -> None:
-    """A JSON object of strings, not too many; raises InvalidRequest."""
+    """Decode headers: a JSON object of strings with a bounded number of fields. Raises InvalidRequest."""
     try:
         headers = _headers_decoder.decode(text)
     except msgspec.DecodeError as error:
@@ -69,7 +69,7 @@ def check_headers(text: bytes) -> None:
 
 
 def check_payload_sizes(batch: Batch, size_max: int) -> None:
-    # All of them together are mostly smaller than one may be.
+    # Fast path: the sum of all payloads is usually below the limit of one.
     if batch.payload_bytes() > size_max and batch.payload_bytes_max() > size_max:
         offsets = batch.payload_offsets.tolist()
         row = next(i for i in range(batch.count) if offsets[i + 1] - offsets[i] > size_max)
@@ -85,13 +85,14 @@ def check_priorities(batch: Batch, low: int, high: int) -> None:
         values = batch.integers(layout.PRIORITY)
         if min(values) < low or max(values) > high:
             row = next(i for i, value in enumerate(values) if not low <= value <= high)
-            raise _broken(row, "priority", f"{values[row]} is not a lane of this queue, {low} (critical) to {high}")
+            raise _broken(row, "priority", f"{values[row]} is not a lane of this queue: use {low} (critical) to {high}")
 
 
-def check_moments(batch: Batch, now_ms: int) -> None:
-    """Raises InvalidRequest for the first message that is to be delivered at a time long past.
+def check_delivery_times(batch: Batch, now_ms: int) -> None:
+    """Raises InvalidRequest for the first message with a delivery time long past.
 
-    A little past is now: somebody else's clock, or a publish that is sent again. Long past is a mistake.
+    A time in the recent past means now: the client's clock differs, or the publish is a retry. A time long past is an
+    error of the client.
     """
     if batch.has(layout.DELIVER_AT_MS):
         for row, moment in enumerate(batch.integers(layout.DELIVER_AT_MS)):

@@ -1,8 +1,8 @@
-"""The batch frame: build one, look into one, cut a run out of one. Grammar: docs/formats/batch.md.
+"""The batch frame: build, read and slice. Grammar: docs/formats/batch.md.
 
-A `Batch` is a view of bytes that somebody else owns: opening it reads sixteen bytes of header and notes where each
-column starts. `Batch.open` proves that the frame is well formed (every offset inside the frame, none going back), so
-everything after it may index without fear. What a *server* additionally demands of a client's frame is `check.py`.
+A `Batch` is a view of a buffer: opening it reads a header of sixteen bytes and records the start of each column.
+`Batch.open` proves that the frame is well formed (every offset inside the frame, none decreasing), so later accesses
+need no checks. `check.py` holds the further rules for frames of clients.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _FORMATS: dict[int, Literal["q", "i", "B"]] = {8: "q", 4: "i", 1: "B"}
 
 @lru_cache(maxsize=256)
 def _columns_of(columns: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """What a frame with these columns has in front of its payloads: (column, width) of the fixed, and the variable."""
+    """The columns before the payloads: (column, width) of each fixed one, and the variable ones."""
     fixed = [(1 << bit, layout.fixed_width(bit)) for bit in range(layout.VAR_SHIFT) if columns >> bit & 1]
     return fixed, [1 << bit for bit in range(layout.VAR_SHIFT, 32) if columns >> bit & 1]
 
 
 class BadBatch(InvalidRequest):
-    """These bytes are not a batch frame; the message says which rule they break."""
+    """The bytes are not a batch frame; the message names the broken rule."""
 
 
 class Batch:
-    """One frame, or a run of messages of one. Immutable.
+    """A frame, or a run of consecutive messages of one. Immutable.
 
-    A run is a pair of bounds on the frame that it is of. It becomes a frame of its own when somebody asks for its
-    bytes: whoever wants the messages one by one never does.
+    A run is a pair of row bounds on its frame. `frame` encodes a run as a separate frame on first use; access to single
+    messages does not.
     """
 
     __slots__ = (
@@ -66,18 +66,18 @@ class Batch:
         self._bytes = whole
         self._total = total
         self._first = first
-        """Row of the whole that is our first."""
+        """Row of the frame at which this run begins."""
         self._positions = positions
         self._offsets = offsets
-        """Of all payloads of the whole."""
+        """Offsets of all payloads of the frame."""
         self._payload_offsets = offsets if count == total else offsets[first : first + count + 1]
         self._payload_base = payload_base
-        """Where offset 0 of the payloads would be."""
+        """Byte of the frame that payload offset 0 refers to."""
         self._frame = whole if count == total else None
 
     @property
     def frame(self) -> Buffer:
-        """The bytes, as they travel and are stored."""
+        """The encoded frame."""
         if self._frame is None:
             self._frame = self._cut_out()
         return self._frame
@@ -86,8 +86,8 @@ class Batch:
     def open(cls, frame: Buffer, *, known: bool = False) -> Batch:
         """Check the structure and index the columns. Cost: the header, plus C-speed passes over the offsets.
 
-        `known` spares those passes, for bytes that were checked before and are surely the same: cut out of a frame,
-        built here, or stored with a checksum.
+        `known` skips the passes, for bytes that were checked before: sliced from a frame, built here, or stored with a
+        checksum.
         """
         view = memoryview(frame)
         size = len(view)
@@ -138,7 +138,7 @@ class Batch:
         return memoryview(self._bytes)[at : at + width * self.count].cast(_FORMATS[width])
 
     def strings(self, column: int) -> list[bytes]:
-        """A variable column as bytes, one per message; empty means "none". The column must be present."""
+        """A variable column as bytes, one per message; empty means absent. The column must be present."""
         offsets, base = self._var(column)
         return _pieces(memoryview(self._bytes), offsets.tolist(), base)
 
@@ -150,7 +150,7 @@ class Batch:
         return memoryview(self._bytes)[base + offsets[row] : base + offsets[row + 1]].tobytes()
 
     def _var(self, column: int) -> tuple[memoryview, int]:
-        """The offsets of our rows, and where offset 0 would be."""
+        """The offsets of this run's rows, and the byte of the frame that offset 0 refers to."""
         at = self._positions[column]
         view = memoryview(self._bytes)
         base = at + 4 * (self._total + 1) - int.from_bytes(view[at : at + 4], "little")
@@ -158,9 +158,9 @@ class Batch:
         return view[at : at + 4 * (self.count + 1)].cast("I"), base
 
     def raw(self, column: int) -> tuple[memoryview, memoryview]:
-        """(offsets, data) of a variable column as it lies in the frame, or of the payloads if `column` is 0.
+        """(offsets, data) of a variable column as stored in the frame, or of the payloads if `column` is 0.
 
-        Only differences of the offsets count: the data begins with what the first one points to.
+        The offsets are relative: the data begins at the first one.
         """
         offsets, base = self._var(column) if column else (self._payload_offsets, self._payload_base)
         return offsets, memoryview(self._bytes)[base + offsets[0] : base + offsets[self.count]]
@@ -195,45 +195,45 @@ class Batch:
         return kind == layout.KIND_JSON
 
     def kinds(self) -> Sequence[int]:
-        """0 or 1 per message, whatever way the frame says it."""
+        """0 (bytes) or 1 (JSON) per message, from the column or from the flags."""
         kind = self.flags & layout.KIND_MASK
         return self.integers(layout.PAYLOAD_KIND) if kind == layout.KIND_MIXED else bytes([kind]) * self.count
 
     @property
     def checked(self) -> bool:
-        """True if the server itself has parsed every JSON payload."""
+        """True if the server has parsed every JSON payload."""
         return bool(self.flags & layout.FLAG_CHECKED)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def run(self, first: int, stop: int) -> Batch:
-        """Messages `first` to `stop` (exclusive). The whole frame is itself."""
+        """The run of messages `first` to `stop` (exclusive); the batch itself if it is all of them."""
         if first == 0 and stop == self.count:
             return self
         assert 0 <= first < stop <= self.count
         return self._rows(self._first + first, stop - first)
 
     def gap_to(self, later: Batch) -> tuple[int, int] | None:
-        """How many messages, and bytes of their payloads, lie between us and a later run of the same frame; None if
-        it is no such run."""
+        """The number of messages and of their payload bytes between this run and a later run of the same frame; None if
+        `later` is not such a run."""
         end = self._first + self.count
         if later._bytes is not self._bytes or later._first < end:
             return None
         return later._first - end, self._offsets[later._first] - self._offsets[end]
 
     def up_to(self, later: Batch) -> Batch:
-        """Our messages, those of a later run of the same frame, and what lies between."""
+        """The run from the first message of this run to the last message of a later run of the same frame."""
         return self if later is self else self._rows(self._first, later._first + later.count - self._first)
 
     def _rows(self, first: int, count: int) -> Batch:
-        """These rows of the whole."""
+        """The run of these rows of the frame."""
         return Batch(
             self._bytes, self._total, self.flags, self.columns, self._positions, self._offsets, self._payload_base,
             first, count,
         )  # fmt: skip
 
     def _cut_out(self) -> bytes:
-        """Our messages as a frame of their own."""
+        """Encode the messages of this run as a separate frame."""
         view = memoryview(self._bytes)
         parts: list[Buffer] = [b""]
         for column in self._positions:
@@ -249,7 +249,8 @@ class Batch:
         return b"".join(parts)
 
     def pick(self, rows: Sequence[int]) -> Batch:
-        """These rows, in this order, as a frame of their own. Work per message: for keys that go separate ways."""
+        """Encode these rows, in this order, as a separate frame. Costs work per message; used to split keys by
+        partition."""
         flags = self.flags
         kinds = self.kinds() if flags & layout.KIND_MASK == layout.KIND_MIXED else None
         payloads = self.payloads()
@@ -279,10 +280,10 @@ def build(
     checked: bool = False,
     offsets: Sequence[int] | None = None,
 ) -> bytes:
-    """A frame of these payloads. `columns` maps a column's bit to one value per message.
+    """Build a frame of these payloads. `columns` maps a column's bit to one value per message.
 
-    `kinds` (0 bytes, 1 JSON, per message) is for batches that mix them; otherwise `kind` holds for all. `offsets` say
-    where each payload begins, counted from the first, and where the last ends, if that is known already.
+    `kinds` (0 bytes, 1 JSON, per message) is for mixed batches; otherwise `kind` holds for all. `offsets`, if the
+    caller has computed them, are the start of each payload, relative to the first, and the end of the last.
     """
     count = len(payloads)
     if not count:
@@ -330,12 +331,12 @@ def _add_var(parts: list[Buffer], values: Sequence[bytes], offsets: Sequence[int
 
 
 def offsets_of(values: Iterable[bytes]) -> list[int]:
-    """Where each begins if they stand one behind the other, and where the last ends."""
+    """The start of each value in their concatenation, and the end of the last."""
     return list(accumulate(map(len, values), initial=0))
 
 
 def _pieces(view: memoryview, offsets: list[int], base: int) -> list[bytes]:
-    """The bytes between each offset and the next, where `base` is offset 0."""
+    """The bytes between consecutive offsets; `base` is the position of offset 0."""
     begin = offsets[0]
     raw = view[base + begin : base + offsets[-1]].tobytes()
     if begin:
@@ -344,22 +345,22 @@ def _pieces(view: memoryview, offsets: list[int], base: int) -> list[bytes]:
 
 
 def _bad_header(magic: bytes, version: int, flags: int, count: int, length: int, size: int) -> BadBatch:
-    """What is wrong with this one."""
+    """The error for an invalid header."""
     if magic != _MAGIC:
         return BadBatch("this is not a batch frame: it does not start with 'PB'")
     if version != _VERSION:
-        return BadBatch(f"batch frame version {version} is not known here (known: {_VERSION})")
+        return BadBatch(f"batch frame version {version} is not supported (supported: {_VERSION})")
     if length != size:
-        return BadBatch(f"the frame says it has {length} bytes, but {size} are here")
+        return BadBatch(f"the header declares {length} bytes, but the frame has {size}")
     if not 1 <= count <= _COUNT_MAX:
         return BadBatch(f"a batch has 1 to {_COUNT_MAX} messages, not {count}")
     if flags not in _FLAGS:
         return BadBatch(f"unknown flags {flags:#x} in a batch frame")
-    return BadBatch("column payload_kind must be there exactly when the flags say that kinds are mixed")
+    return BadBatch("column payload_kind must be present exactly if the flag for mixed kinds is set")
 
 
 def _check_columns(view: memoryview, count: int, columns: int) -> None:
-    """Refuses a frame that ends before its columns do, and offsets that go back."""
+    """Refuse a frame that is shorter than its columns, and decreasing offsets."""
     fixed, variable = _columns_of(columns)
     at = _HEADER_BYTES + sum([width * count for _, width in fixed])
     for _ in (*variable, "payload"):
@@ -367,13 +368,13 @@ def _check_columns(view: memoryview, count: int, columns: int) -> None:
 
 
 def _var_end(view: memoryview, at: int, count: int) -> int:
-    """Where the variable column that starts at `at` ends; refuses offsets that leave the frame or go back."""
+    """The end of the variable column that starts at `at`; refuses offsets outside the frame and decreasing ones."""
     data = at + 4 * (count + 1)
     if data > len(view):
         raise BadBatch("the frame ends inside a column's offsets")
     offsets = view[at:data].cast("I").tolist()
     first, last = offsets[0], offsets[-1]
-    # A sorted list sorts in one pass of comparisons in C; this is the cheapest monotonicity check there is.
+    # Sorting a sorted list is one pass of comparisons in C: the cheapest test for monotonicity.
     if sorted(offsets) != offsets:
         raise BadBatch("offsets of a column go backwards")
     end: int = data + last - first

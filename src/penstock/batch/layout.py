@@ -1,11 +1,11 @@
-"""Constants of the batch frame, shared by everything that reads or writes one. Grammar: docs/formats/batch.md."""
+"""Constants of the batch frame, shared by its readers and writers. Grammar: docs/formats/batch.md."""
 
 from __future__ import annotations
 
 import struct
 import sys
 
-# Columns are handed out as views of the bytes themselves; on a big-endian machine every view would have to be a copy.
+# Columns are views of the frame's bytes; on a big-endian machine every view would have to be a copy.
 assert sys.byteorder == "little", "Penstock runs on little-endian machines"
 
 HEADER = struct.Struct("<2sBBIII")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.batch.check import check_moments, check_payload_sizes, check_priorities
+from penstock.batch.check import check_delivery_times, check_payload_sizes, check_priorities
 from penstock.broker.types import ProducerSeq, PublishPart
 from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
@@ -29,7 +29,7 @@ class Intake:
         for part in parts:
             config = self._config(part.queue, create_as)
             check_payload_sizes(part.batch, config.max_payload_bytes)
-            check_moments(part.batch, self._loop.now_ms())
+            check_delivery_times(part.batch, self._loop.now_ms())
             if config.order == "lanes":
                 check_priorities(part.batch, 0, LANES - 1)
 

@@ -1,6 +1,7 @@
-"""The broker inside your own process: `penstock.open("./data")`, `penstock.sync.open("./data")`. See docs/embedded.md.
+"""A broker in the client's process: `penstock.open("./data")`, `penstock.sync.open("./data")`. See
+docs/embedded.md.
 
-This module is light; the broker itself, which needs the `server` extra, is loaded by the first `open`.
+The first `open` imports the broker, which needs the `server` extra.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ MEMORY = ":memory:"
 def open(
     data_dir: str | os.PathLike[str], *, fsync: Fsync = "always", auto_create: bool = True, retry_for: float = 30.0
 ) -> EmbeddedClient:
-    """`async with penstock.open("./data") as client`: a `Client` whose broker is in this very process.
+    """`async with penstock.open("./data") as client`: a `Client` with a broker in the same process.
 
-    The data directory is that of a server: `penstock serve --data-dir ./data` goes on where this leaves off, but only
-    one process may have it at a time. With ":memory:" nothing is kept. `fsync` and `auto_create` are the server's
-    settings of these names, `retry_for` is that of `Client`.
+    The data directory has the server's format: `penstock serve --data-dir ./data` can use it afterwards, but only one
+    process at a time. ":memory:" stores nothing on disk. `fsync` and `auto_create` are the server's settings of these
+    names, `retry_for` is that of `Client`.
 
-    Leaving the block finishes what was begun, makes it durable and lets go of the directory. Entering it raises
-    Unavailable if the directory is in use or damaged, InvalidRequest if it cannot be used at all.
+    Leaving the block completes pending calls, makes them durable and releases the directory. Entering the block raises
+    Unavailable if the directory is in use or damaged, InvalidRequest if the path cannot be used.
     """
     client: EmbeddedClient = _part("_client").EmbeddedClient(
         data_dir, fsync=fsync, auto_create=auto_create, retry_for=retry_for
@@ -41,8 +42,7 @@ def open_sync(
 ) -> SyncEmbeddedClient:
     """`with penstock.sync.open("./data") as client`: the blocking twin of `penstock.open`.
 
-    The broker runs in a thread of its own. The client may be shared by threads, but not by processes: open it after
-    a fork, not before.
+    The broker runs in its own thread. Threads may share the client, but processes may not: open it after a fork.
     """
     client: SyncEmbeddedClient = _part("_sync").EmbeddedClient(
         data_dir, fsync=fsync, auto_create=auto_create, retry_for=retry_for

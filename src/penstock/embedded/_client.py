@@ -1,4 +1,4 @@
-"""The asyncio shell over a broker in the same event loop."""
+"""The asyncio client of a broker in the same event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EmbeddedClient(Client):
         return self
 
     async def aclose(self) -> None:
-        """Finish what was begun, make it durable, let go of the data directory."""
+        """Complete pending calls, make them durable and release the data directory."""
         try:
             await super().aclose()
         finally:

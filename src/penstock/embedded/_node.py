@@ -1,4 +1,4 @@
-"""A node without sockets: opened for a client, closed behind it."""
+"""A node without sockets, opened and closed by its embedded client."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.transports.http.direct import Direct
 
 
 class EmbeddedNode:
-    """The broker of one embedded client. `open` and `close` belong to the event loop that asks it."""
+    """The broker of one embedded client. `open`, `ask` and `close` must run in one event loop."""
 
     def __init__(self, data_dir: str | os.PathLike[str], options: Mapping[str, Any]):
-        """Checks the settings, and opens nothing yet. Raises InvalidRequest."""
+        """Check the settings without opening the store. Raises InvalidRequest."""
         where = os.fspath(data_dir)
         store = {"store": "memory:"} if where == MEMORY else {"data_dir": where}
-        # Nothing from the environment: what this process opens is what its program says.
+        # Environment variables are ignored: the program alone sets the options.
         self._settings: Settings = _checked({**options, **store})
         self._node: Node | None = None
         self._direct: Direct | None = None
@@ -43,7 +43,7 @@ class EmbeddedNode:
         return await self._direct.ask(method, target, headers, body)
 
     async def close(self) -> None:
-        """Whoever still waits is answered, everything becomes durable, the directory is free."""
+        """Answer waiting calls, make all writes durable and release the directory."""
         node, self._node, self._direct = self._node, None, None
         if node is not None:
             node.courier.stop()

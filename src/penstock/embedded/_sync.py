@@ -1,4 +1,4 @@
-"""The blocking shell over a broker in a thread of its own."""
+"""The blocking client of a broker in its own thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EmbeddedClient(Client):
         return self
 
     def close(self) -> None:
-        """Finish what was begun, make it durable, let go of the data directory."""
+        """Complete pending calls, make them durable and release the data directory."""
         try:
             super().close()
             self._home.run(self._node.close())

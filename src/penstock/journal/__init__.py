@@ -1,1 +1,1 @@
-"""How facts become bytes, and the one port that every engine implements."""
+"""The encoding of records, frames and blobs, and the port that every storage engine implements."""

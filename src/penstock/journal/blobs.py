@@ -1,4 +1,4 @@
-"""Snapshots, sealed segments and far agenda entries as bytes. Format: docs/formats/snapshot.md."""
+"""Encode snapshots, sealed segments and far agenda entries as blobs. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SegmentDescription(msgspec.Struct):
 
 
 class AgendaPart(msgspec.Struct, array_like=True):
-    """What one chunk of a blob of agenda entries belongs to; the chunks lie behind each other in this order."""
+    """The owner of one chunk of agenda entries; a blob holds its chunks in the order of these descriptions."""
 
     queue: str
     partition: int
@@ -44,7 +44,7 @@ class AgendaDescription(msgspec.Struct):
 
 
 class Seal:
-    """The checksum of a blob, and its header, from what it is told of the body part by part."""
+    """Computes the checksum and the header of a blob from the parts of its body."""
 
     def __init__(self, magic: bytes, length: int):
         self._magic = magic
@@ -59,7 +59,7 @@ class Seal:
 
 
 def seal_blob(magic: bytes, parts: Sequence[Buffer]) -> list[Buffer]:
-    """The blob as parts, header first."""
+    """The parts of the blob, header first."""
     seal = Seal(magic, sum(map(len, parts)))
     for part in parts:
         seal.add(part)
@@ -67,14 +67,14 @@ def seal_blob(magic: bytes, parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
-    """(magic, body); raises Damaged with the blob's name."""
+    """Check a blob; return (magic, body). Raises Damaged with the blob's name."""
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
     if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC):
-        raise Damaged(f"{name}, offset 0: this is neither a snapshot nor a segment nor a part of an agenda")
+        raise Damaged(f"{name}, offset 0: the blob is neither a snapshot nor a segment nor a part of an agenda")
     if version != VERSION:
-        raise Damaged(f"{name}, offset 8: version {version} is not known here (known: {VERSION})")
+        raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
     if len(body) != length:
         raise Damaged(f"{name}, offset {HEADER.size}: the body has {len(body)} bytes instead of {length}")
@@ -86,45 +86,47 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
 
 
 def encode_snapshot(values: dict[str, Any]) -> list[Buffer]:
-    """All at once; `seal_blob` takes what was encoded in slices."""
+    """Encode a snapshot in one step; `seal_blob` takes a body that was encoded in slices."""
     return seal_blob(SNAPSHOT_MAGIC, list(encoded(values)))
 
 
 def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
     magic, body = open_blob(name, data)
     if magic != SNAPSHOT_MAGIC:
-        raise Damaged(f"{name}, offset 0: this is not a snapshot")
+        raise Damaged(f"{name}, offset 0: the blob is not a snapshot")
     try:
         return msgspec.msgpack.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(
-            f"{name}, offset {HEADER.size}: what is under the right checksum is no snapshot: {error}"
+            f"{name}, offset {HEADER.size}: the checksum matches, but the body is not a snapshot: {error}"
         ) from None
 
 
-def described(description: SegmentDescription | AgendaDescription) -> bytes:
-    """What stands before the records of a segment's body, and before the entries of an agenda's."""
+def encode_description(description: SegmentDescription | AgendaDescription) -> bytes:
+    """The encoded description that precedes the records of a segment or the entries of an agenda."""
     text = msgspec.msgpack.encode(description)
     return _LENGTH.pack(len(text)) + text
 
 
 def decode_segment(name: str, data: bytes) -> tuple[SegmentDescription, memoryview]:
-    """The description and the records of a segment."""
+    """Decode the description and the records of a segment."""
     return _decode_described(name, data, SEGMENT_MAGIC, "sealed segment", SegmentDescription)
 
 
 def decode_agenda(name: str, data: bytes) -> tuple[AgendaDescription, memoryview]:
-    """The description and the entries of a part of an agenda."""
+    """Decode the description and the entries of a part of an agenda."""
     return _decode_described(name, data, AGENDA_MAGIC, "part of an agenda", AgendaDescription)
 
 
-def _decode_described(name: str, data: bytes, expected: bytes, what: str, kind: type[D]) -> tuple[D, memoryview]:
+def _decode_described(name: str, data: bytes, expected: bytes, kind: str, shape: type[D]) -> tuple[D, memoryview]:
     magic, body = open_blob(name, data)
     if magic != expected:
-        raise Damaged(f"{name}, offset 0: this is not a {what}")
+        raise Damaged(f"{name}, offset 0: the blob is not a {kind}")
     try:
         (size,) = _LENGTH.unpack_from(body)
-        description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=kind)
+        description = msgspec.msgpack.decode(body[_LENGTH.size : _LENGTH.size + size], type=shape)
     except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Damaged(f"{name}, offset {HEADER.size}: what is under the right checksum is no {what}: {error}") from None
+        raise Damaged(
+            f"{name}, offset {HEADER.size}: the checksum matches, but the body is not a {kind}: {error}"
+        ) from None
     return description, body[_LENGTH.size + size :]

@@ -1,4 +1,4 @@
-"""Records <-> bytes: a MessagePack map each, with the batch beside it. Format: docs/formats/journal.md."""
+"""Encode records: a MessagePack map each, with the batch as an attachment. Format: docs/formats/journal.md."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ PREFIX = struct.Struct("<III")
 
 
 class UnknownRecord(Exception):
-    """A record that this version cannot apply. Skipping it would be wrong, so the shard does not open."""
+    """A record of a kind that this version does not know. Skipping it would corrupt the state, so the shard does not
+    open."""
 
 
 class PublishedMeta(records.Fact, frozen=True, tag="published"):
-    """A published record without its batch, which travels as the attachment."""
+    """A published record without its batch, which is the attachment."""
 
     queue: int
     partition: int
@@ -42,7 +43,7 @@ _decode = msgspec.msgpack.Decoder(_KINDS).decode
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """The record's own bytes, and what follows them unchanged."""
+    """The encoded record with its prefix, and the attachment."""
     if type(record) is records.Published:
         batch = record.batch
         meta = _encode(
@@ -59,7 +60,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode(body: memoryview) -> Iterator[tuple[int, Record]]:
-    """(position, record) for each record of a frame's body."""
+    """Yield (position, record) for each record of a frame's body."""
     at, size = 0, len(body)
     while at < size:
         record, after = decode_at(body, at)
@@ -68,7 +69,7 @@ def decode(body: memoryview) -> Iterator[tuple[int, Record]]:
 
 
 class PublishedHead(NamedTuple):
-    """What a published record says before its messages: enough to know which they are."""
+    """The fields of a published record that identify its messages."""
 
     at: int
     queue: int
@@ -77,11 +78,11 @@ class PublishedHead(NamedTuple):
     id: int
     messages: int
     frame: memoryview
-    """The batch, unopened."""
+    """The encoded batch."""
 
 
-def skim(body: memoryview) -> Iterator[Record | PublishedHead]:
-    """The records of a frame whose checksum was just checked, with batches left closed: for searching a journal."""
+def decode_heads(body: memoryview) -> Iterator[Record | PublishedHead]:
+    """Decode the records of a checked frame without opening their batches: for searching a journal."""
     at, size = 0, len(body)
     while at < size:
         try:
@@ -95,22 +96,22 @@ def skim(body: memoryview) -> Iterator[Record | PublishedHead]:
             frame = body[middle:at]
             count = layout.HEADER.unpack_from(frame)[3]
         except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UnknownRecord(f"the record at {at} is not one this version knows: {error}") from None
+            raise UnknownRecord(f"unknown kind of record at {at}: {error}") from None
         yield PublishedHead(
             meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"), count, frame
         )
 
 
 class Stripped(NamedTuple):
-    """A record as it is stored, without its messages."""
+    """The stored bytes of a record, without its messages."""
 
     meta: memoryview
     about: bytes
-    """Of a published record: the header of its batch and the columns that say when a message is due; else nothing."""
+    """For a published record: the header of its batch and the columns with delivery times; otherwise empty."""
 
 
 def strip(body: memoryview) -> Iterator[Stripped]:
-    """The records of a frame whose checksum was just checked, undecoded: for handing on what happened, in bulk."""
+    """The undecoded records of a checked frame: for bulk replies of events."""
     at, size = 0, len(body)
     while at < size:
         meta_length, attached, _ = PREFIX.unpack_from(body, at)
@@ -131,15 +132,15 @@ def _about(frame: memoryview) -> bytes:
 
 
 def decode_meta(meta: memoryview) -> Record | PublishedMeta:
-    """Of a stripped record."""
+    """Decode the bytes of a `Stripped` record."""
     try:
         return _decode(meta)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnknownRecord(f"this is not a record that this version knows: {error}") from None
+        raise UnknownRecord(f"unknown kind of record: {error}") from None
 
 
 def decode_at(body: bytes | memoryview, at: int) -> tuple[Record, int]:
-    """The record at this position and where the next one begins."""
+    """Decode the record at this position; return it with the position of the next one."""
     try:
         meta_length, attached, crc = PREFIX.unpack_from(body, at)
         start = at + PREFIX.size
@@ -159,5 +160,5 @@ def decode_at(body: bytes | memoryview, at: int) -> tuple[Record, int]:
                 after,
             )  # fmt: skip
     except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadBatch) as error:
-        raise UnknownRecord(f"the record at {at} is not one this version knows: {error}") from None
+        raise UnknownRecord(f"unknown kind of record at {at}: {error}") from None
     return meta, after

@@ -1,7 +1,7 @@
-"""Any journal, segment or snapshot as readable text: `penstock inspect`. Reads, checks, never writes.
+"""Print journals, segments and snapshots as text for `penstock inspect`. Read-only.
 
-Works on a single file, a shard's directory or a whole data directory. What is damaged is reported with its offset, and
-the rest of the file is still shown as far as it can be believed.
+The path is a single file, a shard's directory or a whole data directory. Damage is reported with its offset; the intact
+part of the file is printed.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _COLUMNS = {
 
 
 def dump(path: str, write: Write, *, records: bool = True) -> int:
-    """Describe everything under `path`, line by line; returns how many damaged places were found."""
+    """Print all files under `path`; return the number of damaged files."""
     root = Path(path)
     if not root.exists():
-        raise InvalidRequest(f"there is nothing at {path}", details={"field": "path"})
+        raise InvalidRequest(f"{path} does not exist", details={"field": "path"})
     if root.is_file():
         return _dump_file(root, write, records)
-    found = sorted(file for file in root.rglob("*") if file.is_file() and _is_ours(file))
+    found = sorted(file for file in root.rglob("*") if file.is_file() and _is_store_file(file))
     if not found:
         raise InvalidRequest(
             f"no journal, segment or snapshot under {path}: is this a data directory?", details={"field": "path"}
@@ -57,7 +57,7 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
     return sum(_dump_file(file, write, records) for file in found)
 
 
-def _is_ours(file: Path) -> bool:
+def _is_store_file(file: Path) -> bool:
     return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-"))
 
 
@@ -81,7 +81,7 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
 
 
 def _dump_journal(data: bytes, write: Write, records: bool) -> int:
-    """Frame by frame; at the first that cannot be believed the file is over."""
+    """Print frame by frame, up to the first invalid one."""
     view = memoryview(data)
     chain = bytes(view[24:40])
     index = int.from_bytes(view[16:24], "little")
@@ -95,7 +95,7 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
                 write(f"  {len(view) - at} zeros from {at} on, written ahead")
                 return 0
             if _is_left_over(view, at, index):
-                write(f"  {len(view) - at} bytes from {at} on are left of an earlier use of the file")
+                write(f"  {len(view) - at} bytes from {at} on are left over from an earlier use of the file")
                 return 0
             write(f"  DAMAGED or torn at offset {at}: {error}")
             return 1
@@ -111,7 +111,7 @@ def _dump_journal(data: bytes, write: Write, records: bool) -> int:
 
 
 def _is_left_over(view: memoryview, at: int, index: int) -> bool:
-    """True if frame `index`, which belongs here, was not begun: its page is empty, and nothing newer follows."""
+    """True if frame `index` was not begun at this position: its page is empty, and no newer frame follows."""
     rest_of_page = view[at : at + -at % PAGE_BYTES]
     begun = any(rest_of_page) if rest_of_page else view[at : at + 2] == MAGIC
     return not begun and find_frame(view, at, newer_than=index - 1) is None
@@ -147,7 +147,7 @@ def _dump_snapshot(name: str, data: bytes, write: Write) -> int:
 
 
 def _entries(agenda: Any) -> int:
-    """Of an agenda in a snapshot: a list of them, or where they are."""
+    """The number of entries of an agenda in a snapshot, which holds the entries or a reference to them."""
     if isinstance(agenda, dict):
         return len(agenda["entries"]) // ENTRY_BYTES + sum(Chunk(*chunk).entries for chunk in agenda["chunks"])
     return len(agenda)
@@ -169,7 +169,7 @@ def _dump_agenda(name: str, data: bytes, write: Write, records: bool) -> int:
 
 
 def describe(record: Record) -> str:
-    """One record on one line. Payloads are counted, not shown: they may be anybody's secrets."""
+    """One record as one line. Payloads are counted and not shown, as they may be confidential."""
     if isinstance(record, Published):
         batch = record.batch
         columns = [name for column, name in _COLUMNS.items() if batch.has(column)]
@@ -181,11 +181,11 @@ def describe(record: Record) -> str:
         )
     values = msgspec.to_builtins(record)
     if values.get("secret"):
-        # Sealed, and still nothing that anybody should paste somewhere.
-        values["secret"] = "***"  # noqa: S105  that is the point
+        # The secret is encrypted; the dump omits it all the same.
+        values["secret"] = "***"  # noqa: S105  a placeholder
     kind = values.pop("type")
     if isinstance(record, QueueConfigured):
-        # Settings that say something: those that are not as usual.
+        # Only settings that differ from the default.
         usual = msgspec.to_builtins(DEFAULT)
         values["config"] = {name: value for name, value in values["config"].items() if value != usual[name]}
     return f"{kind} " + " ".join(f"{name}={value}" for name, value in values.items())

@@ -1,6 +1,7 @@
-"""Frames: how one group commit becomes bytes, and how bytes are believed again. Format: docs/formats/journal.md.
+"""Frames: encode and validate one group commit. Format: docs/formats/journal.md.
 
-Sans I/O. `FrameWriter` keeps the chain while writing, `read_frame` checks one frame and says exactly what is wrong.
+This module does no I/O. `FrameWriter` links each frame to the previous one by a chained checksum; `read_frame` checks
+one frame and reports the first violation.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ MAGIC = b"PJ"
 VERSION = 1
 CHAIN_START = bytes(16)
 BODY_BYTES_MAX = 2 * limits.COMMIT_BYTES_MAX
-"""A commit is closed when it passes its limit, so the last command may carry it beyond; never further than this."""
+"""A commit is closed after it passes its limit, so its last command may exceed the limit, up to this size."""
 
 PAGE_BYTES = 4 * limits.KIB
-"""In a file that was used before, the page in which a frame ends is filled with zeros."""
+"""In a reused file, the page in which a frame ends is filled with zeros."""
 
 _CHAINED = slice(8, 56)
 _TAIL = struct.Struct("<IIQQQ16s")
@@ -33,7 +34,7 @@ _START_OF_ANY = MAGIC + bytes([VERSION, 0])
 
 
 class BadFrame(Exception):
-    """These bytes are not a whole, undamaged frame."""
+    """The bytes are not a complete, valid frame."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class FrameWriter:
-    """Gives each commit its index, its checksums and its link to the one before."""
+    """Assigns each commit its index, its checksums and its link to the previous frame."""
 
     def __init__(self, node: bytes, term: int, next_index: int = 1, chain: bytes = CHAIN_START):
         self._node = node
@@ -59,7 +60,7 @@ class FrameWriter:
         self.chain = chain
 
     def seal(self, at_ms: int, parts: Sequence[Buffer]) -> bytes:
-        """The header for a body made of these parts. The body itself is not copied."""
+        """The header for the body made of these parts. The body is not copied."""
         crc, length = 0, 0
         for part in parts:
             crc = google_crc32c.extend(crc, part if isinstance(part, bytes) else bytes(part))
@@ -73,7 +74,8 @@ class FrameWriter:
 
 
 def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = None) -> Frame:
-    """The frame that starts at `at`. With `expected` (index, chain before it) its place in history is checked too."""
+    """Read and check the frame at `at`. `expected` (index, previous chain) also checks that it continues the
+    journal."""
     header = bytes(view[at : at + HEADER.size])
     if len(header) < HEADER.size:
         raise BadFrame(f"the header ends after {len(header)} of {HEADER.size} bytes")
@@ -83,7 +85,7 @@ def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = N
     if google_crc32c.value(header[8:]) != header_crc:
         raise BadFrame("the header's checksum does not match")
     if version != VERSION or flags:
-        raise BadFrame(f"frame version {version}, flags {flags:#x} are not known here")
+        raise BadFrame(f"frame version {version}, flags {flags:#x} are not supported")
     if length > BODY_BYTES_MAX:
         raise BadFrame(f"a body of {length} bytes is over the limit")
     if len(view) - at - HEADER.size < length:
@@ -94,19 +96,19 @@ def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = N
     if expected is not None:
         expected_index, previous = expected
         if index != expected_index:
-            raise BadFrame(f"frame {index} stands where frame {expected_index} belongs")
+            raise BadFrame(f"found frame {index} where frame {expected_index} is expected")
         if blake2b(header[_CHAINED], digest_size=16, key=previous).digest() != chain:
-            raise BadFrame(f"frame {index} does not continue the history before it: the chain is broken")
+            raise BadFrame(f"frame {index} does not continue the frame before it: the chain is broken")
     return Frame(index, term, at_ms, node, chain, body)
 
 
 def time_of(header: bytes) -> int:
-    """When the frame was sealed, unchecked: only to know where to begin to look."""
+    """The unchecked time of a frame, as the start of a search."""
     return int(HEADER.unpack(header)[8])
 
 
-def newer_behind(view: memoryview, index: int, node: bytes = b"") -> int | None:
-    """Where a whole frame begins that is newer than `index` and stands behind what should be the next one, at 0."""
+def newer_frame(view: memoryview, index: int, node: bytes = b"") -> int | None:
+    """The position of a complete frame newer than `index` after the expected next frame at position 0, or None."""
     begin = 1
     try:
         first = read_frame(view, 0)
@@ -118,11 +120,11 @@ def newer_behind(view: memoryview, index: int, node: bytes = b"") -> int | None:
 
 
 def find_frame(view: memoryview, after: int, *, newer_than: int, node: bytes = b"") -> int | None:
-    """Where the next whole frame of a higher index begins at or behind `after`, or None. Of this node, if one is named.
+    """The position of the next complete frame with a higher index at or after `after`, or None; of `node` if given.
 
-    For telling a torn tail from damage. Older ones are what is left of an earlier life of the file; a whole one is
-    passed over, to its last byte. So is what cannot be: an index further away than frames fit in between. Messages may
-    hold anything, and what is in one must neither be taken for a frame nor take long to look through.
+    The result distinguishes a torn tail from damage. The search skips complete frames with a lower index, which are
+    left over from an earlier use of the file, and frames with an index further ahead than frames fit in between.
+    Payloads may contain the bytes of frames; they must neither be mistaken for frames nor make the search slow.
     """
     data = bytes(view[after:])
     begin = re.compile(re.escape(_START_OF_ANY) + (b"(?s:.{36})" + re.escape(node) if node else b""))

@@ -16,7 +16,7 @@ import google_crc32c
 from penstock import limits
 from penstock.core.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
 from penstock.core.state import Partition, Queue, Shard
-from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, described, seal_blob
+from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, encode_description, seal_blob
 from penstock.journal.port import Damaged, ShardJournal
 from penstock.runtime.pace import Pace
 
@@ -170,7 +170,7 @@ class FarEntries:
             if flat is not None and not piece.splitting:
                 written.append((piece, flat, sum(flat[2::3])))
                 about.append(AgendaPart(owned.queue.path, owned.number, owned.kind, len(flat) // 3))
-        prefix = described(AgendaDescription(about))
+        prefix = encode_description(AgendaDescription(about))
         at = HEADER.size + len(prefix)
         for piece, flat, messages in written:
             data = flat.tobytes()

@@ -22,7 +22,7 @@ from penstock.core.records import Published, Record
 from penstock.core.state import Queue
 from penstock.errors import Unavailable
 from penstock.ids import MessageId
-from penstock.journal.codec import PublishedHead, skim
+from penstock.journal.codec import PublishedHead, decode_heads
 from penstock.runtime.loop import ShardLoop
 
 SLICE_RECORDS = 500
@@ -233,7 +233,7 @@ class History:
                 if frame.index > upto:
                     break
                 looked += FRAME_COST + len(frame.body) // BYTES_COST
-                for record in skim(frame.body):
+                for record in decode_heads(frame.body):
                     trail.follow(record)
                     looked += 1
                     if looked >= SLICE_RECORDS:

@@ -19,7 +19,7 @@ from penstock.core.ranges import RangeSet
 from penstock.core.records import Published
 from penstock.core.state import Partition, Queue
 from penstock.journal.blobs import HEADER as BLOB_HEADER
-from penstock.journal.blobs import SEGMENT_MAGIC, Seal, SegmentDescription, described
+from penstock.journal.blobs import SEGMENT_MAGIC, Seal, SegmentDescription, encode_description
 from penstock.journal.codec import encode
 from penstock.runtime.index import PartitionIndex, StoredPiece, key_prints
 from penstock.runtime.log import StoredRun, cut_record, segment_name
@@ -221,7 +221,9 @@ class Sealer:
         """The places of these messages in a new segment."""
         segment = self._take_number()
         messages = sum(run.stop - run.first for run, *_ in batch)
-        prefix = described(SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages))
+        prefix = encode_description(
+            SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages)
+        )
         parts, pieces, held = [prefix], list[bytes](), 0
         for _, head, attached, _ in batch:
             pieces += (head, attached)

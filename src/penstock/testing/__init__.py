@@ -1,7 +1,7 @@
-"""For tests: a broker in memory whose clock you turn (`MemoryBroker`), and what the broker itself is tested with.
+"""Test support: an in-memory broker with a manual clock (`MemoryBroker`), and the fakes of the project's own tests.
 
-Guide: docs/testing.md. With pytest the fixtures `penstock_broker`, `penstock_client` and `penstock_sync_client` are
-there by themselves.
+Guide: docs/testing.md. pytest loads the fixtures `penstock_broker`, `penstock_client` and `penstock_sync_client`
+automatically.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] == "penstock":
             raise
         raise ModuleNotFoundError(
-            f"the broker for tests is the real one: pip install 'penstock[server]' ({error.name} is missing)",
+            f"the test broker needs the server: pip install 'penstock[server]' ({error.name} is missing)",
             name=error.name,
         ) from error
     return MemoryBroker

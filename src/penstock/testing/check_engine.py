@@ -1,12 +1,12 @@
-"""The contract of `journal/port.py` as checks that any engine must pass. Ours do; so must yours.
+"""The contract of `journal/port.py` as checks that every storage engine must pass.
 
-A check gets a function that opens the engine on one store, empty at first. It opens, closes and opens again, as a
-process does that stops and starts. Parametrize a test over `CHECKS`, or run them all:
+A check gets a function that opens the engine on one store, which is empty at first. The check opens the engine again to
+simulate a restart. Parametrize a test over `CHECKS`, or run them all:
 
     for check in CHECKS:
         await check(lambda: MyEngine("/somewhere/empty"))
 
-Whatever goes beyond the port (power cuts, damaged bytes, full disks) is a test of its own for each engine.
+Faults beyond the port (power loss, damaged bytes, full disks) need tests of the engine itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Written(NamedTuple):
 
 
 class Owner:
-    """A journal and the writer of its frames, as the shard's loop has them."""
+    """A journal and its frame writer, as the shard's loop uses them."""
 
     def __init__(self, journal: ShardJournal):
         self.journal = journal
         self._writer = FrameWriter(NODE, journal.term, journal.tail.index + 1, journal.tail.chain)
 
     async def append(self, parts: Sequence[Buffer], *, inline: bool = False) -> Written:
-        """Inline where the journal offers that: both ways have the same outcome."""
+        """Append a frame, inline if the journal offers it: both ways have the same outcome."""
         index = self._writer.next_index
         header = self._writer.seal(1000 + index, parts)
         if inline and isinstance(self.journal, InlineJournal) and self.journal.can_write_inline():
@@ -111,7 +111,7 @@ async def any_part_of_a_frame_can_be_read(open_engine: OpenEngine) -> None:
 
 
 async def frames_come_in_many_shapes(open_engine: OpenEngine) -> None:
-    """Thousands of small parts, empty ones, views of other buffers, megabytes."""
+    """Frames of thousands of small parts, empty parts, views of other buffers, and megabytes."""
     engine = open_engine()
     owner = await opened(engine)
     shapes: list[list[Buffer]] = [
@@ -165,7 +165,7 @@ async def a_new_owner_fences_the_earlier_one(open_engine: OpenEngine) -> None:
             await attempt()
         except Fenced:
             continue
-        raise AssertionError("an owner of an earlier term was still let in")
+        raise AssertionError("an owner of an earlier term could still append")
     written += await later.append_some(2)
     assert await replayed(later.journal) == written
     assert await later.journal.list_blobs("") == []
@@ -232,7 +232,7 @@ async def what_lies_before_a_roll_can_be_trimmed(open_engine: OpenEngine) -> Non
 
 
 async def a_replay_is_not_disturbed(open_engine: OpenEngine) -> None:
-    """Whoever reads sees all that was there when they began, whatever is appended and trimmed meanwhile."""
+    """A replay yields all frames that existed at its start, even if frames are appended and trimmed meanwhile."""
     engine = open_engine()
     owner = await opened(engine)
     written = await owner.append_some(60)
@@ -249,7 +249,7 @@ async def a_replay_is_not_disturbed(open_engine: OpenEngine) -> None:
             await owner.journal.trim(85)
             break
     assert [frame.index async for _, frame in owner.journal.replay(85)] == list(range(86, 91))
-    # Also if the space of what is trimmed under its eyes were used again.
+    # The engine may reuse the space of frames that were trimmed during the replay.
     written = await owner.append_some(60)
     found = []
     async with aclosing(owner.journal.replay(90)) as frames:
@@ -276,12 +276,12 @@ async def a_search_begins_before_its_time(open_engine: OpenEngine) -> None:
         assert kept - 1 <= begin <= 60
         assert all(times[index] < at_ms for index in range(kept, begin + 1))
         begins.add(begin)
-    assert len(begins) > 1, "what cannot matter is passed over"
+    assert len(begins) > 1, "frames before the time are skipped"
     await stop(engine, owner)
 
 
 async def a_journal_is_read_piece_by_piece(open_engine: OpenEngine) -> None:
-    """By several readers at once, at the end of what is being written, and where something was trimmed."""
+    """Concurrent readers read the journal in pieces, at its growing end and across trimmed frames."""
     engine = open_engine()
     owner = await opened(engine)
     journal = owner.journal
@@ -345,7 +345,7 @@ async def a_closed_journal_takes_nothing(open_engine: OpenEngine) -> None:
 
 
 async def a_node_has_an_id(open_engine: OpenEngine) -> None:
-    """Remembered, where anything is remembered."""
+    """A persistent store keeps the id of its node."""
     engine = open_engine()
     first, second = bytes(range(16)), bytes(range(1, 17))
     assert engine.node_id(first) == first

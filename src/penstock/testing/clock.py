@@ -1,4 +1,4 @@
-"""Time for tests: a journal clock that moves when told, and a machine whose clocks misbehave when told."""
+"""Clocks for tests: a journal clock that is advanced manually, and a machine with adjustable clock errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ManualClock:
-    """A `penstock.clock.Clock` that stands still until somebody moves it."""
+    """A `penstock.clock.Clock` that stands still until `advance`."""
 
     def __init__(self, now_ms: int = 1_760_000_000_000):
         self._now_ms = now_ms
@@ -28,7 +28,8 @@ class ManualClock:
 
 
 class SimulatedMachine:
-    """The two clocks of a machine, on top of simulated seconds. `SystemClock(machine)` makes journal time of them.
+    """Two clocks of a machine, derived from simulated seconds. `SystemClock(machine)` derives journal time from
+    them.
 
     The monotonic clock is the simulation's own. The wall clock can be stepped, and can run faster or slower.
     """
@@ -45,7 +46,7 @@ class SimulatedMachine:
         self._wall_ns = max(0, self._wall_ns + ms * 1_000_000)
 
     def set_drift(self, drift: float) -> None:
-        """From now on the wall clock gains this share of a second every second."""
+        """Let the wall clock gain this fraction of a second per second from now on."""
         self._settle()
         self._drift = drift
 

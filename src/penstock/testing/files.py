@@ -1,21 +1,21 @@
-"""Files in memory that behave like a disk on a bad day: what was not synced may be gone, whole or in part.
+"""In-memory files with fault injection: unsynced writes may be lost, whole or in part.
 
-Two things a program can lose are kept apart, because the remedies differ:
+Two kinds of failure are distinguished:
 
-- A *process* that dies (`kill`) leaves the page cache behind. Whoever opens the files next sees everything that was
-  written, synced or not; locks and handles are gone.
-- A *machine* that dies (`crash`) leaves the platter behind. Of the writes since a file's last sync any subset may
-  have arrived, each whole, torn (at a byte, a sector or a page), or as zeros; of the entries of a directory since its
-  last sync any prefix. A file whose entry never arrived is gone, however often it was synced itself.
+- `kill` ends the *process*. The page cache survives: the next process sees all writes, synced or not. Locks and handles
+  are released.
+- `crash` ends the *machine*. The disk survives. Of the writes since a file's last sync any subset may have arrived,
+  each whole, torn (at a byte, a sector or a page), or as zeros; of the entries of a directory since its last sync any
+  prefix. A file without a synced directory entry is lost, even if the file itself was synced.
 
-Errors are injected by `faults`, which is asked before every operation that changes something, and may also end the
-process right there, between a write and its sync or between a rename and the sync of its directory. A sync that fails
-marks its pages clean and forgets their content, as Linux does: the data can still be read through the cache, a second
-sync reports success, and after the cache is dropped there are zeros. A disk with a `capacity` writes what fits and
-then raises ENOSPC.
+`faults` is called before every operation that changes a file or a directory. It injects an error, or ends the process
+at that point, for example between a write and its sync or between a rename and the sync of its directory. A failed sync
+marks its pages clean and loses their content, as on Linux: the cache still returns the data, a second sync reports
+success, and after the cache is dropped the pages are zeros. A disk with a `capacity` writes the bytes that fit and then
+raises ENOSPC.
 
-Not modelled: bytes that rot in place (use `damage`), a disk that lies about a sync, reordering between directories
-and files beyond what the above allows. Everything is a function of the calls and of the `random.Random` passed in.
+Not modelled: bit rot (use `damage`), a disk that lies about a sync, and reordering between directories and files beyond
+the above. The behaviour is a function of the calls and of the given `random.Random`.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ T = TypeVar("T")
 
 Operation = Literal["create", "write", "sync", "truncate", "allocate", "rename", "remove", "sync_dir"]
 Verdict: TypeAlias = OSError | Literal["cut"] | None
-"""What `faults` wants: nothing, an error, or (of a write) that the process dies in the middle of it."""
+"""The decision of `faults`: no fault, an error, or (for a write) the end of the process in the middle of it."""
 
 _PAGE_SIZES = (1, 512, 4096)
 _Change: TypeAlias = tuple[Literal["write", "resize", "grow"], int, bytes]
-"""A write at a position, a new size, or a size that is at least this much: a write whose content is lost."""
+"""A write at a position, a new size, or a minimal size: a write with lost content."""
 
 
 class ProcessStopped(BaseException):
-    """The process is no more. Not an Exception: no code of the process may handle its own death."""
+    """The simulated process has ended. A BaseException, so that no code of the process handles it."""
 
 
 class _Node:
-    """A file, whatever its name is now."""
+    """A file, independent of its name (an inode)."""
 
     __slots__ = ("allocated", "cache", "changes", "disk", "unreadable")
 
     def __init__(self) -> None:
         self.cache = bytearray()
-        """What a reader sees."""
+        """The content that a reader sees."""
         self.disk = bytearray()
-        """What is there when the power goes."""
+        """The content that survives a power loss."""
         self.changes: list[_Change] = []
-        """From `disk` to `cache`, in order."""
+        """The changes from `disk` to `cache`, in order."""
         self.unreadable: list[tuple[int, int]] = []
-        """Pages marked clean by a failed sync: in the cache, nowhere else."""
+        """Pages marked clean by a failed sync; they exist in the cache only."""
         self.allocated = 0
 
     @property
@@ -103,7 +103,7 @@ class _Directory:
         self.entries: dict[str, _Node] = {}
         self.disk: dict[str, _Node] = {}
         self.changes: list[tuple[str, _Node | None, str | None]] = []
-        """(name, the file it now means or None, the name it was renamed from), in order."""
+        """(name, its new file or None, the name it was renamed from), in order."""
 
     def set(self, name: str, node: _Node | None, renamed_from: str | None = None) -> None:
         self.changes.append((name, node, renamed_from))
@@ -134,12 +134,13 @@ class SimFiles:
         on_stop: Callable[[], None] = lambda: None,
     ):
         self.latency = latency
-        """Seconds that the next piece of offloaded work takes."""
+        """Duration in seconds of the next offloaded call."""
         self.faults = faults
         self.on_stop = on_stop
-        """Told when `faults` ends the process. Whoever listens calls `kill` or `crash` once the stack is unwound."""
+        """Called when `faults` ends the process. The callback must call `kill` or `crash` after the stack is
+        unwound."""
         self.capacity: int | None = None
-        """Bytes the disk has; None for as many as you like."""
+        """Size of the disk in bytes; None means unlimited."""
         self._directories: dict[str, _Directory] = {}
         self._handles: dict[int, tuple[_Node, str]] = {}
         self._next_handle = 3
@@ -147,12 +148,12 @@ class SimFiles:
         self._work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._timer: asyncio.Handle | None = None
         self._dying = False
-        """The process was ended in the middle of something: whatever its stack still tries, fails."""
+        """True after the process was ended in the middle of a call: further operations of its stack fail."""
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """The process ends: its work, its handles and its locks are gone. What it has written can still be read."""
+        """End the process: its pending work, handles and locks are gone; its writes can still be read."""
         self._dying = False
         self._handles.clear()
         self._locks.clear()
@@ -162,7 +163,7 @@ class SimFiles:
             self._timer = None
 
     def crash(self, rng: Random) -> None:
-        """The machine loses its power, and the process with it. Chance decides what of the unsynced had arrived."""
+        """Cut the power of the machine. The random generator decides which unsynced writes had arrived."""
         self.kill()
         nodes: dict[int, _Node] = {}
         for directory in self._directories.values():
@@ -172,11 +173,11 @@ class SimFiles:
         for node in nodes.values():
             node.crash(rng)
         if self.capacity:
-            # A file whose removal did not arrive is back, and was on the disk all the time.
+            # A file is back if its removal did not arrive.
             self.capacity = max(self.capacity, self.used())
 
     def damage(self, path: str, at: int, mask: int) -> None:
-        """Flip bits of a byte on the platter, and in the cache: what `crash` never does."""
+        """Flip bits of a byte on the disk and in the cache (bit rot)."""
         node = self._find(path)
         for content in (node.disk, node.cache):
             if at < len(content):
@@ -186,7 +187,7 @@ class SimFiles:
         return self._find(path).size
 
     def used(self) -> int:
-        """Bytes taken by files that have a name or a handle."""
+        """Bytes of the files that have a name or a handle."""
         nodes = {id(node): node for directory in self._directories.values() for node in directory.entries.values()}
         nodes.update((id(node), node) for node, _ in self._handles.values())
         return sum(node.size for node in nodes.values())
@@ -211,7 +212,7 @@ class SimFiles:
             return self._handle(self._find(path), path)
         directory, name = self._split(path)
         if name in directory.entries:
-            raise FileExistsError(errno.EEXIST, "it is there already", path)
+            raise FileExistsError(errno.EEXIST, "the file exists already", path)
         return self._create(directory, name, path)
 
     def open_cell(self, path: str) -> int:
@@ -235,7 +236,7 @@ class SimFiles:
         data = b"".join(parts)
         verdict = self._ask("write", path)
         if verdict is not None:
-            # Half of it is as good as any part of it: what counts is that it is neither all nor nothing.
+            # Half of the bytes stand for any partial write.
             self._put(node, at, data[: len(data) // 2])
             self._carry_out(verdict)
         self._put(node, at, data)
@@ -253,7 +254,7 @@ class SimFiles:
         node.sync()
 
     def begin_sync(self, handle: int, at: int, length: int) -> None:
-        """A disk may write any of it at any time, as it may without being asked."""
+        """A hint without effect here: a disk may write pending pages at any time anyway."""
 
     def truncate(self, handle: int, size: int) -> None:
         node, path = self._node(handle)
@@ -277,7 +278,7 @@ class SimFiles:
         self._fault("rename", new)
         directory, name = self._split(new)
         source, old_name = self._split(old)
-        assert source is directory, "only names of one directory are swapped at once"
+        assert source is directory, "a rename must stay within one directory"
         node = self._find(old)
         directory.set(name, node, old_name)
 
@@ -294,7 +295,7 @@ class SimFiles:
 
     def lock(self, path: str) -> int:
         if path in self._locks:
-            raise BlockingIOError(errno.EWOULDBLOCK, "somebody has the lock", path)
+            raise BlockingIOError(errno.EWOULDBLOCK, "the lock is held", path)
         handle = self.open_cell(path)
         self._locks[path] = handle
         return handle
@@ -308,14 +309,14 @@ class SimFiles:
         return await future
 
     async def offload_bulk(self, work: Callable[[], T]) -> T:
-        """In the one queue that this disk has."""
+        """Uses the same queue as `offload`: this disk has only one."""
         return await self.offload(work)
 
     def idle(self) -> bool:
         return self._timer is None
 
     def stop(self) -> None:
-        """There is no thread to end."""
+        """No-op: there is no thread to stop."""
 
     def _do_next(self) -> None:
         work, future = self._work.popleft()
@@ -420,7 +421,7 @@ def _set_entry(entries: dict[str, _Node], name: str, node: _Node | None, renamed
 
 
 def _survivors(changes: list[_Change], rng: Random) -> list[_Change]:
-    """What of these changes had reached the platter when the power went."""
+    """The changes that had reached the disk at the power loss."""
     if not changes:
         return []
     chance = rng.random()
@@ -438,7 +439,7 @@ def _survivors(changes: list[_Change], rng: Random) -> list[_Change]:
 
 
 def _torn(change: _Change, rng: Random) -> list[_Change]:
-    """A write of which some pages arrived and others did not; where it made the file longer they may be zeros."""
+    """The parts of a write of which only some pages arrived; pages beyond the old end of the file may be zeros."""
     kind, at, data = change
     if kind != "write":
         return []

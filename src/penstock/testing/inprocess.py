@@ -1,4 +1,4 @@
-"""A whole broker inside a test: no sockets, no waiting, time that moves when told.
+"""A complete broker inside a test, without sockets and with a manual clock.
 
     async with in_process() as box:
         await box.publish("orders", b"1", b"2", delay_ms=[0, 60_000])
@@ -8,7 +8,7 @@
         assert [message.payload for message in await box.lease("orders")] == [b"2"]
         await box.restart()
 
-By default everything is in memory. Pass `open_engine` for another store; it is called again at each restart.
+The default store is in memory. `open_engine` opens another store; it is called again at each restart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COLUMNS = {
 
 
 class Delivered(NamedTuple):
-    """One message as a consumer sees it."""
+    """One delivered message."""
 
     queue: str
     partition: int
@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
     payload: bytes
     attempt: int
     receipt: str
-    """Empty where there is nothing to settle."""
+    """Empty if the queue delivers at most once."""
     deadline_at_ms: int | None
     published_at_ms: int
 
@@ -56,14 +56,14 @@ class InProcess:
 
     def __init__(self, open_engine: Callable[[], Engine], clock: ManualClock, seed: int, options: dict[str, Any]):
         self._open_engine = open_engine
-        self._random = random.Random(seed)  # noqa: S311  the same in every run, which is the point
+        self._random = random.Random(seed)  # noqa: S311  reproducible on purpose
         self._options = options
         self.clock = clock
         self.engine: Engine
         self.host: ShardHost
         self.broker: Broker
         self.failures: list[str] = []
-        """Reasons for which the shard stopped for good."""
+        """The reasons of journal failures, which stop the shard."""
 
     async def start(self) -> None:
         options = dict(self._options)
@@ -76,7 +76,7 @@ class InProcess:
         except BaseException:
             await self.engine.close()
             raise
-        # The same key each time, so that what was sealed before a restart can be opened after it.
+        # The same key each time, so that secrets encrypted before a restart can be decrypted after it.
         vault = Vault(lambda: bytes(range(32)))
         self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create, vault=vault)
 
@@ -89,7 +89,7 @@ class InProcess:
         await self.start()
 
     async def advance(self, ms: int) -> None:
-        """Let time pass, and the broker do what it does because of it."""
+        """Advance the clock and run the timers of the broker."""
         self.clock.advance(ms)
         await self.host.loop.submit(Tick())
 
@@ -100,7 +100,7 @@ class InProcess:
         producer: tuple[str, int, int] | None = None,
         **columns: Sequence[int | bytes],
     ) -> PublishReply:
-        """One batch; each of `columns` has one value per payload."""
+        """Publish one batch; each of `columns` has one value per payload."""
         named: Any = {_COLUMNS[name]: values for name, values in columns.items()}
         batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
         part = PublishPart(parse_queue(queue), batch)
@@ -111,7 +111,7 @@ class InProcess:
 
 
 def messages(runs: Sequence[DeliveredRun]) -> list[Delivered]:
-    """Runs, message by message."""
+    """The messages of these runs."""
     return [
         Delivered(
             run.queue,
@@ -140,7 +140,7 @@ async def in_process(
     """A running broker; `options` are those of `open_shard` and `auto_create` of `Broker`."""
     if open_engine is None:
         memory = MemoryEngine()
-        open_engine = lambda: memory  # noqa: E731  the same store each time
+        open_engine = lambda: memory  # noqa: E731  one store for all restarts
     box = InProcess(open_engine, clock or ManualClock(), seed, options)
     await box.start()
     try:

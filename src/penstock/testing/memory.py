@@ -1,11 +1,11 @@
-"""A broker for users' own tests: the real one, in memory, with a clock that moves when told.
+"""A broker for users' own tests: the server's broker, in memory, with a manual clock.
 
     with MemoryBroker() as broker, broker.sync_client() as client:
         client.queue("mail").publish("remind", delay=3600)
         broker.advance(3600)
         (message,) = client.queue("mail").consume(wait=0.0)
 
-It runs in a thread of its own, so that clients of any event loop, and of none, can use it side by side.
+The broker runs in its own thread, so asyncio clients of any event loop and blocking clients can share it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from penstock.transports.http.direct import Direct as HttpDirect
 
 
 class MemoryBroker:
-    """Use it with `with`. Time stands still from `start` on, until `advance`."""
+    """A context manager. The clock stands at `start` until `advance`."""
 
     def __init__(self, *, start: datetime | None = None, auto_create: bool = True, seed: int = 1):
-        """`start` is what time it is at first (default: now). The same `seed` gives the same message ids."""
+        """`start` is the initial time (default: now). The same `seed` gives the same message ids."""
         at_ms = round((time.time() if start is None else _aware(start).timestamp()) * 1000)
         engine = MemoryEngine()
         self._box = InProcess(lambda: engine, ManualClock(at_ms), seed, {"auto_create": auto_create})
@@ -61,7 +61,7 @@ class MemoryBroker:
     # -- clients ----------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """A new `penstock.Client` of this broker, for one event loop. Nothing is repeated for it: errors show."""
+        """A new `penstock.Client` of this broker, for one event loop. It does not retry, so that errors are visible."""
         return client_over(OtherLoopTransport(InProcessTransport(self._ask), self._running()), retry_for=0.0)
 
     def sync_client(self) -> SyncClient:
@@ -72,17 +72,17 @@ class MemoryBroker:
 
     @property
     def now(self) -> datetime:
-        """What the broker's clock says, in UTC."""
+        """The time of the broker's clock, in UTC."""
         return datetime.fromtimestamp(self._box.clock.now_ms() / 1000, UTC)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and the broker do what it does because of it: delays end, leases run out, cron fires."""
+        """Advance the clock and run the timers of the broker: delays end, leases expire, schedules fire."""
         if seconds < 0:
-            raise InvalidRequest("time does not go back", details={"field": "seconds"})
+            raise InvalidRequest("time cannot go back", details={"field": "seconds"})
         self._running().run(self._box.advance(round(seconds * 1000)))
 
     def restart(self) -> None:
-        """Stop the broker and start it again on what it had stored. Clients stay usable; waiting ones are answered."""
+        """Stop the broker and start it again on its store. Clients stay usable; waiting calls get an empty reply."""
         self._running().run(self._restart())
 
     # -- in the thread of the broker --------------------------------------------------------------------------
@@ -113,5 +113,5 @@ class MemoryBroker:
 
 def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise InvalidRequest("start: a datetime without a time zone may mean any of them", details={"field": "start"})
+        raise InvalidRequest("start: the datetime needs a time zone", details={"field": "start"})
     return moment

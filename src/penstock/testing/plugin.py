@@ -1,4 +1,5 @@
-"""Fixtures for pytest, there as soon as Penstock is installed. What they need is loaded by the first test that asks."""
+"""The pytest plugin: its fixtures are available when Penstock is installed. The broker is imported on first
+use."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def penstock_broker() -> Iterator[MemoryBroker]:
-    """A broker in memory for this test alone; `advance(seconds)` turns its clock."""
+    """An in-memory broker for one test; `advance(seconds)` advances its clock."""
     from penstock.testing import MemoryBroker
 
     with MemoryBroker() as broker:

@@ -1,13 +1,13 @@
-"""The machine on paper: a story of commands in, records and replies out, as text.
+"""Transcripts of the state machine for golden tests: commands in, records and replies out, as text.
 
-A transcript is a file of blocks, separated by empty lines. A block is one command or several, a line `----`, and what
-came of them. Lines that start with `#` tell the story. Time stands still except where a command moves it, and is shown
-relative to the beginning. `run` returns the same text with the outcomes as they are now, so comparing is a string
-comparison and regenerating is writing the result back.
+A transcript is a file of blocks, separated by empty lines. A block is one or more commands, a line `----`, and their
+output. Lines that start with `#` are comments. Only commands advance the clock; times are relative to the
+beginning. `run` returns the transcript with the current output, so a test compares two strings and regenerating writes
+the result back.
 
-    queue NAME key=value …                      create or change; `backoff.kind=fixed` for what is nested
+    queue NAME key=value …                      create or change; `backoff.kind=fixed` for nested fields
     publish NAME PAYLOAD[{column=value,…}] … [producer=ID/EPOCH/SEQ] [+ NAME PAYLOAD …]
-    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=WHO] [member=WHO generation=N]
+    lease NAME [group=G] [max=N] [lease_ms=MS] [consumer=NAME] [member=NAME generation=N]
     ack | reject | release LEASE:FIRST[-LAST] …    nack … [delay_ms=MS] [error=TEXT]    extend … lease_ms=MS
     transact LEASE:FIRST[-LAST] … + NAME PAYLOAD … [+ NAME PAYLOAD …]
     join NAME MEMBER [group=G] [session_ms=MS] [drain_ms=MS]         leave NAME MEMBER [group=G]
@@ -24,11 +24,11 @@ comparison and regenerating is writing the result back.
     hold ID [NAME PARTITION:OFFSET …] [frame=N]    end_hold ID [reason=max_bytes]
     webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
     rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
-    time +MS                                    let time pass; what ends by itself becomes records
-    restart snapshot|journal                    build the state again, from either
-    open [after=MS]                             a node takes the shard, after nobody had it for so long
-    show NAME                                   where every message is, per group, and who is next if that is not plain
-    members NAME [group=G]                      whose every partition is
+    time +MS                                    advance the clock; timers that fire produce records
+    restart snapshot|journal                    rebuild the state from the snapshot or from the journal
+    open [after=MS]                             a node acquires the shard, which had no owner for this time
+    show NAME                                   the state of every message per group, and the next ones of a dispatcher
+    members NAME [group=G]                      the owner of every partition
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _LISTS = frozenset({"freed", "ids", "seqs"})
 
 
 class BadScript(Exception):
-    """A line that is not a command; the message shows it."""
+    """A line is not a command; the message shows it."""
 
 
 class Script:
@@ -80,11 +80,11 @@ class Script:
         self.records: list[Record] = []
         self._entropy = 0
         self._nonces: dict[int, int] = {}
-        """What the leases' receipts would carry."""
+        """The nonces of the receipts, by lease."""
         self._out: list[str] = []
 
     def run(self, text: str) -> str:
-        """The transcript with its outcomes as they are now."""
+        """The transcript with its current output."""
         return "\n\n".join(self._block(block) for block in text.strip().split("\n\n")) + "\n"
 
     def _block(self, block: str) -> str:
@@ -104,7 +104,7 @@ class Script:
         do: Callable[[list[str], dict[str, str]], None] | None = getattr(self, f"_do_{name}", None)
         if do is None:
             raise BadScript(f"{line!r}: there is no command {name!r}")
-        # The columns of a message stand in braces; what is left with a `=` belongs to the command.
+        # Columns of a message are in braces; other words with a `=` are options of the command.
         options = dict(word.split("=", 1) for word in words if "=" in word.partition("{")[0])
         try:
             do([word for word in words if "=" not in word.partition("{")[0]], options)
@@ -115,7 +115,7 @@ class Script:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def _submit(self, command: commands.Command) -> Any:
-        """As the shard's loop does it: time first, then the decision. A refusal is written down and returns None."""
+        """Like the shard's loop: run the timers, then decide. A refusal is printed and returns None."""
         self._let_time_work()
         try:
             decision = decide(self.shard, command, self.now_ms)
@@ -199,7 +199,7 @@ class Script:
             self._out.append("nothing")
 
     def _do_begin(self, words: list[str], options: dict[str, str]) -> None:
-        """`begin QUEUE group=G starts=1,0`: a group that begins elsewhere than at the oldest message."""
+        """`begin QUEUE group=G starts=1,0`: create a group at these offsets instead of the oldest message."""
         starts = [int(start) for start in options["starts"].split(",")]
         may_let_go = options.get("may_let_go", "false") == "true"
         new = self._submit(commands.CreateGroup(self._queue(words[0]), options["group"], starts, may_let_go))
@@ -294,10 +294,10 @@ class Script:
     def _do_members(self, words: list[str], options: dict[str, str]) -> None:
         queue = self.shard.queues[self._queue(words[0])]
         membership = queue.memberships[queue.groups[options.get("group", "default")]]
-        self._out.append(f"generation {membership.generation}: {' '.join(membership.members) or 'nobody'}")
+        self._out.append(f"generation {membership.generation}: {' '.join(membership.members) or 'none'}")
         for number, slot in enumerate(membership.slots):
-            until = f", after {slot.giver or 'somebody'}, until {self._time(slot.until)}" if slot.until else ""
-            self._out.append(f"  {number}: {slot.owner or 'nobody'} since {slot.since}{until}")
+            until = f", after {slot.giver or 'unknown'}, until {self._time(slot.until)}" if slot.until else ""
+            self._out.append(f"  {number}: {slot.owner or 'none'} since {slot.since}{until}")
 
     def _do_cancel(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         places = [word.partition("/")[0] for word in words[1:]]
@@ -339,7 +339,7 @@ class Script:
         self._out.append(f"{self._submit(commands.PruneLetters(self._queue(words[0])))} let go")
 
     def _letters(self, queue: int, words: list[str], options: dict[str, str]) -> list[commands.Letter]:
-        """What lies at these places, as somebody would see it who looked now; nothing there is nothing seen."""
+        """The dead letters at these positions; positions without one are skipped."""
         group = self.shard.queues[queue].groups[options.get("group", "default")]
         letters = []
         for partition, offset in _places(words):
@@ -445,7 +445,7 @@ class Script:
         self._out.append("the state is the same" if same else "THE STATE DIFFERS")
 
     def _do_open(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        # Time does its work only after it: leases that ran out while nobody was here start over.
+        # Timers run after the open: leases that expired while the shard had no owner start again.
         self.now_ms += int(options.get("after", "0"))
         command = commands.Open(self.shard.term + 1, ulid_text(self.shard.term + 1))
         self._applied(decide(self.shard, command, self.now_ms).records)
@@ -470,7 +470,7 @@ class Script:
 
         for group, dispatcher in sorted(queue.dispatchers.items()):
             upcoming = [f"{number}:{offset}" for number, offset in islice(dispatcher.upcoming(self.now_ms), _SHOWN_MAX)]
-            self._out.append(f"next for {queue.group_names[group]}: {', '.join(upcoming) or 'nobody'}")
+            self._out.append(f"next for {queue.group_names[group]}: {', '.join(upcoming) or 'none'}")
 
     def _state(self, partition: Partition, progress: Progress, offset: int) -> str:
         if progress.is_done(offset):
@@ -482,7 +482,7 @@ class Script:
             return f"waiting until {self._time(retry.due)}"
         return "scheduled" if offset in partition.scheduled else "ready"
 
-    # -- words ---------------------------------------------------------------------------------------------------------
+    # -- parsing and formatting ----------------------------------------------------------------------------------------
 
     def _queue(self, name: str) -> int:
         return self.shard.paths[parse_queue(name)]
@@ -508,7 +508,7 @@ class Script:
         return f"{ms - START_MS:+d} ms"
 
     def _described(self, record: Record) -> str:
-        """The record's kind and what is not as usual in it; the batch as its payloads, times from the beginning."""
+        """The record's kind and its fields that differ from the default; the batch as payloads, times relative."""
         told = []
         usual = {field.name: field.default for field in msgspec.structs.fields(record)}
         for name in record.__struct_fields__:
@@ -536,7 +536,7 @@ class Script:
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or null as what it is; anything else as text."""
+    """Parse a number, true, false or null; any other word is text."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

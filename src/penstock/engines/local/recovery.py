@@ -14,7 +14,7 @@ from penstock.engines.local.files import Files
 from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, chain_before, header_problem, number_in
 from penstock.engines.local.pieces import Place
 from penstock.engines.local.segment import Segment
-from penstock.journal.frame import HEADER, BadFrame, Frame, newer_behind, read_frame
+from penstock.journal.frame import HEADER, BadFrame, Frame, newer_frame, read_frame
 from penstock.journal.port import Damaged, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
@@ -106,7 +106,7 @@ def recover_tail(files: Files, root: str, segment: Segment, term: int, known_dur
         # Zeros written ahead of time: a clean end.
         segment.size = at
     elif problem is not None:
-        following = newer_behind(memoryview(rest), index, node)
+        following = newer_frame(memoryview(rest), index, node)
         # With `always` commits are synced one by one, so one at most was under way. Under the other policies many were,
         # in any order, and a whole frame behind a hole is no more than what was not promised.
         if following is not None and fsync == "always":
