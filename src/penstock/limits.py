@@ -269,7 +269,7 @@ STREAM_DRAIN_MS = 5_000
 WEBSOCKETS_MAX = 10_000
 """Counted apart from CONNECTIONS_MAX, so that many readers do not exclude producers."""
 WEBSOCKET_TEXT_BYTES_MAX = 1 * MIB
-"""One message from a client that speaks JSON. What is larger goes as binary batches, where REQUEST_BYTES_MAX holds."""
+"""One message from a client that speaks JSON. Larger messages go as binary batches, up to REQUEST_BYTES_MAX."""
 WEBSOCKET_PAGE_BYTES = 128 * KIB
 WEBSOCKET_PAGE_MESSAGES = 500
 """Bounds of one frame of messages; a larger message is sent alone."""

@@ -1,6 +1,6 @@
 """Spark looks for modules of this kind by their name: `format("penstock")` needs no registering.
 
-Spark imports this in every session, whether Penstock is used or not, so nothing is loaded before somebody asks.
+Spark imports this in every session, whether Penstock is used or not, so nothing is loaded before the first use.
 """
 
 from __future__ import annotations

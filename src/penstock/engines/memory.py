@@ -138,7 +138,7 @@ class MemoryEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
 
-    async def acquire(self, shard: int, owner: bytes) -> MemoryJournal:  # noqa: ARG002  nobody else can be here
+    async def acquire(self, shard: int, owner: bytes) -> MemoryJournal:  # noqa: ARG002  the store is private to the process
         return MemoryJournal(self._stores.setdefault(shard, _Store()))
 
     async def close(self) -> None:

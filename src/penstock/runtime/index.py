@@ -58,7 +58,7 @@ class PartitionIndex:
         """The first message's id: ids grow within a partition. Of pieces from before ids were kept, only the time."""
         self.ids_low = array("Q")
         self.spans = array("q")
-        """From the first message's id to behind the last one's, or `SPAN_MAX` if that is more or nobody knows.
+        """From the first message's id to behind the last one's, or `SPAN_MAX` if that is more or unknown.
 
         The number of messages, if the ids have no gap."""
         self.prints: dict[tuple[int, int], bytes] = {}
@@ -137,8 +137,8 @@ class PartitionIndex:
         return piece if piece >= 0 and offset < self.ends[piece] else piece + 1
 
     def size_from(self, piece: int, offset: int) -> int:
-        """About so many bytes of this piece are of messages at `offset` and behind: of what is kept for somebody's
-        sake below the beginning of a log, nothing counts."""
+        """About how many bytes of this piece belong to messages at `offset` and above. Messages that are only kept
+        for a lease below the start of the log do not count."""
         first, end, size = self.firsts[piece], self.ends[piece], self.sizes[piece]
         return size if offset <= first else size * max(0, end - offset) // (end - first)
 
@@ -199,7 +199,7 @@ class PartitionIndex:
         return [*kept, (begin, len(self))]
 
     def _gap(self, kept: list[tuple[int, int]], fresh: PartitionIndex) -> slice | None:
-        """What lies between the stretches that are kept, if it is one gap and all that is fresh belongs there."""
+        """The gap between the ranges that are kept, if there is one gap and all new entries belong there."""
         if len(kept) > 2 or (len(kept) == 2 and kept[0][0]):
             return None
         first, stop = kept[0][1] if len(kept) == 2 else 0, kept[-1][0]
@@ -225,7 +225,7 @@ class PartitionIndex:
         return [*parts, (fresh, at, len(fresh))]
 
     def places(self) -> PartitionIndex:
-        """A copy for whoever looks at it piece by piece while it changes. Prints are not in it."""
+        """A copy for a caller that reads it piece by piece while the index changes; without prints."""
         twin = PartitionIndex()
         for name in _COLUMNS:
             setattr(twin, name, getattr(self, name)[:])

@@ -76,7 +76,7 @@ class MessageLog:
         self._journal = journal
         self.indexes: dict[tuple[int, int], PartitionIndex] = {}
         self.ends: dict[tuple[int, int], int] = {}
-        """Per partition: behind the last message that is durable, also when nobody wants its bytes any more."""
+        """Per partition: the offset behind the last durable message, also if its payload was dropped."""
         self._hot: dict[tuple[int, int], HotRecords] = {}
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
@@ -93,7 +93,7 @@ class MessageLog:
         if index is None:
             index = self.indexes[place] = PartitionIndex()
         end = record.offset + record.batch.count
-        # Delays are what is cancelled by key; other messages are looked at when somebody asks.
+        # Delayed messages are cancelled by key; the keys of others are read on demand.
         delayed = record.batch.columns & _DELAYS and record.batch.has(layout.KEY)
         prints = key_prints(record.batch) if delayed else None
         index.add(record.offset, end, locator, skip, length, record.id, prints)
@@ -197,7 +197,7 @@ class MessageLog:
         return stop, used
 
     def surely_fit(self, queue: int, partitions: int, count: int, room: int) -> bool:
-        """True if any so many messages of a queue fit: then nobody need ask for each of them."""
+        """True if any `count` messages of a queue fit into `room`: then their sizes need not be added up."""
         places = [self.indexes.get((queue, partition)) for partition in range(partitions)]
         return count * max([index.each_max for index in places if index is not None], default=0) <= room
 
@@ -254,7 +254,7 @@ class MessageLog:
         return None
 
     def with_key(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[Published | None]:
-        """Stored records from offset `first` on that may hold this key, and None now and then: somebody else's turn.
+        """Stored records from offset `first` on that may hold this key, and None now and then, to yield to other work.
 
         A piece is read if its prints say so, or if it has none yet; then it gets them, as long as there is room.
         """
@@ -325,7 +325,7 @@ class MessageLog:
             self._last_room += last[2]
 
     def records(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
-        """What is in a piece, wherever it is in the index by now."""
+        """The records of a piece, wherever the piece is in the index by now."""
         return self._read(place, *stored)
 
 

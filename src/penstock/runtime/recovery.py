@@ -111,7 +111,7 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
             values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard),
             values.get("sealed", 0),
         )  # fmt: skip
-    except Exception as error:  # its checksum is right, so somebody else wrote it: nothing about it can be relied on
+    except Exception as error:  # its checksum is right, so another program wrote it: nothing in it can be relied on
         raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 
 

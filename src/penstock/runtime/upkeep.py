@@ -105,7 +105,7 @@ class Upkeep:
         """Since the last round."""
         self._was_tight = False
         self._irreducible = 0
-        """What the estimate called excess after the last round that was to free space: more is not to be had."""
+        """The excess by the estimate after the last round that freed space: a further round would not reduce it."""
         self._retry_at_s = 0.0
         self._survey_took_s = 0.0
         self._snapshot_bytes = 0

@@ -1,4 +1,4 @@
-"""What was counted of the past."""
+"""Analytics of past messages, from the lake."""
 
 from __future__ import annotations
 

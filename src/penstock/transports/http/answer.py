@@ -1,4 +1,4 @@
-"""What goes out: a status, a body and few headers; and the one place where an error becomes an answer."""
+"""An answer: a status, a body and few headers; and the one place where an error becomes an answer."""
 
 from __future__ import annotations
 

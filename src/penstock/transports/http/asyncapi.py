@@ -23,7 +23,7 @@ def document() -> bytes:
     ours, theirs = stream.SERVER_FRAMES, get_args(stream.JSON_FRAMES)
     shapes: list[Any] = [*theirs, *ours, PublishRequest]
     references, schemas = msgspec.json.schema_components(shapes, ref_template=_REFERENCE)
-    # What a `publish` frame carries is looked at where HTTP's is, and has the same shape.
+    # The content of a `publish` frame is parsed like the body of `POST /v1/publish` and has the same shape.
     schemas["Publish"]["properties"]["messages"] = schemas["PublishRequest"]["properties"]["messages"]
     messages = {
         shape.__name__: {

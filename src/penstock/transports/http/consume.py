@@ -72,7 +72,7 @@ async def peek(edge: Edge, request: Request) -> Answer:
 
 
 async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
-    """The outcome of a long wait, given up as soon as the client is: nobody must be granted what nobody will get.
+    """The outcome of a long wait, given up as soon as the client is gone: it could not receive what it is granted.
 
     Raises ClientGone, or ClientHalfClosed for a client that may still be there to hear that it was given up.
     """

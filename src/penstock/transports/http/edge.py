@@ -1,4 +1,4 @@
-"""What every handler of the HTTP edge works with."""
+"""The objects that every handler of the HTTP edge uses."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ The parser is llhttp, through `httptools`. This module adds what llhttp leaves t
 - An offered `Upgrade` that is not taken is ignored (RFC 9110, 7.8). llhttp skips the body of every request that offers
   one, and would read that body as the next request; so the head is read again without the offer, and the body with it.
 - Bounds on the size of heads, trailers and bodies, however they are cut into segments.
-- A transfer coding other than `chunked` is refused: the body would be stored in a form that nobody reads.
+- A transfer coding other than `chunked` is refused: the body would be stored in encoded form.
 - After an error, a handshake, or a request that closes the connection, nothing more is read.
 """
 
@@ -28,7 +28,7 @@ _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ ")
 
 
 class Refusal(NamedTuple):
-    """What came is not a request that can be handled. Its answer closes the connection."""
+    """The input is not a request that can be handled. Its answer closes the connection."""
 
     error: PenstockError
 
@@ -85,7 +85,7 @@ class RequestReader:
         """Bytes that came since the parser last reported anything that can be bounded by itself."""
 
     def feed(self, data: bytes) -> list[Received]:
-        """What is complete with `data`, in the order in which it came."""
+        """The requests that are complete with `data`, in the order of their arrival."""
         if self.ended:
             return []
         at_start = not self.in_head and not self.in_body

@@ -44,7 +44,7 @@ _EVENT_SCHEMA = {
 
 
 class Described(NamedTuple):
-    """What an operation takes and gives, beyond what its name and path say."""
+    """The request and the replies of an operation."""
 
     summary: str
     body: type | None = None
@@ -70,7 +70,7 @@ OPERATIONS: dict[str, Described] = {
         takes_batch=True,
     ),
     "lease": Described(
-        "Take messages for a time. Whoever holds a lease settles it by receipt, or the messages come again.",
+        "Lease messages. The holder settles them by receipt before the lease expires, or they are delivered again.",
         messages.LeaseRequest,
         answers=((200, replies.LeaseReply),),
         refusals=_DATA,
@@ -282,7 +282,7 @@ OPERATIONS: dict[str, Described] = {
         refusals=_DATA,
     ),
     "delete_schedule": Described(
-        "Remove a schedule. What it has published stays.",
+        "Remove a schedule. The messages that it has published stay.",
         answers=((200, schedules.ScheduleRemovedReply),),
         refusals=_DATA,
     ),
@@ -377,7 +377,7 @@ OPERATIONS: dict[str, Described] = {
     "stats": Described("How a queue is doing.", query=messages.QueueQuery, refusals=(404,)),
     "summary": Described("How the whole server is doing."),
     "groups": Described(
-        "The groups that read a queue: how far they are, and who has which partition.",
+        "The groups of a queue: their lag, the messages that only they keep, and their members with partitions.",
         query=messages.QueueQuery,
         answers=((200, groups.GroupsReply),),
         refusals=(404,),

@@ -128,7 +128,7 @@ def leased_messages(runs: Sequence[DeliveredRun]) -> bytes:
 
 
 def read_messages(runs: Sequence[DeliveredRun]) -> bytes:
-    """A JSON array of messages that nobody holds: as of a lease, without receipt and deadline."""
+    """A JSON array of messages without a lease: no receipt, no deadline."""
     return b"[%b]" % b",".join([_messages(alike, leased=False) for alike in _alike(runs)])
 
 
@@ -159,7 +159,7 @@ def lease_answer(
 
 
 def wire_runs(runs: Sequence[DeliveredRun]) -> list[Run]:
-    """What a binary delivery says about its frames."""
+    """The description of the frames of a binary delivery."""
     return [
         Run(
             queue=run.queue,
@@ -373,7 +373,7 @@ def _joined(lists: list[list[T]]) -> list[T]:
 
 
 def _payload_fields(payloads: Sequence[bytes], kinds: Sequence[int], *, checked: bool) -> list[bytes]:
-    """`"payload":…` or `"payload_b64":…` per message. What a client called JSON is only believed after a look."""
+    """`"payload":…` or `"payload_b64":…` per message. A payload that the client declared as JSON is checked first."""
     return [
         b'"payload":%b' % payload
         if kind == layout.KIND_JSON and (checked or is_json(payload))

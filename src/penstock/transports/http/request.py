@@ -29,7 +29,7 @@ async def never_gone() -> bool:
 
 
 class Request:
-    """What came in."""
+    """A request with its whole body."""
 
     __slots__ = ("_body", "fields", "gone", "method", "must_close", "path", "query")
 

@@ -1,4 +1,4 @@
-"""What becomes of messages: ack, nack, reject, release, extend by receipt; cancel and reschedule by id or key."""
+"""Settling messages: ack, nack, reject, release, extend by receipt; cancel and reschedule by id or key."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Shortcut(asyncio.Protocol):
             self._current.disconnect()
 
     def eof_received(self) -> bool:
-        """The client will send nothing more, and may still read. What it waits for ends, and is answered.
+        """The client will send nothing more, and may still read. A lease or read that waits ends, and is answered.
 
         So a consumer can withdraw a long poll and still learn whether an answer was on its way.
         """
