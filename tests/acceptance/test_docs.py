@@ -22,8 +22,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 SHOWN_ADDRESS = "http://127.0.0.1:7400"
 IDLE_S = 0.05
 LOOPS = (
-    client.Queue.consume, client.Queue.consume_batches, client.Queue.follow, client.Scope.consume,
-    penstock.sync.Queue.consume, penstock.sync.Queue.consume_batches,
+    (client.Queue, "consume"), (client.Queue, "consume_batches"), (client.Queue, "follow"), (client.Scope, "consume"),
+    (penstock.sync.Queue, "consume"), (penstock.sync.Queue, "consume_batches"),
 )  # fmt: skip
 
 
@@ -49,13 +49,13 @@ async def execute(name: str, line: int, code: str, namespace: dict) -> None:
 @pytest.fixture
 def loops_that_end(monkeypatch):
     """Loops of a guide go on for ever. Here they end when nothing more comes."""
-    for loop in LOOPS:
-        owner = sys.modules[loop.__module__].__dict__[loop.__qualname__.split(".")[0]]
+    for owner, name in LOOPS:
+        loop = getattr(owner, name)
 
         def ending(*args, _loop=loop, **options):
             return _loop(*args, **{"wait": IDLE_S, **options})
 
-        monkeypatch.setattr(owner, loop.__name__, functools.wraps(loop)(ending))
+        monkeypatch.setattr(owner, name, functools.wraps(loop)(ending))
 
 
 class Anything:

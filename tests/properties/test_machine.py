@@ -684,5 +684,5 @@ def seen_state(partition, progress, offset: int, now: int) -> State | None:
 
 def test_machine_and_model_agree_over_ten_thousand_steps():
     MachineAgainstModel.steps = 0
-    run_state_machine_as_test(MachineAgainstModel, settings=settings(max_examples=250, stateful_step_count=50))
+    run_state_machine_as_test(MachineAgainstModel, settings=settings(max_examples=300, stateful_step_count=50))
     assert MachineAgainstModel.steps >= 10_000

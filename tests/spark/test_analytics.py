@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from penstock.analytics import sketch
-from penstock.analytics.tables import COUNTS, MEASURES, Table
+from penstock.analytics.tables import COUNTS, MEASURES, AnalyticsTable
 from penstock.pipeline import analytics
 from penstock.pipeline.analytics import Analysis
 from penstock.server.cli import app
@@ -102,14 +102,14 @@ def test_times_are_measured_where_they_are_known(in_one_go):
 def test_batches_add_up_even_when_interrupted(spark, eventful, in_one_go, tmp_path, monkeypatch):
     lake = str(tmp_path)
     analysis = Analysis(spark, lake, eventful.url, events_per_batch=250)
-    replace = Table.replace
+    replace = AnalyticsTable.replace
 
     def fail(self, slots, files, batch):
-        monkeypatch.setattr(Table, "replace", replace)
+        monkeypatch.setattr(AnalyticsTable, "replace", replace)
         raise RuntimeError("the power is gone")
 
     assert analysis.step().batch == 1
-    monkeypatch.setattr(Table, "replace", fail)
+    monkeypatch.setattr(AnalyticsTable, "replace", fail)
     with pytest.raises(RuntimeError):
         analysis.step()
     counted = table(lake, "minutes")["batch"].max()

@@ -23,7 +23,7 @@ SCHEMA = StructType([StructField("offset", LongType())])
 @pytest.fixture
 def away(tmp_path):
     """A broker with ten messages that was stopped, and how to start it again at the same address."""
-    connect._carrier.cache_clear()
+    connect._calls.cache_clear()
     server = Server(tmp_path / "data")
     create(server, "orders", *range(10))
     assert server.terminate() == 0
