@@ -12,7 +12,7 @@ DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
 DEMO_READY := $(VENV)/.demo-ready
 
-.PHONY: run test check lint bench demo fmt sim fuzz proto clean
+.PHONY: run test check lint bench demo fmt sim fuzz torture proto screenshots clean
 
 run: $(SERVER_READY)
 	$(BIN)/penstock serve
@@ -45,6 +45,10 @@ sim: $(DEV_READY)
 fuzz: $(DEV_READY)
 	$(BIN)/python -m fuzz $(ARGS)
 
+# Hours: the real broker on a real disk, killed, cut off, stopped and refused. As root, for power cuts and full disks.
+torture: $(DEV_READY)
+	$(BIN)/python -m torture $(ARGS)
+
 # The generated code runs on the protobuf of its generator and the next major version, so the generator is an old one,
 # in a place of its own.
 proto:
@@ -52,6 +56,10 @@ proto:
 	$(VENV)-proto/bin/python -m pip install --quiet grpcio-tools==1.76.0
 	$(VENV)-proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src --grpc_python_out=src \
 		src/penstock/v1/broker.proto
+
+# The pictures of the documentation. Needs a Chromium.
+screenshots: $(DEV_READY)
+	$(BIN)/python tests/acceptance/screenshots.py
 
 fmt: $(DEV_READY)
 	$(BIN)/ruff format .
@@ -67,7 +75,7 @@ $(SERVER_READY): $(VENV)/bin/python pyproject.toml
 	$(INSTALL)
 	touch $@
 
-# The larger sets have the server's in them: whoever begins with one of these installs once, not twice.
+# The larger sets contain the server's set: each of them installs once, not twice.
 $(DEV_READY): SET = --editable ".[server,spark]" --group dev
 $(DEV_READY): $(VENV)/bin/python pyproject.toml
 	$(INSTALL)

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every workload ran, 1 if one had to report an error. A target that was missed is not an error."""
+    """0 if every workload ran, 1 if one reported an error. A missed target is not an error."""
     options = _parse(arguments)
     console = table.console()
     if options.list:
@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         console.print(f"unknown: {', '.join(unknown)} (see --list)")
         return 2
-    # Whoever ends it by a signal must not leave a dozen servers behind.
+    # A signal must stop the servers of all peers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The faster event loop, and the one that asyncio services are deployed with: every peer's client gets it.
+    # The client of every peer uses uvloop, as deployed asyncio services do.
     report = uvloop.run(_measure(options, console))
     if options.save:
         console.print(f"saved {save(report, table.markdown(report), RESULTS)}")
@@ -71,7 +71,7 @@ async def _measure(options: argparse.Namespace, console: Console) -> Report:
 
 
 async def _one(name: str, run: Run) -> list[Row]:
-    """The rows of one workload; whatever stops it is its row, and the next workload runs."""
+    """The rows of one workload; an error is a row, and the next workload runs."""
     try:
         return await asyncio.wait_for(WORKLOADS[name](run), WORKLOAD_SECONDS_MAX)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Two result files side by side: what became faster, what became slower, beyond what the rounds differ anyway."""
+"""Compare two result files: changes that exceed the spread of the rounds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from benchmarks.report import Report, Row
 
 
 def compare(old: Report, new: Report) -> list[Row]:
-    """New over old for every figure that both have.
+    """New over old for every figure that both files have.
 
-    Only ratios (`x`) and CPU times mean something across days and machines, so a rate that changed while its ratio
-    did not is the machine's change, not ours. A change is called one when the two spreads do not overlap.
+    Only ratios (`x`) and CPU times can be compared across days and machines: a rate that changed while its ratio did
+    not is a change of the machine. A change is reported if the two spreads do not overlap.
     """
     before = {(row.workload, row.figure, row.who): row for row in old.rows if row.median}
     rows = []

@@ -1,4 +1,4 @@
-"""Where a run took place: a figure without its machine and its commit is a rumour."""
+"""The machine and the commit of a run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def notes() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The short commit, with a plus sign if the tree has changes that no commit knows."""
+    """The short commit, with a plus sign if the tree has uncommitted changes."""
     head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
     return f"{head}+" if _git("status", "--porcelain", "--untracked-files=no") else head
 
 
 def package_versions(*names: str) -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of the installed packages."""
     found = {}
     for name in names:
         try:

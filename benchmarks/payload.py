@@ -1,4 +1,4 @@
-"""Payloads of an exact size that every peer can carry: JSON text, each different, nothing else special about them."""
+"""Payloads of an exact size that every peer can carry: JSON text, each different."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = b'{"order":"%032x","customer":%d,"sku":["%08x","%08x"],"cents":%d,"at":
 
 
 def orders(count: int, dice: Random, size: int = 200) -> list[bytes]:
-    """JSON as programs write it: other values in each, which a compressing reader cannot take for the same."""
+    """JSON with different values in each payload, so that compression has little effect."""
     made = []
     for _ in range(count):
         head = _ORDER % (
@@ -32,5 +32,5 @@ def orders(count: int, dice: Random, size: int = 200) -> list[bytes]:
 
 
 def number_of(content: bytes) -> int:
-    """What `payload` put in."""
+    """The number that `payload` wrote."""
     return int(content[5 : content.index(b",")])

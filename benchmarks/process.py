@@ -1,4 +1,4 @@
-"""A server that we started: wait until it is ready, see what it costs, stop it by its pid."""
+"""A server process: wait until it is ready, measure its costs, stop it by its pid."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 IDLE_SECONDS, IDLE_CPU = 0.5, 0.1
-"""Less than this share of a core, for so long."""
+"""The process is idle if it uses less than this share of a core for this long."""
 _POLL_SECONDS = 0.005
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ServerProcess:
-    """One process tree, its output in a file of its own so that a chatty server never blocks on a full pipe."""
+    """One process tree, with its output in a file: a full pipe would block the server."""
 
     def __init__(
         self, command: Sequence[str], directory: Path, *, user: str | None = None, env: Mapping[str, str] | None = None
@@ -60,11 +60,11 @@ class ServerProcess:
         return found[0]
 
     def stop(self) -> None:
-        """Ask, then insist. Returns when the process is gone."""
+        """SIGTERM, then SIGKILL. Returns when the process has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """The end that no process can prepare for."""
+        """SIGKILL."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -92,11 +92,11 @@ class ServerProcess:
     # -- cost -----------------------------------------------------------------------------------------------
 
     def cpu_seconds(self) -> float:
-        """User and system time of all threads and all children, living or waited for. Resolution: 10 ms."""
+        """User and system time of all threads and all children, running or waited for. Resolution: 10 ms."""
         return sum(_cpu_seconds(pid) for pid in _tree(self.pid))
 
     def wait_until_idle(self) -> None:
-        """Until it has done what it does by itself after a heavy load."""
+        """Wait until the process has finished its background work after a load."""
 
         def is_idle() -> bool:
             before = self.cpu_seconds()
@@ -113,7 +113,7 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A port nobody listens on now. The server that gets it binds it a moment later."""
+    """A port without a listener. The server binds it shortly after."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Rows of figures and the file they are kept in.
+"""Rows of figures and the result file.
 
-A result file is JSON with `format` 1: fields are only ever added. `benchmarks/results/<date>-<commit>.json` is what
-scripts compare, the `.md` beside it says the same to people.
+A result file is JSON with `format` 1: fields are only added. Scripts compare `benchmarks/results/<date>-<commit>.json`;
+the `.md` beside it has the same tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 
 
 class Report(msgspec.Struct):
-    """One run: what was measured, where, and on which commit."""
+    """One run: the rows, the machine and the commit."""
 
     taken_at: str
     commit: str
@@ -50,7 +50,7 @@ class Report(msgspec.Struct):
 
 
 def figure(workload: str, name: str, who: str, unit: str, value: Spread | float, note: str = "") -> Row:
-    """A row with its verdict, if the table of targets has one for it."""
+    """A row with its verdict, if there is a target for it."""
     spread = value if isinstance(value, Spread) else Spread(value, value, value)
     target = TARGETS.get((workload, name, who))
     return Row(
@@ -61,7 +61,7 @@ def figure(workload: str, name: str, who: str, unit: str, value: Spread | float,
 
 
 def failure(workload: str, who: str, error: str) -> Row:
-    """What could not be measured is a row too: silence would look like success."""
+    """The row of a failed measurement: without it, a failure would look like success."""
     return Row(workload, "", who, error=error)
 
 
@@ -70,7 +70,7 @@ def encode(report: Report) -> bytes:
 
 
 def decode(text: bytes) -> Report:
-    """Inverse of `encode`. A file of another format is refused rather than half understood."""
+    """Inverse of `encode`. Raises ValueError for another format."""
     report = msgspec.json.decode(text, type=Report)
     if report.format != FORMAT:
         raise ValueError(f"result format {report.format} is not known here (known: {FORMAT})")

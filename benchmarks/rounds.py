@@ -1,4 +1,4 @@
-"""Peers take turns: A B C, A B C, … in one run, so that whatever else the machine does happens to all of them."""
+"""Peers take turns: A B C, A B C, … in one run, so that noise of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TURN_SECONDS_MAX = 120.0
 
 
 class Pace(NamedTuple):
-    """How often and how long. A quick run shows that everything works; its figures are rough."""
+    """The number and the length of rounds. The figures of a quick run are rough."""
 
     rounds: int
     seconds: float
@@ -26,10 +26,11 @@ class Pace(NamedTuple):
 async def take_turns(
     turns: Mapping[str, Callable[[], Awaitable[R]]], rounds: int, *, settle: Callable[[], object] = os.sync
 ) -> tuple[dict[str, list[R]], dict[str, str]]:
-    """`rounds` results of each, after one turn of warm-up; and the error of each that failed, which then sits out.
+    """`rounds` results of each peer, after one turn of warm-up; and the error of each peer that failed, which is then
+    left out.
 
-    `settle` comes before each turn. By default it writes everything dirty to disk, so that nobody pays for what its
-    predecessor left in the cache.
+    `settle` runs before each turn. By default it writes all dirty pages to disk, so that no peer pays for the writes of
+    the one before it.
     """
     results: dict[str, list[R]] = {name: [] for name in turns}
     errors: dict[str, str] = {}

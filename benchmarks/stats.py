@@ -1,4 +1,4 @@
-"""The arithmetic of a run: samples become medians with their spread, and ratios are taken round by round."""
+"""The arithmetic of a run: samples become medians with their spread; ratios are taken round by round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Sample(NamedTuple):
-    """What one turn of one peer did."""
+    """The result of one turn of one peer."""
 
     messages: int
     seconds: float
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A median and how far the rounds lay apart. Few rounds: the extremes say more than a deviation would."""
+    """A median with its extremes: with few rounds they say more than a deviation."""
 
     median: float
     low: float
@@ -38,10 +38,10 @@ class Spread(NamedTuple):
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Ours over theirs, round by round, then the median.
+    """Penstock over the peer, round by round, then the median.
 
-    Both sides of one quotient come from the same round, seconds apart, so a slow minute of the machine slows both.
-    The quotient of the two medians would compare different minutes.
+    Both sides of a quotient come from the same round, seconds apart, so a slow minute of the machine slows both. The
+    quotient of the two medians would compare different minutes.
     """
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} rounds of ours, {len(theirs)} of theirs: only whole rounds can be compared")
@@ -58,7 +58,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def percentile_by_parts(values: Sequence[float], percent: float, parts: int = 5) -> Spread:
     """The percentile of each part of a run, in the order of time: their median, and the best and worst part.
 
-    Beside that of the whole run, which is what counts, it tells a neighbour's bad second from a habit of the broker's.
+    It separates one disturbed second from a constant delay of the broker.
     """
     size = -(-len(values) // parts)
     return Spread.of([percentile(values[at : at + size], percent) for at in range(0, len(values), size)])

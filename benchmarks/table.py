@@ -1,4 +1,4 @@
-"""The rows for people: a table in the terminal, and the same in Markdown beside the result file."""
+"""The rows as a table in the terminal, and in Markdown beside the result file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN_WIDTH = 160
 
 
 def console() -> Console:
-    """As wide as the terminal, and wide enough for whole lines where there is none."""
+    """The width of the terminal, or wide enough for whole lines without one."""
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
@@ -32,7 +32,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def number(value: float | None) -> str:
-    """Three digits that mean something; whole numbers from a hundred on, with separators."""
+    """Three significant digits; whole numbers from a hundred on, with separators."""
     if value is None:
         return ""
     if abs(value) >= 100:

@@ -1,4 +1,4 @@
-"""WebSocket clients by the thousand: as little of a client as will do, so that the server is what is measured."""
+"""Thousands of minimal WebSocket clients, so that the server is measured and not the clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raise_file_limit() -> int:
 
 
 class WebSocketClient(asyncio.Protocol):
-    """`arrived` is told the text of each message. What of RFC 6455 nobody needs here is missing."""
+    """`arrived` is called with the text of each message. It implements only a part of RFC 6455."""
 
     def __init__(self, host: str, arrived: Callable[[bytes], None] = lambda _: None):
         self.arrived = arrived
@@ -77,7 +77,7 @@ class WebSocketClient(asyncio.Protocol):
             head = bytes((0x80 | opcode, 0x80 | size))
         else:
             head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, size)
-        self.transport.write(head + b"\0\0\0\0" + payload)  # masked with zeros, which is no mask
+        self.transport.write(head + b"\0\0\0\0" + payload)  # a mask of zeros leaves the data as it is
 
 
 async def connect(url: str, arrived: Callable[[bytes], None] = lambda _: None) -> WebSocketClient:
@@ -89,7 +89,7 @@ async def connect(url: str, arrived: Callable[[bytes], None] = lambda _: None) -
 
 
 async def crowd(url: str, count: int, make: Callable[[int], Callable[[bytes], None]]) -> list[WebSocketClient]:
-    """So many connections; `make(n)` is what the n-th does with what arrives."""
+    """Open `count` connections; `make(n)` is the callback of the n-th."""
     clients: list[WebSocketClient] = []
     for start in range(0, count, _CONNECTS_AT_ONCE):
         numbers = range(start, min(start + _CONNECTS_AT_ONCE, count))

@@ -1,8 +1,7 @@
-"""A broker, a shop's traffic with failures and retries, and what became of every message. Run it with `make demo`.
+"""A broker, a shop's traffic with failures and retries, and the outcome of every message. Run it with `make demo`.
 
-Starts a broker on a temporary directory, keeps it busy for half a minute, then counts its history with Spark: the
-lake, the audit, tables, plots of throughput and latency. Where there is no Java 17 for Spark, it says so and shows the
-rest.
+Starts a broker on a temporary directory, keeps it busy for half a minute, then counts its history with Spark: the lake,
+the audit, tables, plots of throughput and latency. Without Java 17 for Spark, it prints so and shows the rest.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ async def customers(client: Client, seconds: float) -> None:
 
 
 async def clerk(client: Client, name: str, seconds: float, done: Counter[str]) -> None:
-    """Fails one time in twenty, and every hundredth order always; sends a mail for each that it can handle."""
+    """Fails for one order in twenty, and for every hundredth order always; sends a mail for each handled order."""
     chance, mail = random.Random(name), client.queue("shop/mail/out")
     async with asyncio.timeout(seconds):
         async for message in client.queue("shop/orders/new").consume(consumer=name, prefetch=20):
@@ -98,7 +97,7 @@ async def traffic(url: str, seconds: float) -> Counter[str]:
 
 @contextlib.contextmanager
 def broker(home: Path) -> Iterator[str]:
-    """Its address, as long as it runs."""
+    """The URL of the broker, while it runs."""
     command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "off"]
     command += ["--data-dir", str(home / "data"), *(["--lake", str(home / "lake")] if has_lake() else [])]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -138,7 +137,7 @@ def _cell(value: Any) -> str:
 
 
 def look(url: str) -> None:
-    """What the broker knows by itself."""
+    """The broker's own statistics."""
     say("The queues now")
     listed = Remote(url).get("/v1/queues")["queues"]
     stats = [Remote(url).get("/v1/stats", queue=entry["queue"]) for entry in listed]
@@ -152,7 +151,7 @@ def count(url: str, home: Path, out: Path) -> bool:
     """The history with Spark; False if it does not balance."""
     from penstock.pipeline.analytics import Analysis
     from penstock.pipeline.audit import audit
-    from penstock.pipeline.connect import Broker
+    from penstock.pipeline.connect import BrokerCalls
     from penstock.pipeline.lake.archive import Archive
     from penstock.pipeline.lake.tables import Lake
     from penstock.pipeline.session import spark_session
@@ -161,7 +160,7 @@ def count(url: str, home: Path, out: Path) -> bool:
     spark = spark_session("penstock demo", spark_sql_shuffle_partitions="2")
     spark.sparkContext.setLogLevel("OFF")
     lake = home / "lake"
-    rows = Archive(spark, Lake.open_or_create(lake), Broker(url, None, 60.0)).once()
+    rows = Archive(spark, Lake.open_or_create(lake), BrokerCalls(url, None, 60.0)).once()
     console.print(f"archived {rows} rows as Delta tables")
     for step in Analysis(spark, lake, url).run():
         console.print(f"analysed batch {step.batch}: {step.events} events in {step.seconds:.1f} s")
@@ -180,7 +179,7 @@ def count(url: str, home: Path, out: Path) -> bool:
 
 
 def analytics(url: str) -> None:
-    """What the broker answers now that its history was counted."""
+    """The analytics of the broker, now that its history was counted."""
     ask = Remote(url).get
     now_ms = int(time.time() * 1000)
     span = {"from_ms": now_ms - 600_000, "to_ms": now_ms, "step_ms": 60_000}
@@ -202,10 +201,10 @@ def analytics(url: str) -> None:
 
 
 def draw(spark: Any, url: str, out: Path) -> Iterator[Path]:
-    """Second by second, from the lives of the orders."""
+    """Second by second, from the lifecycles of the orders."""
     from pyspark.sql import functions as F
 
-    from penstock.pipeline.folding import lifecycles
+    from penstock.pipeline.lifecycle_table import lifecycles
 
     events = spark.read.format("penstock").options(url=url, table="events").load()
     orders = lifecycles(events).where("queue = 'shop/orders/new' and `group` = 'default'").persist()

@@ -1,4 +1,4 @@
-"""Every message's life as a table: cells to run one by one in an editor, or all at once.
+"""The lifecycle of every message as a table: cells to run one by one in an editor, or all at once.
 
 penstock serve &                                     # and some traffic, see examples/demo.py
 python examples/lifecycles.py http://127.0.0.1:7400
@@ -10,7 +10,7 @@ import sys
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.folding import lifecycles
+from penstock.pipeline.lifecycle_table import lifecycles
 from penstock.pipeline.session import spark_session
 
 url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7400"
@@ -19,7 +19,7 @@ spark.sparkContext.setLogLevel("ERROR")
 events = spark.read.format("penstock").options(url=url, table="events").load()
 events.groupBy("queue", "kind").count().orderBy("queue", "kind").show(50, truncate=False)
 
-# %% One row for every message in every group: what became of it, and how long it took
+# %% One row for every message in every group: its outcome, and its times
 
 lives = lifecycles(events).persist()
 lives.printSchema()
@@ -36,7 +36,7 @@ lives.where("fate = 'acked'").groupBy("queue", "group").agg(
     ),
 ).show(truncate=False)
 
-# %% Who is slow, and who fails
+# %% Slow and failing consumers
 
 lives.where("deliveries > 0").groupBy("queue", "consumer").agg(
     F.count("*").alias("messages"),
@@ -51,7 +51,7 @@ lives.orderBy(F.desc_nulls_last("wait_ms")).select(
     "queue", "offset", "id", "wait_ms", "deliveries", "fate", "error"
 ).show(10, truncate=False)
 
-# %% And all that happened to one of them
+# %% All events of one of them
 
 longest = lives.orderBy(F.desc_nulls_last("wait_ms")).first()
 if longest is not None:

@@ -1,4 +1,4 @@
-"""Lines over time as SVG, drawn by hand: a picture is no reason for a library."""
+"""Line charts over time as SVG, without a library."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def plot(path: Path, title: str, below: str, lines: Sequence[Line]) -> Path:
 
 
 def _round_up(value: float) -> float:
-    """To a number that can be quartered and read."""
+    """Round up to a number that can be divided by four."""
     unit = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 0.1
     return next(unit * each for each in (1, 2, 4, 6, 8, 10, 20) if unit * each >= value)

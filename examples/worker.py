@@ -1,4 +1,4 @@
-"""A worker and its queue in one program: no server, nothing to set up, and nothing is lost if it is killed.
+"""A worker and its queue in one program, without a server. No message is lost if it is killed.
 
 python examples/worker.py            data in ./worker-data
 """
@@ -34,11 +34,12 @@ async def send(email: Email, message: Message) -> None:
 async def main() -> None:
     async with client:
         emails = client.queue("emails")
-        await emails.publish_many([{"to": "ada@example.org"}, {"to": "busy@example.org"}, {"to": "nobody"}])
-        # `client.run()` goes on for ever; this ends when there has been nothing to do for a while.
+        for address in ("ada@example.org", "busy@example.org", "nobody"):
+            await send.publish(Email(address))
+        # `client.run()` runs without end; this ends after a while without messages.
         await client.run_workers(wait=1.0)
-        for letter in (await emails.dead_letters())["messages"]:
-            print(f"dead letter: {letter['payload']}: {letter['error']}")
+        for letter in (await emails.dead_letters()).messages:
+            print(f"dead letter: {letter.payload}: {letter.error}")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class Served:
         self._runner.close()
 
     def say(self, text: str) -> list[bytes]:
-        """The frames that one frame of a subscriber is answered with; then the connection ends."""
+        """The frames that answer one frame of a subscriber; then the connection closes."""
 
         async def steps() -> list[bytes]:
             output = FrameBuffer(lambda _: None)
@@ -86,14 +86,14 @@ class Served:
         return self._runner.run(steps())
 
     def ask(self, method: str, path: str, query: bytes, body: bytes) -> Answer | None:
-        """None if it would have waited."""
+        """None if the request would have waited."""
         request = Request(method, path, query, Fields([(b"host", b"localhost")]), body)
         request.gone = _gone
         return self._runner.run(self._app.ask(request))
 
 
 async def _gone() -> None:
-    """The client is gone at once, so a long poll ends without waiting."""
+    """The client disconnects at once, so a long poll ends without waiting."""
 
 
 @cache

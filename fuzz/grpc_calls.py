@@ -1,7 +1,7 @@
-"""The calls of gRPC without sockets: the bytes of a request go straight to what gRPC would hand them to.
+"""gRPC calls without sockets: the bytes of a request are passed to the handlers of gRPC.
 
-The first byte chooses the call, the rest is the request; for the streams, it is requests one after the other, each
-behind its length. A broker in memory answers, and is replaced when it has been used for a while.
+The first byte chooses the call, the rest is the request; for streams, it is several requests, each with its length
+before it. A broker in memory answers, and is replaced after a number of inputs.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Client:
     async def write(self, data: bytes) -> None:
         self.replies.append(data)
         if len(self.replies) == _REPLIES_MAX and not self._requests:
-            raise asyncio.CancelledError  # it has seen enough
+            raise asyncio.CancelledError  # the broker has handled enough inputs
 
 
 class Bench:
-    """A broker, used for a while."""
+    """A broker for a number of inputs."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -133,7 +133,7 @@ def _bench() -> Bench:
 
 
 def grpc_call(data: bytes) -> None:
-    """Invariant: a reply of the contract, or a refusal of the table that is neither UNKNOWN nor INTERNAL."""
+    """Invariant: a reply of the contract, or an error of the status table that is neither UNKNOWN nor INTERNAL."""
     name = METHODS[data[0] % len(METHODS)] if data else METHODS[0]
     _bench().run(name, data[1:])
 

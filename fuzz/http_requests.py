@@ -1,4 +1,4 @@
-"""Requests out of the bytes of one connection."""
+"""The HTTP parser of a connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def http_requests(data: bytes) -> None:
 
 
 def _received(data: bytes, step: int) -> tuple[list[object], bytes]:
-    """What was received, and the bytes that belong to a WebSocket."""
+    """The received requests, and the bytes that belong to a WebSocket."""
     reader = RequestReader(lambda path: path == "/v1/ws")
     found: list[object] = []
     rest = b""

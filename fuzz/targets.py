@@ -1,7 +1,7 @@
-"""What is fuzzed. Each target states its invariant first; breaking it raises, anything else is fine.
+"""The targets. Each states its invariant; a broken invariant raises.
 
-A target is a function of bytes with a list of seeds: well-formed inputs from which the driver starts. An error that is
-part of the target's contract is swallowed inside; whatever escapes is a finding.
+A target is a function of bytes with a list of seeds: well-formed inputs from which the driver starts. Errors of the
+target's contract are caught inside; any other exception is a finding.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def batch_frame(data: bytes) -> None:
 
 
 def delivery(data: bytes) -> None:
-    """Invariant: BadBatch, or as many batches as runs, each of the size its run says."""
+    """Invariant: BadBatch, or as many batches as runs, each of the size that its run has."""
     try:
         meta, batches = decode_delivery(data, LeaseMeta)
     except InvalidRequest:
@@ -113,7 +113,7 @@ def delivery(data: bytes) -> None:
 
 
 def journal_frame(data: bytes) -> None:
-    """Invariant: BadFrame, or a frame inside the data; a whole frame is found wherever it stands."""
+    """Invariant: BadFrame, or a frame inside the data; a whole frame is found at any position."""
     view = memoryview(data)
     try:
         frame = read_frame(view, 0)
@@ -135,7 +135,7 @@ def records(data: bytes) -> None:
 
 
 def record_content(data: bytes) -> None:
-    """Invariant: as for records, behind a checksum that is right: the map and the frame are what is looked at."""
+    """Invariant: as for records, with a correct checksum: the map and the frame are tested."""
     cut = int.from_bytes(data[:2], "little") % (len(data) + 1)
     meta, attached = data[2:cut], data[max(2, cut) :]
     crc = google_crc32c.extend(google_crc32c.value(meta), attached)
@@ -143,7 +143,7 @@ def record_content(data: bytes) -> None:
 
 
 def blob(data: bytes) -> None:
-    """Invariant: Damaged, whatever is wrong with a snapshot or a segment."""
+    """Invariant: Damaged for any fault of a snapshot or a segment."""
     for read in (decode_snapshot, decode_segment):
         try:
             read("blob", data)
@@ -151,9 +151,13 @@ def blob(data: bytes) -> None:
             continue
 
 
+def _load_snapshot(name: str, data: bytes) -> object:
+    return load_snapshot(name, data, lambda _, length: bytes(length))
+
+
 def blob_content(data: bytes) -> None:
-    """Invariant: Damaged, or a state: also behind a checksum that is right, where only the content is wrong."""
-    for magic, read in ((SNAPSHOT_MAGIC, load_snapshot), (SEGMENT_MAGIC, decode_segment)):
+    """Invariant: Damaged, or a state: also with a correct checksum, if only the content is wrong."""
+    for magic, read in ((SNAPSHOT_MAGIC, _load_snapshot), (SEGMENT_MAGIC, decode_segment)):
         try:
             read("blob", b"".join(seal_blob(magic, [data])))
         except Damaged:
@@ -217,7 +221,7 @@ def queue_config(data: bytes) -> None:
 
 
 def _content(record: Record) -> bytes:
-    """A record as `record_content` takes it: where its map ends, the map, the attachment."""
+    """The arguments of `record_content`: the end of the map, the map, the attachment."""
     head, attached = encode(record)
     meta = head[PREFIX.size :]
     return (len(meta) + 2).to_bytes(2, "little") + meta + (attached or b"")
@@ -246,7 +250,7 @@ _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000
 
 
 class _Letter:
-    """What filters are asked about here: every kind of value once."""
+    """The fields that filters are applied to: every kind of value once."""
 
     def field(self, name: str) -> str | int | None:
         return {"age": 5_000, "attempts": 3, "reason": "rejected", "error": "Read timeout"}.get(name)
@@ -270,7 +274,7 @@ def letter_filter(data: bytes) -> None:
 
 
 def dialect_request(data: bytes) -> None:
-    """Invariant: an answer in JSON that is nobody's fault but the caller's, or none because it would have waited."""
+    """Invariant: an answer in JSON with a status below 500, or none because the request would have waited."""
     line, _, body = data.partition(b"\n")
     method, _, target = line.decode("latin-1").partition(" ")
     path, _, query = target.partition("?")
@@ -281,7 +285,7 @@ def dialect_request(data: bytes) -> None:
 
 
 def webhook_url(data: bytes) -> None:
-    """A URL is refused with InvalidRequest, or other parsers see the same host and port in it as the guard does."""
+    """Invariant: InvalidRequest, or other parsers see the same host and port in the URL as the guard."""
     url = data.decode("utf-8", "replace")
     try:
         target = parse_url(url)
@@ -296,7 +300,7 @@ def webhook_url(data: bytes) -> None:
 
 
 def cloud_event(data: bytes) -> None:
-    """Whatever comes in is an event or InvalidRequest; and what goes out of an event comes in again as the same."""
+    """Invariant: InvalidRequest, or an event; and an event that is encoded decodes to itself."""
     for events in (cloudevents.from_json_batch, lambda body: [cloudevents.from_json(body)]):
         try:
             found = events(data)
@@ -309,7 +313,7 @@ def cloud_event(data: bytes) -> None:
 
 
 def dialect_frame(data: bytes) -> None:
-    """Invariant: frames in JSON that say what they are, whatever a subscriber says."""
+    """Invariant: frames in JSON with a type, for any input of a subscriber."""
     for text in served().say(data.decode("utf-8", "replace")):
         assert "type" in msgspec.json.decode(text)
 

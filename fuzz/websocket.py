@@ -1,6 +1,6 @@
-"""WebSocket input, from the bytes of a socket to the answers of a session, over a whole broker in memory.
+"""WebSocket input, from the bytes of a socket to the answers of a session, with a whole broker in memory.
 
-Seeds are masked with zeros, which is no mask: what is changed in them is changed in what the server reads.
+Seeds have a mask of zeros: an edit of the bytes is an edit of the payload.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Node:
             self._box = await self._context.__aenter__()
             app = HttpApp(self._box.broker, SystemClock())
             self._sockets = WebSockets(self._box.broker, self._box.clock, app.metrics, app.ask)
-            await self._box.broker.put_queue(parse_queue("q"), {"retention": {"mode": "keep"}})
+            await self._box.broker.queues.put(parse_queue("q"), {"retention": {"mode": "keep"}})
             await self._box.publish("q", b"1", b"2", b"3")
         self._cases += 1
         transport = _Transport()
@@ -157,9 +157,9 @@ def msgpack_message(data: bytes) -> None:
 
 
 def socket_bytes(data: bytes) -> None:
-    """Invariant: nothing escapes; whole or byte by byte, it ends in one close frame, or in none.
+    """Invariant: no exception; whole or byte by byte, the connection ends in one close frame, or in none.
 
-    Not always in the same: what is wrong with the bytes behind a message is seen before the message is handled.
+    Not always in the same one: a fault in the bytes behind a message is found before the message is handled.
     """
     whole = _node.run(JSON, [data])
     bitwise = _node.run(JSON, [data[at : at + 1] for at in range(len(data))])

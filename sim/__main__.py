@@ -1,7 +1,7 @@
 """`python -m sim SEED`, `python -m sim --seeds 1..500 -j 2`, `python -m sim --planted all`.
 
-A run that finds something prints one line that replays it. The summary says how much time was simulated and what that
-cost. Exit status: 0 if nothing was found (with `--planted`: if everything was found), 1 otherwise.
+A run that finds a violation prints one line that replays it. The summary has the simulated time and its cost. Exit
+status: 0 if no violation was found (with `--planted`: if every planted bug was found), 1 otherwise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sim.plan import FAULTS, FEATURES, ORDERS, Plan
 from sim.world import Result, run
 
 MINUTES = 10.0
-SWITCHES = (*FEATURES, *FAULTS, *ORDERS, "exclusive", "lulls", "archives", "standstills")
+SWITCHES = (*FEATURES, *FAULTS, *ORDERS, "exclusive", "lulls", "archives", "api_keys", "remote_store", "standstills")
 CHUNK = 10
-"""Seeds that a worker process is given at a time."""
+"""Seeds in one job of a worker process."""
 
 
 class Summary(NamedTuple):
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_seeds(seeds: list[int], minutes: float, jobs: int = 1) -> Summary:
-    """Run them all, saying what is found as it is found."""
+    """Run all seeds, and print each violation as it is found."""
     failed = starts = requests = frames = 0
     simulated_s = cpu_s = 0.0
     for result, took_s in _results(seeds, minutes, jobs):
@@ -101,7 +101,7 @@ def _run_some(seeds: Iterable[int], minutes: float) -> Iterator[tuple[Result, fl
 
 
 def _hunt(options: argparse.Namespace) -> int:
-    """Each planted bug on a copy of the tree, until a seed finds it."""
+    """Run seeds on a copy of the tree with each planted bug, until one finds it."""
     names = planted.names() if options.planted == "all" else [options.planted]
     seeds = _seeds(options) if options.seeds or options.seed is not None else list(range(options.count or 1000))
     missed = 0

@@ -1,6 +1,6 @@
-"""Every answer of the broker against the ledger, at the moment it leaves: no answer may say what is not durable.
+"""Checks every reply of the broker against the ledger when it is sent: a reply may only contain durable facts.
 
-The invariants are those of docs/simulation.md. Checks of records among themselves are in `sim/ledger.py`.
+The invariants are those of docs/simulation.md. `sim/ledger.py` checks the records against each other.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.types import (
+    CancelResult,
     DeliveredRun,
     LeaseReply,
     PublishedRun,
     PublishReply,
     ReadReply,
     ShareReply,
-    Touched,
     TransactReply,
 )
 from penstock.core.state import Shard
@@ -37,54 +37,57 @@ from penstock.errors import (
 from penstock.ids import parse_offsets, parse_receipt_prefix, ulid_value
 from penstock.wire.delivery import Settled
 from penstock.wire.readers import OffsetsReply
-from sim.archivist import NAME as ARCHIVIST
+from sim.archiver import NAME as ARCHIVER
 from sim.entries import Message
 from sim.ledger import Ledger
 from sim.network import Call
 from sim.plan import Plan
-from sim.sent import Sent
+from sim.sent_messages import Sent
 from sim.violation import Violation
 
 REQUEST_MS_MAX = 30_000
-"""What was true so long ago may still be answered: the request took its time."""
+"""A reply may describe a state that was current this long ago: the request took time."""
 
 
 class Checkers:
     live_state: Callable[[], Shard]
-    """The state of the running process: ahead of the ledger by what is on its way to the disk."""
+    """The state of the running process: ahead of the ledger by the records that are not durable yet."""
 
     def __init__(self, plan: Plan, ledger: Ledger):
         self._plan = plan
         self._ledger = ledger
         self._handed: set[tuple[int, int]] = set()
-        """(lease, offset) that somebody was given."""
+        """(lease, offset) of all deliveries."""
         self._taken: set[tuple[int, int]] = set()
         """(message id, group) of at-most-once deliveries."""
         self._acked: set[tuple[int, int]] = set()
         """(lease, offset) whose ack was confirmed."""
         self._new: set[int] = set()
-        """Ids of messages that a publish was told to have stored."""
+        """Ids of messages that a publish reply reported as stored."""
         self._ends: dict[tuple[int, int], int] = {}
         self.deliveries = 0
         self._by_method: dict[str, Callable[[Call, Any], None]] = {
-            "publish": self._publish,
-            "lease": self._lease,
-            "lease_scope": self._lease,
-            "keep_offsets": self._offsets,
-            "get_offsets": self._offsets,
-            "ack": self._settle,
-            "nack": self._settle,
-            "reject": self._settle,
-            "release": self._settle,
-            "extend": self._settle,
-            "cancel": self._cancel,
-            "reschedule": self._reschedule,
-            "transact": self._transact,
-            "redrive": self._redrive,
-            "read": self._read,
-            "peek": self._peek,
-            "join_group": self._share,
-            "heartbeat": self._heartbeat,
+            "messages.publish": self._publish,
+            "messages.lease": self._lease,
+            "messages.lease_scope": self._lease,
+            "readers.keep": self._offsets,
+            "readers.get": self._offsets,
+            "messages.ack": self._settle,
+            "messages.nack": self._settle,
+            "messages.reject": self._settle,
+            "messages.release": self._settle,
+            "messages.extend": self._settle,
+            "scheduled.cancel": self._cancel,
+            "scheduled.reschedule": self._reschedule,
+            "messages.transact": self._transact,
+            "redrives.start": self._redrive,
+            "log.read": self._read,
+            "log.peek": self._peek,
+            "members.join": self._share,
+            "members.heartbeat": self._heartbeat,
+            "keys.create": lambda _, reply: ledger.keys.check_shown(reply),
+            "keys.rotate": lambda _, reply: ledger.keys.check_shown(reply),
+            "keys.revoke": lambda _, reply: ledger.keys.check_revoked(reply),
         }
 
     def answer(self, call: Call, reply: Any) -> None:
@@ -93,40 +96,49 @@ class Checkers:
             check(call, reply)
 
     def refusal(self, call: Call, error: PenstockError) -> None:
-        """A refusal must have a reason in this run."""
+        """A refusal must have a cause in this run."""
         has = self._plan.has
         allowed = (
             isinstance(error, Unavailable)
             or (isinstance(error, DiskFull) and (has("full") or has("full_hard")))
-            or (isinstance(error, QueueFull) and call.method in ("publish", "transact") and has("max_messages"))
-            or (isinstance(error, StaleReceipt) and call.method == "transact" and not self._is_known(call))
-            or (type(error) is Conflict and call.method in ("delete_dead_letters", "redrive"))
-            or (isinstance(error, FencedProducer) and call.method == "publish" and has("epochs"))
+            or (
+                isinstance(error, QueueFull)
+                and call.method in ("messages.publish", "messages.transact")
+                and has("max_messages")
+            )
+            or (isinstance(error, StaleReceipt) and call.method == "messages.transact" and not self._is_known(call))
+            or (type(error) is Conflict and call.method in ("dead_letters.delete", "redrives.start"))
+            or (isinstance(error, FencedProducer) and call.method == "messages.publish" and has("epochs"))
             or (isinstance(error, QueueNotFound) and has("deletes"))
-            or (isinstance(error, NotFound) and call.method in ("stop_redrive", "redrive"))
+            or (isinstance(error, NotFound) and call.method in ("redrives.stop", "redrives.start"))
             or (isinstance(error, NotFound) and call.method.startswith("schedules."))
-            or (isinstance(error, InvalidRequest) and call.method == "keep_offsets")
-            or (isinstance(error, InvalidRequest) and call.method in ("put_queue", "read") and has("deletes"))
-            or (type(error) is Conflict and call.method in ("purge_queue", "delete_queue", "holds.set"))
-            or (isinstance(error, InvalidRequest) and call.method in ("holds.set", "read") and has("archives"))
-            # A queue that a publish has made before its configuration came: then it stays first in, first out.
-            or (type(error) is Conflict and call.method == "put_queue" and "while the queue holds no" in error.message)
-            or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and has("archives"))
-            or (type(error) is Conflict and call.method in ("patch_queue", "put_queue") and self._asks(error))
-            or (type(error) is Conflict and call.method == "lease" and self._is_assigned(call))
+            or (isinstance(error, NotFound | Conflict) and call.method in ("keys.rotate", "keys.revoke"))
+            or (isinstance(error, InvalidRequest) and call.method == "readers.keep")
+            or (isinstance(error, InvalidRequest) and call.method in ("queues.put", "log.read") and has("deletes"))
+            or (type(error) is Conflict and call.method in ("queues.purge", "queues.delete", "holds.set"))
+            or (isinstance(error, InvalidRequest) and call.method in ("holds.set", "log.read") and has("archives"))
+            # A publish created the queue before its configuration arrived: its order stays fifo.
+            or (type(error) is Conflict and call.method == "queues.put" and "while the queue holds no" in error.message)
+            or (type(error) is Conflict and call.method in ("queues.patch", "queues.put") and has("archives"))
+            or (type(error) is Conflict and call.method in ("queues.patch", "queues.put") and self._asks(error))
+            or (type(error) is Conflict and call.method == "messages.lease" and self._is_assigned(call))
             or (isinstance(error, StaleGeneration | UnknownMember) and self._is_out(call))
-            # Of a publish repeated so late that the answer is forgotten; but then it was stored.
-            or (type(error) is Conflict and call.method == "publish" and any(s.stored for p in call.about for s in p))
+            # A publish that was repeated after its reply was dropped from the dedup window; it was stored.
+            or (
+                type(error) is Conflict
+                and call.method == "messages.publish"
+                and any(s.stored for p in call.about for s in p)
+            )
         )
         if not allowed:
             raise Violation("I8", f"{call.method} was refused without a reason in this run: {error!r}")
 
     def _asks(self, error: Conflict) -> bool:
-        """A change of settings that would let go of stored messages is refused with a token and with the loss."""
+        """A change of settings that would remove stored messages is refused with a token and with the loss."""
         return "confirm" in error.details and any(error.details["would_lose"].values())
 
     def _is_known(self, call: Call) -> bool:
-        """True if what a transaction publishes was stored not too long ago: then it must not be refused."""
+        """True if the messages of a transaction were stored recently: then it must not be refused."""
         sent = [each for part in call.about[1] for each in part]
         since_ms = self._ledger.now_ms - limits.TRANSACTION_WINDOW_MS
         return any(
@@ -228,7 +240,7 @@ class Checkers:
             self._taken.add((message.id, group))
 
     def _check_content(self, run: DeliveredRun) -> list[Message]:
-        """The bytes that were published, under the id and the position they were published with."""
+        """The published bytes, with the id and the position of the publish."""
         found = []
         for position, payload in enumerate(run.batch.payloads()):
             message = self._ledger.by_id.get(run.id + position)
@@ -247,11 +259,12 @@ class Checkers:
     # -- members of groups --------------------------------------------------------------------------------------------
 
     def _is_assigned(self, call: Call) -> bool:
-        """A plain lease in a group that has members."""
+        """A lease without a member in a group that has members."""
         return "member" not in call.options and (call.arguments[0], call.options["group"]) in self._plan.assigned
 
     def _is_out(self, call: Call) -> bool:
-        """Only who is gone, was replaced, or goes back behind what it has confirmed is refused; not who is behind."""
+        """Only a member that has left, was replaced, or goes back behind its confirmed generation is refused; not one
+        that is behind."""
         path, name = call.arguments[0], (call.options["group"], call.options.get("member", ""))
         shard = self.live_state()
         queue = shard.queues.get(shard.paths.get(path, 0))
@@ -260,9 +273,9 @@ class Checkers:
         member = membership.members.get(name[1]) if membership is not None else None
         if membership is None or member is None:
             return True
-        # Of a queue that was deleted meanwhile, and made again under its name, somebody may know later generations.
+        # The queue may have been deleted and created again: the member may have seen later generations of the old one.
         newest = membership.generation if self._plan.has("deletes") else call.options["generation"]
-        oldest = max(member.joined, self._ledger.seats.acted.get((path, *name), 0))
+        oldest = max(member.joined, self._ledger.memberships.acted.get((path, *name), 0))
         return not oldest <= call.options["generation"] <= newest
 
     def _place(self, call: Call) -> tuple[int, int] | None:
@@ -271,11 +284,11 @@ class Checkers:
         return (queue.number, numbers[0]) if queue is not None and numbers else None
 
     def _share(self, call: Call, reply: ShareReply) -> None:
-        """What a member is told of its partitions is what it had in that generation."""
+        """The partitions in a member's reply are those that it had in that generation."""
         place = self._place(call)
         if place is None:
             return  # the queue was deleted meanwhile
-        had = self._ledger.seats.had(place, reply.member, reply.generation)
+        had = self._ledger.memberships.had(place, reply.member, reply.generation)
         if reply.assigned != had or not set(reply.awaited) <= set(had) or set(reply.giving_up) & set(had):
             raise Violation("I13", f"{reply} in a generation in which {reply.member} had {had}")
 
@@ -283,14 +296,14 @@ class Checkers:
         self._share(call, reply)
         place = self._place(call)
         if place is not None:
-            heard, key = self._ledger.seats.heard, (*place, reply.member)
+            heard, key = self._ledger.memberships.heard, (*place, reply.member)
             heard[key] = max(heard.get(key, 0), call.about)
 
     def _check_seat(self, call: Call, reply: LeaseReply) -> None:
-        """A member is given messages of what it had in the generation it goes by."""
+        """A member is given messages of the partitions that it had in its generation."""
         place, options = self._place(call), call.options
         if place is not None and options.get("member"):
-            had = self._ledger.seats.had(place, options["member"], options["generation"])
+            had = self._ledger.memberships.had(place, options["member"], options["generation"])
             for run in reply.runs:
                 if run.partition not in had:
                     raise Violation("I13", f"{options['member']} goes by {had} and was given partition {run.partition}")
@@ -333,20 +346,22 @@ class Checkers:
 
     # -- cancel, reschedule -------------------------------------------------------------------------------------------
 
-    def _cancel(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+    def _cancel(self, call: Call, reply: tuple[int, list[CancelResult]]) -> None:
         if call.about is not None:
             self._check_own(call, reply[1], "cancelled", lambda message: message.ended == "cancelled")
         else:
             self._check_touched(reply, "cancelled", lambda message: message.ended == "cancelled")
 
-    def _reschedule(self, call: Call, reply: tuple[int, list[Touched]]) -> None:
+    def _reschedule(self, call: Call, reply: tuple[int, list[CancelResult]]) -> None:
         if call.about is not None:
             self._check_own(call, reply[1], "rescheduled", lambda message: not message.plain)
         else:
             self._check_touched(reply, "rescheduled", lambda message: not message.plain)
 
-    def _check_own(self, call: Call, results: list[Touched], status: str, holds: Callable[[Message], bool]) -> None:
-        """Messages that were named by an id of the client's own, which several may have had one after the other."""
+    def _check_own(
+        self, call: Call, results: list[CancelResult], status: str, holds: Callable[[Message], bool]
+    ) -> None:
+        """Messages that were named by a client id, which several messages may have had one after the other."""
         queue = self._ledger.paths.get(call.arguments[0])
         for result in results if queue is not None else ():
             assert queue is not None
@@ -355,15 +370,19 @@ class Checkers:
                 raise Violation("I8", f"{result.id} was answered {status}, and no message under it is")
             latest = under_it[-1] if under_it else None
             if latest is None or latest.at > self._ledger.now_ms - REQUEST_MS_MAX:
-                continue  # may have come after the answer was decided
+                continue  # may have arrived after the reply was decided
             if result.status == "not_found" and _untouched(latest):
                 raise Violation("I1", f"{latest} is alive and was not found by its own id")
             if result.status == "done" and _untouched(latest):
                 raise Violation("I1", f"{latest} is alive and was called done")
 
-    def _check_touched(self, reply: tuple[int, list[Touched]], status: str, holds: Callable[[Message], bool]) -> None:
+    def _check_touched(
+        self, reply: tuple[int, list[CancelResult]], status: str, holds: Callable[[Message], bool]
+    ) -> None:
         count, results = reply
-        if count != len({result.id for result in results if result.status == status}):  # some ask twice for one
+        if count != len(
+            {result.id for result in results if result.status == status}
+        ):  # some clients ask twice for one message
             raise Violation("I8", f"{count} were {status}, the results say otherwise")
         for result in results:
             message = self._ledger.by_id[ulid_value(result.id)]
@@ -379,7 +398,7 @@ class Checkers:
     # -- kept offsets -------------------------------------------------------------------------------------------------
 
     def _offsets(self, _call: Call, reply: OffsetsReply) -> None:
-        """What a reader is told to be its position is durable, and not one of long ago."""
+        """The position in a reader's reply is durable and recent."""
         queue = self._ledger.paths.get(reply.queue)
         if queue is None:
             return
@@ -390,7 +409,7 @@ class Checkers:
             if at < self._ledger.now_ms - REQUEST_MS_MAX:
                 break
         if not reply.offsets and history[-1][0] <= self._ledger.now_ms - limits.READER_FORGOTTEN_MS:
-            return  # the clock was set far ahead, and it was not used for so long
+            return  # the clock was set far ahead, and the position expired
         raise Violation("I1", f"{reply.client_id} was told {reply.offsets}, kept is {history[-1:]}")
 
     # -- reads --------------------------------------------------------------------------------------------------------
@@ -400,11 +419,11 @@ class Checkers:
             self._check_content(run)
         queue = self._ledger.paths.get(call.arguments[0])
         number = call.options["partition"]
-        # Partitions that were added a moment ago are not durable yet, and have nothing.
+        # Partitions that were just added are not durable yet, and are empty.
         if queue is None or number >= len(queue.partitions) or not queue.partitions[number].messages:
             return
         if queue.number not in self.live_state().queues:
-            return  # deleted a moment ago, which is not durable yet either; a new one may have its name
+            return  # deleted a moment ago, which is not durable yet; a new queue may have its name
         partition = queue.partitions[number]
         place = (queue.number, number)
         if reply.end_offset < self._ends.get(place, 0):
@@ -416,11 +435,11 @@ class Checkers:
             first = min(seen, default=reply.next_offset)
         else:
             first = max(reply.start_offset, 0 if asked == "earliest" else int(asked))
-        # A read may hide what has been cancelled, has expired or was purged a moment ago, before that is durable.
+        # A read may omit messages that were cancelled, expired or purged a moment ago, before that is durable.
         live = self.live_state().queues[queue.number].partitions[number]
         gone = live.gone
-        if call.about == ARCHIVIST and live.held_from is not None:
-            # Or a hold was moved on, and a straggling request put it back behind what that had let go.
+        if call.about == ARCHIVER and live.held_from is not None:
+            # Or a hold was moved, and a delayed request moved it back behind messages that were removed meanwhile.
             forth_and_back = self._plan.has("duplicates") or self._plan.has("stragglers")
             purged = live.start if self._plan.has("purges") or forth_and_back else 0
             for message in partition.messages[max(int(asked), live.held_from, purged) : reply.next_offset]:
@@ -438,7 +457,7 @@ class Checkers:
 
 
 def is_wanted(message: Message) -> bool:
-    """Somebody may still ask for its bytes."""
+    """True if the bytes of the message may still be requested."""
     partition = message.queue.partitions[message.partition]
     if message.redriven and any(not fate.final for fate in message.fates.values()):
         return True
@@ -450,9 +469,9 @@ def is_wanted(message: Message) -> bool:
 
 
 def _untouched(message: Message) -> bool:
-    """Nothing has ended for it yet, and retention has not passed it."""
+    """True if the message has not ended for any group, and retention has not passed it."""
     if message.redriven and len(message.queue.groups) > 1:
-        return False  # a group that began while it was dead is done with it from the beginning
+        return False  # a group that was created while the message was dead has finished it from the start
     retained = message.offset >= message.queue.partitions[message.partition].start
     return retained and not message.ended and not any(fate.final for fate in message.fates.values())
 

@@ -1,4 +1,4 @@
-"""Diligent consumers for the end of a run: for every group of every queue, and they ack what they get."""
+"""Correct consumers for the end of a run: one for every group of every queue, which acks every message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Drain:
         self._silence = loop.create_task(self._stop_schedules())
 
     async def _find_work(self) -> None:
-        """Queues and groups may still appear: requests that were long on their way."""
+        """Delayed requests may still create queues and groups."""
         while True:
             for queue in list(self._ledger.queues.values()):
                 for group in dict.fromkeys(("default", *queue.groups.values())):
@@ -45,9 +45,9 @@ class Drain:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _stop_schedules(self) -> None:
-        """Nothing new comes from now on; a schedule that was long on its way is stopped as well."""
+        """No new messages from now on; a schedule from a delayed request is paused too."""
         while True:
-            for name in list(self._ledger.calendars.by_name):
+            for name in list(self._ledger.schedules.by_name):
                 with contextlib.suppress(NoAnswer, PenstockError):
                     await self._network.call("schedules.remove", name)
             await asyncio.sleep(1.0)
@@ -57,7 +57,7 @@ class Drain:
         while True:
             try:
                 reply: LeaseReply = await self._network.call(
-                    "lease", path, group=group, max=100, wait_ms=WAIT_MS, consumer=name, wait_s=WAIT_MS / 1000
+                    "messages.lease", path, group=group, max=100, wait_ms=WAIT_MS, consumer=name, wait_s=WAIT_MS / 1000
                 )
                 await self._ack(reply)
             except QueueNotFound:
@@ -66,28 +66,36 @@ class Drain:
                 await asyncio.sleep(0.3)
 
     async def _attend(self, path: str, group: str) -> None:
-        """As a member that does everything right: heartbeats, adopts what it hears, joins again when it must."""
-        seat: ShareReply | None = None
+        """A member that follows the protocol: sends heartbeats, adopts assignments, joins again when it must."""
+        session: ShareReply | None = None
         place: dict[str, Any] = {"group": group}
         while True:
             try:
-                if seat is None:
-                    seat = await self._network.call("join_group", path, session_ms=SESSION_MS, **place)
-                assert seat is not None
-                name: dict[str, Any] = {"member": seat.member, "generation": seat.generation, **place}
-                acted = self._ledger.seats.acted
-                acted[path, group, seat.member] = max(acted.get((path, group, seat.member), 0), seat.generation)
-                seat = await self._network.call("heartbeat", path, about=self._ledger.now_ms, **name)
-                name["generation"] = seat.generation
+                if session is None:
+                    session = await self._network.call("members.join", path, session_ms=SESSION_MS, **place)
+                assert session is not None
+                name: dict[str, Any] = {"member": session.member, "generation": session.generation, **place}
+                acted = self._ledger.memberships.acted
+                acted[path, group, session.member] = max(
+                    acted.get((path, group, session.member), 0), session.generation
+                )
+                session = await self._network.call("members.heartbeat", path, about=self._ledger.now_ms, **name)
+                name["generation"] = session.generation
                 wait_s = MEMBER_WAIT_MS / 1000
                 reply: LeaseReply = await self._network.call(
-                    "lease", path, max=100, wait_ms=MEMBER_WAIT_MS, consumer=seat.member, wait_s=wait_s, **name
+                    "messages.lease",
+                    path,
+                    max=100,
+                    wait_ms=MEMBER_WAIT_MS,
+                    consumer=session.member,
+                    wait_s=wait_s,
+                    **name,
                 )
                 await self._ack(reply)
             except QueueNotFound:
                 return
             except (UnknownMember, StaleGeneration):
-                seat = None
+                session = None
             except (NoAnswer, PenstockError):
                 await asyncio.sleep(0.3)
 
@@ -99,4 +107,4 @@ class Drain:
             for position in range(run.count)
         ]
         if receipts:
-            await self._network.call("ack", receipts)
+            await self._network.call("messages.ack", receipts)

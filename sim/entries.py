@@ -1,4 +1,4 @@
-"""What the ledger writes down: queues, partitions, messages, and what became of each message in each group."""
+"""The entries of the ledger: queues, partitions, messages, and the state of each message in each group."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from penstock.core import records
 from penstock.core.config import QueueConfig
-from sim.sent import Sent
+from sim.sent_messages import Sent
 
 OVERHEAD_BYTES = 250
-"""More than a message ever takes on the disk beyond its payload."""
+"""More bytes than a message ever takes on the disk beyond its payload."""
 
 
 class Fate:
@@ -23,11 +23,11 @@ class Fate:
         self.lease = 0
         self.deadline = 0
         self.due = 0
-        """Of the retry, if it is waiting for one."""
+        """The time of the retry, if it waits for one."""
         self.final = ""
         self.redriven = False
         self.delivered = False
-        """Somebody has had it, whether that counted or not."""
+        """The message was delivered, whether or not the delivery counted."""
 
 
 class Message:
@@ -61,18 +61,18 @@ class Message:
         self.size = size + OVERHEAD_BYTES
         self.due = max(at + config.delay_ms, at + sent.delay_ms, sent.deliver_at_ms)
         self.plain = self.due <= at
-        """Never had to wait for its time: order is promised."""
+        """The message never waited for a due time: its order is guaranteed."""
         ttl = sent.ttl_ms or config.ttl_ms
         self.expires = at + ttl if ttl else 0
         self.budget = sent.max_retries
         self.fates: dict[int, Fate] = {}
         self.ended = ""
         self.redriven = False
-        """Somebody wanted it handled, whatever its age: nothing but being finished ends it."""
+        """The message was redriven or nacked: its age no longer ends it."""
         self.promised = False
-        """An archive holds it, and had begun to before everybody was finished with it."""
+        """An archive holds the message since before all groups had finished it."""
         self.free_since = 0
-        """When the last lease of it ended."""
+        """The time at which its last lease ended."""
 
     def __repr__(self) -> str:
         return f"message {self.sent.token} ({self.queue.path}/{self.partition}@{self.offset})"
@@ -81,7 +81,7 @@ class Message:
         return any(fate.lease for fate in self.fates.values())
 
     def finished(self) -> bool:
-        """Nobody will be given it any more: it ended, or every group there is has finished it."""
+        """True if the message will not be delivered again: it ended, or every group has finished it."""
         return bool(self.ended) or (bool(self.fates) and all(fate.final for fate in self.fates.values()))
 
 
@@ -93,16 +93,16 @@ class LedgerPartition:
         """By offset."""
         self.start = 0
         self.held_from: int | None = None
-        """An archive wants everything from here on."""
+        """An archive holds all messages from this offset on."""
         self.open: dict[int, dict[int, Fate]] = {}
-        """Per group: what is not finished, by offset, ascending."""
+        """Per group: unfinished messages by offset, ascending."""
         self.order: dict[int, int] = {}
-        """Per group: the last plain message that was delivered for the first time."""
+        """Per group: the last undelayed message that was delivered for the first time."""
         self.dead: dict[tuple[int, int], int] = {}
-        """(group, offset) -> when."""
+        """(group, offset) -> time."""
 
     def settle_start(self, config: QueueConfig) -> int:
-        """Where the log begins now."""
+        """The first offset of the log."""
         if config.retention.mode == "until_acked" and self.open:
             floors = [next(iter(unfinished), len(self.messages)) for unfinished in self.open.values()]
             if self.held_from is not None:
@@ -121,24 +121,24 @@ class LedgerQueue:
         self.redrives: dict[str, LedgerRedrive] = {}
         self.tokens: dict[int, Message] = {}
         self.own_ids: dict[str, list[Message]] = {}
-        """Client id -> the messages that were stored under it, the latest last."""
+        """Client id -> its stored messages, the latest last."""
         self.keys: dict[bytes, int] = {}
-        """Key -> the partition of all its messages since the queue last grew."""
+        """Key -> the partition of all its messages since partitions were last added."""
         self.growths: list[list[int]] = []
-        """Where the partitions ended each time that more were added."""
+        """The end offsets of the partitions, each time that partitions were added."""
 
     @property
     def one_by_one(self) -> bool:
-        """True if what is ready may still have to wait for another message: of its key, of its tenant, or any."""
+        """True if a ready message may have to wait for another one: of its key, of its tenant, or of the group."""
         config = self.config
         return config.ordered_keys or config.exclusive or config.fair_share.max_in_flight is not None
 
     def age_of(self, message: Message) -> int:
-        """How often the queue had grown when the message came."""
+        """The number of times that partitions had been added when the message was published."""
         return sum(message.partition >= len(ends) or message.offset >= ends[message.partition] for ends in self.growths)
 
     def grow(self) -> bool:
-        """As many partitions as its configuration says now; True if there are new ones."""
+        """Add the partitions of the new configuration; True if there are new ones."""
         ends = [len(partition.messages) for partition in self.partitions]
         while len(self.partitions) < self.config.partitions:
             partition = LedgerPartition()
@@ -171,7 +171,7 @@ class LedgerLease:
         self.consumer = record.consumer
         self.lease_ms = record.lease_ms
         self.taken: dict[int, int] = {}
-        """Every offset it was ever given -> attempt."""
+        """Offset -> attempt, for every offset of the lease."""
         self.held: dict[int, Fate] = {}
 
 

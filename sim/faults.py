@@ -1,4 +1,4 @@
-"""What goes wrong, and when. One fault at a time is begun; those that last may overlap."""
+"""Faults and their times. One fault starts at a time; faults with a duration may overlap."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import Operation, SimFiles, Verdict
 from sim.loop import VirtualLoop, later
 from sim.plan import Plan
+from sim.store import Link
 
 CUT = "cut"
 OPERATIONS: tuple[Operation, ...] = ("create", "write", "sync", "truncate", "rename", "remove", "sync_dir")
 SOFT_FULL_BYTES = (0, 200, 4_000)
-"""Room that a filling disk has left before it is full for the first time."""
+"""The free space of a filling disk before it is full for the first time."""
 
 
 class Victim(Protocol):
-    """What faults are done to."""
+    """The target of faults."""
 
     def kill(self, *, power: bool) -> None:
-        """End the process, and with `power` the machine; it comes back by itself."""
+        """End the process, and with `power` the machine; it restarts by itself."""
 
     def drain_and_restart(self) -> None: ...
 
     def stand_still(self, seconds: float) -> None:
-        """The process does nothing for so long, and does not know it."""
+        """Stop the process for this long, without notice."""
 
 
 class DiskFaults:
-    """Errors and deaths at exact operations of the disk: a countdown each, over all operations or those of one kind."""
+    """Errors and crashes at exact operations of the disk: a countdown each, over all or one kind."""
 
     def __init__(self) -> None:
         self._armed: dict[str, tuple[int, Operation | None]] = {}
@@ -65,6 +66,7 @@ class Faults:
         plan: Plan,
         files: SimFiles,
         disk: DiskFaults,
+        link: Link,
         machine: SimulatedMachine,
         victim: Victim,
     ):
@@ -72,11 +74,12 @@ class Faults:
         self._plan = plan
         self._files = files
         self._disk = disk
+        self._link = link
         self._machine = machine
         self._rng = plan.rng("faults")
         self._latency_s = self._plan.latency_s
         self.cut_is_power = False
-        """What the next death at a disk operation takes with it."""
+        """The scope of the next crash at a disk operation."""
         self._healed = False
         kinds: dict[str, Callable[[Random], None]] = {
             "kill": lambda _: victim.kill(power=False),
@@ -90,6 +93,7 @@ class Faults:
             "steps": self._step,
             "drift": lambda rng: machine.set_drift(rng.choice((-0.05, -0.0005, 0.0, 0.0005, 0.05))),
             "restarts": lambda _: victim.drain_and_restart(),
+            "remote_store": lambda rng: link.break_for(rng.choice((1, 1, 2, 5))),
             "standstills": lambda rng: victim.stand_still(rng.choice((0.03, 0.3, 1.5, 5, 12)) * (0.5 + rng.random())),
         }
         self._kinds = [begin for name, begin in kinds.items() if plan.has(name)]
@@ -103,13 +107,14 @@ class Faults:
             self.strike()
 
     def strike(self) -> None:
-        """Something goes wrong now."""
+        """Start a fault now."""
         if self._kinds and not self._healed:
             self._rng.choice(self._kinds)(self._rng)
 
     def heal(self) -> None:
         self._healed = True
         self._disk.disarm()
+        self._link.heal()
         self._files.capacity = None
         self._latency_s = self._plan.latency_s
         self._machine.set_drift(0.0)
@@ -118,7 +123,8 @@ class Faults:
         return self._latency_s * (0.5 + self._rng.random())
 
     def _cut(self, rng: Random) -> None:
-        """The process or the machine dies at some operation soon: between a write and its sync, inside a rename..."""
+        """The process or the machine crashes at one of the next operations: between a write and its sync, inside a
+        rename..."""
         self.cut_is_power = self._plan.has("power") and rng.random() < 0.7
         if rng.random() < 0.5:
             self._disk.arm(CUT, rng.randint(1, rng.choice((8, 60))))
@@ -126,7 +132,8 @@ class Faults:
             self._disk.arm(CUT, rng.randint(1, 3), rng.choice(OPERATIONS))
 
     def aftershock(self) -> None:
-        """Whoever died at an operation of the disk may die again soon: recovery has to survive its own crashes."""
+        """After a crash at an operation of the disk, another crash may follow soon: recovery must survive its own
+        crashes."""
         if self._rng.random() < 0.4 and not self._healed:
             self.cut_is_power = self._plan.has("power") and self._rng.random() < 0.8
             self._disk.arm(CUT, self._rng.randint(1, 50))
@@ -136,7 +143,7 @@ class Faults:
         later(self._loop, 2 + rng.random() * 15, self._unfill)
 
     def _full_hard(self, rng: Random) -> None:
-        """Somebody else eats whatever is freed: not even the reserve helps."""
+        """Another program takes all space that becomes free: the reserve does not help."""
         self._files.capacity = 0
         later(self._loop, 1 + rng.random() * 6, self._unfill)
 

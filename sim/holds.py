@@ -1,4 +1,4 @@
-"""What the ledger knows of holds: what an archive has not copied yet is there when it comes for it (I19)."""
+"""The ledger's model of holds: messages that an archive has not copied yet are stored until it reads them (I19)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Holds:
         self._follow(queues)
 
     def ended(self, record: records.HoldEnded, queues: Iterable[LedgerQueue]) -> None:
-        """Removed, or lost because it spanned too much."""
+        """The hold was removed, or lost because it spanned too much."""
         self._standing.pop(record.name, None)
         self._follow(queues)
 
@@ -34,10 +34,10 @@ class Holds:
             self.follow(queue)
 
     def follow(self, queue: LedgerQueue) -> None:
-        """From where on the queue is held now. Partitions that nobody has named are held whole."""
+        """The first held offsets of the queue now. Partitions that are not named are held completely."""
         holding = [places[queue.number] for places in self._standing.values() if queue.number in places]
         for number, partition in enumerate(queue.partitions):
-            partition.settle_start(queue.config)  # as far as it was free to until now
+            partition.settle_start(queue.config)  # the broker was free to remove messages up to now
             partition.held_from = held_from = min((offsets.get(number, 0) for offsets in holding), default=None)
             for message in partition.messages[partition.start :]:
                 if held_from is None or message.offset < held_from:

@@ -1,11 +1,12 @@
-"""The oracle: an independent model of every message's life, told by the journal, record by record.
+"""The oracle: an independent model of the state of every message, built from the journal, record by record.
 
-It is fed what the engine reports as durable (and, after a crash, what recovery finds), so it knows exactly what is
-true; there is no "maybe" in it. It is written to be obviously right rather than fast or small: one object per message
-and group, walking the table of docs/guarantees.md. Whatever a record claims is checked against it, and whatever the
-broker answers is checked against it too (`sim/checkers.py`).
+Its input is the frames that the engine reports as durable and, after a crash, the frames that recovery finds, so it has
+the exact durable state. It is written to be obviously right rather than fast or small: one object per message and
+group, following the table of docs/guarantees.md. Every record and every reply of the broker (`sim/checkers.py`) is
+checked against it.
 
-What a message is meant to be (its due time, its time to live) comes from what the client sent, not from the journal.
+The intended properties of a message (its due time, its time to live) come from the client's request, not from the
+journal.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
-from penstock.core.ranges import pairs
+from penstock.core.offsets.ranges import pairs
 from penstock.core.records import Record
 from penstock.ids import ulid_text
-from sim.buffers import Buffers, check_scope
-from sim.calendars import Calendars
+from sim.delivery_order import DeliveryOrder
 from sim.entries import Fate, LedgerLease, LedgerPartition, LedgerQueue, LedgerRedrive, Message, Settlement
 from sim.holds import Holds
-from sim.orders import Orders
-from sim.seats import Seats
-from sim.sent import Sent, token_of
+from sim.keys import LedgerKeys
+from sim.memberships import Memberships
+from sim.schedules import Schedules
+from sim.sent_messages import Sent, token_of
 from sim.violation import Violation
+from sim.windows import Windows, check_scope
 
 SCOPE_CONSUMER = "scope-"
-"""What the names of those begin with who lease from all queues at once."""
+"""The names of consumers that lease from all queues at once begin with it."""
 
 
 class Ledger:
@@ -44,24 +46,25 @@ class Ledger:
         self.by_id: dict[int, Message] = {}
         self.leases: dict[int, LedgerLease] = {}
         self.settled: dict[tuple[int, int], Settlement] = {}
-        """(lease, offset) -> how it ended."""
+        """(lease, offset) -> its outcome."""
         self.extended: dict[tuple[int, int], list[int]] = {}
         self.last_id = 0
-        self.orders = Orders()
-        self.seats = Seats(self.leases)
+        self.orders = DeliveryOrder()
+        self.memberships = Memberships(self.leases)
         self.transacted: dict[tuple[int, int], tuple[Sent, ...]] = {}
-        """(lease, offset) that a transaction acks -> what it publishes."""
+        """(lease, offset) that a transaction acks -> the messages that it publishes."""
         self._acked_now: set[tuple[int, int]] = set()
-        """Of the frame that is being read."""
+        """Of the current frame."""
         self._copying: dict[int, list[LedgerRedrive]] = {}
-        """Tokens of letters that were copied: the copies must follow in the same frame."""
+        """Tokens of dead letters that were copied: the copies must follow in the same frame."""
         self._given_up: dict[str, Sent] = {}
-        """Ids of letters that were copied."""
-        self.calendars = Calendars()
-        self.buffers = Buffers()
+        """Ids of dead letters that were copied."""
+        self.schedules = Schedules()
+        self.windows = Windows()
         self.holds = Holds()
+        self.keys = LedgerKeys()
         self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
-        """(queue, reader) -> every position it ever left and when, the latest last; empty: forgotten."""
+        """(queue, reader) -> all stored positions with their times, the latest last; empty: deleted."""
         self._sent = sent
         self._apply: dict[type, Callable[[Any], None]] = {
             records.Opened: self._opened,
@@ -69,9 +72,9 @@ class Ledger:
             records.QueueDeleted: self._queue_deleted,
             records.QueuePurged: self._queue_purged,
             records.GroupCreated: self._group_created,
-            records.MemberJoined: lambda record: self.seats.joined(record, self.queues[record.queue]),
-            records.MembersLeft: lambda record: self.seats.left(record, self.queues[record.queue]),
-            records.HandedOver: lambda record: self.seats.handed_over(record, self.queues[record.queue]),
+            records.MemberJoined: lambda record: self.memberships.joined(record, self.queues[record.queue]),
+            records.MembersLeft: lambda record: self.memberships.left(record, self.queues[record.queue]),
+            records.HandedOver: lambda record: self.memberships.handed_over(record, self.queues[record.queue]),
             records.Trimmed: self._trimmed,
             records.Published: self._published,
             records.Leased: self._leased,
@@ -89,17 +92,20 @@ class Ledger:
             records.RedriveEnded: self._redrive_ended,
             records.Transacted: lambda _: None,
             records.OffsetsKept: self._offsets_kept,
-            records.ScheduleSet: self.calendars.set,
-            records.SchedulePaused: self.calendars.paused,
-            records.ScheduleRemoved: self.calendars.removed,
-            records.ScheduleFired: self.calendars.has_fired,
+            records.ScheduleSet: self.schedules.set,
+            records.SchedulePaused: self.schedules.paused,
+            records.ScheduleRemoved: self.schedules.removed,
+            records.ScheduleFired: self.schedules.has_fired,
             records.ScheduleRefused: lambda _: None,
             records.HoldSet: lambda record: self.holds.set(record, self.queues.values()),
+            records.KeyCreated: self.keys.created,
+            records.KeyRotated: self.keys.rotated,
+            records.KeyRevoked: self.keys.was_revoked,
             records.HoldEnded: lambda record: self.holds.ended(record, self.queues.values()),
         }
 
     def feed(self, index: int, chain: bytes, facts: Sequence[Record]) -> None:
-        """One frame is durable. Raises Violation if it holds something that cannot be."""
+        """Apply one durable frame. Raises Violation if it contains an impossible record."""
         if index != self.index + 1:
             raise Violation("I10", f"frame {index} follows frame {self.index}")
         self.index, self.chain = index, chain
@@ -115,8 +121,8 @@ class Ledger:
                 for message in self._run(record.queue, record.partition, record.offset, record.batch.count):
                     requests[message.sent.request] = message
         self.orders.follows(None)
-        self.seats.end_of_frame()
-        self.calendars.end_of_frame()
+        self.memberships.end_of_frame()
+        self.schedules.end_of_frame()
         for request, message in requests.items():
             missing = [sent.token for sent in request if not sent.stored]
             if missing:
@@ -135,7 +141,7 @@ class Ledger:
         for lease in self.leases.values():
             for fate in lease.held.values():
                 fate.deadline = max(fate.deadline, record.at + lease.lease_ms)
-        self.seats.opened(record.at)
+        self.memberships.opened(record.at)
         self.orders.begin_again()
 
     def _configured(self, record: records.QueueConfigured) -> None:
@@ -148,15 +154,15 @@ class Ledger:
             if (queue.config.retention.mode, record.config.retention.mode) == ("until_acked", "keep"):
                 for message in partition.messages[start:]:
                     if message.finished() and not message.ended:
-                        # It was let go before the queue began to keep things.
+                        # The message was removed before the queue kept its log.
                         if message.promised:
                             raise Violation("I19", f"{message} is held, and is let go by a change of retention")
                         message.ended = "let go"
-        self.buffers.configured(queue, record)
+        self.windows.configured(queue, record)
         self.orders.begin_again(queue.number)
         queue.config = record.config
         if queue.grow():
-            # From now on its keys may lie elsewhere.
+            # From now on its keys may be in other partitions.
             queue.keys.clear()
         self.holds.follow(queue)
 
@@ -173,7 +179,7 @@ class Ledger:
                 raise Violation("I8", f"{queue.path} was purged up to {end} of {len(partition.messages)}")
             partition.start = end
         self._end_all(queue, "purged")
-        self.buffers.purged(queue)
+        self.windows.purged(queue)
 
     def _end_all(self, queue: LedgerQueue, how: str) -> None:
         for partition in queue.partitions:
@@ -200,7 +206,8 @@ class Ledger:
             others = bool(partition.open)
             opened = partition.open[record.group] = {}
             for message in partition.messages[start:]:
-                # What every other group has finished is no longer there for a newcomer, unless the queue keeps it.
+                # A new group does not read messages that all other groups have finished, unless the queue keeps its
+                # log.
                 if not message.ended and (kept or not others or not message.finished()):
                     message.fates[record.group] = opened[message.offset] = Fate(message)
 
@@ -219,7 +226,7 @@ class Ledger:
             )
         if partition.held_from is not None and record.start > partition.held_from:
             raise Violation("I19", f"{queue.path}/{record.partition} was trimmed to {record.start}, and is held")
-        # What is in somebody's hands, or was redriven, stays until it is finished; also when the next trim comes.
+        # Leased and redriven messages stay until they are finished; the next trim does not end them either.
         for group, unfinished in partition.open.items():
             for fate in list(unfinished.values()):
                 inside = partition.start <= fate.message.offset < record.start
@@ -237,18 +244,18 @@ class Ledger:
         if record.id <= self.last_id:
             raise Violation("I6", f"{queue.path}: message id {record.id} is not above {self.last_id}")
         self.last_id = record.id + record.batch.count - 1
-        by_schedule = self.calendars.published(record, queue.path)
-        self.buffers.published(queue, record.at)
+        by_schedule = self.schedules.published(record, queue.path)
+        self.windows.published(queue, record.at)
         for row, payload in enumerate(record.batch.payloads()):
             copied = self._copy_of(record, row)
             if copied is not None:
-                # One copy for each group that gave it up.
+                # One copy for each group with this dead letter.
                 redrives = self._copying.pop(copied.token)
                 self._copied(queue, record, row, redrives.pop(), copied)
                 if redrives:
                     self._copying[copied.token] = redrives
                 continue
-            token = self._fired(queue.path, payload) if by_schedule else token_of(payload)
+            token = self._fired(queue.path, payload, record, row) if by_schedule else token_of(payload)
             sent = self._sent[token]
             if sent.queue != queue.path or payload != sent.payload:
                 raise Violation("I1", f"{queue.path} stores message {token}, which was sent to {sent.queue}")
@@ -275,7 +282,7 @@ class Ledger:
             self._add(message)
 
     def _copy_of(self, record: records.Published, row: int) -> Sent | None:
-        """What this was when it was given up elsewhere; None for what is not a copy."""
+        """The dead letter that this message is a copy of; None if it is no copy."""
         text = record.batch.string(layout.HEADERS, row)
         original = msgspec.json.decode(text).get("penstock-dead-id") if text else None
         return None if original is None else self._given_up[original]
@@ -307,9 +314,11 @@ class Ledger:
         for group, unfinished in partition.open.items():
             message.fates[group] = unfinished[message.offset] = Fate(message)
 
-    def _fired(self, path: str, payload: bytes) -> int:
-        """Nobody has sent it: the token of a message that a schedule has made."""
+    def _fired(self, path: str, payload: bytes, record: records.Published, row: int) -> int:
+        """The token of a message of a schedule, which no client has sent."""
         sent = Sent(len(self._sent), path, 0)
+        if record.batch.has(layout.PRIORITY):
+            sent.priority = record.batch.integers(layout.PRIORITY)[row]
         sent.payload, sent.request = payload, (sent,)
         self._sent.append(sent)
         return sent.token
@@ -324,12 +333,12 @@ class Ledger:
         queue = self.queues[record.queue]
         partition = queue.partitions[record.partition]
         unfinished = partition.open[record.group]
-        self.seats.leased(record, queue)
-        self.buffers.leased(queue, record)
+        self.memberships.leased(record, queue)
+        self.windows.leased(queue, record)
         if queue.config.exclusive:
             self._check_alone(queue, record)
         if record.consumer.startswith(SCOPE_CONSUMER):
-            check_scope(self.queues.values(), self.buffers, self.seats, record, queue)
+            check_scope(self.queues.values(), self.windows, self.memberships, record, queue)
         lease = self.leases[record.lease] = LedgerLease(record, queue)
         last = -1
         for at in range(0, len(record.runs), 3):
@@ -355,7 +364,7 @@ class Ledger:
             lease.held = {}
 
     def _check_alone(self, queue: LedgerQueue, record: records.Leased) -> None:
-        """Nobody of the group has anything, and nothing waits that failed (I18); one lease takes from partitions."""
+        """No other lease of the group is open and no retry waits (I18); one lease may take from several partitions."""
         for partition in queue.partitions:
             for fate in partition.open[record.group].values():
                 if fate.lease and self.leases[fate.lease].nonce != record.nonce:
@@ -388,13 +397,13 @@ class Ledger:
             partition.order[record.group] = message.offset
 
     def _held_past_expiry(self, message: Message) -> bool:
-        """A message that somebody has does not expire until they let go."""
+        """A leased message does not expire before its lease ends."""
         if message.offset < message.queue.partitions[message.partition].start:
-            return True  # trimmed while somebody had it: retention has no more to say
+            return True  # trimmed while it was leased: retention no longer applies
         return message.leased()
 
     def _check_order(self, unfinished: dict[int, Fate], record: records.Leased, last: int) -> None:
-        """Nothing that was ready is left behind something of a higher offset."""
+        """No ready message is left behind one with a higher offset."""
         for offset, fate in unfinished.items():
             if offset >= last:
                 break
@@ -416,7 +425,7 @@ class Ledger:
 
     def _retried(self, record: records.Retried) -> None:
         if record.reason == "session_expired":
-            self.seats.buried(record, self.leases[record.lease])
+            self.memberships.buried(record, self.leases[record.lease])
         for fate in self._release(record, Settlement("retrying", record.due)):
             if record.reason == "lease_expired" and record.at < fate.deadline:
                 raise Violation("I3", f"{fate.message}: its lease ended {fate.deadline - record.at} ms early")
@@ -429,7 +438,7 @@ class Ledger:
             fate.attempt -= 1
 
     def _dead_lettered(self, record: records.DeadLettered) -> None:
-        for fate in self._release(record, Settlement("dead_lettered", None)):
+        for fate in self._release(record, Settlement("dead_lettered" if record.kept else "dropped", None)):
             if record.reason == "max_retries" and fate.attempt <= self._budget(fate):
                 raise Violation("I8", f"{fate.message} was given up after attempt {fate.attempt}, within its budget")
             if record.kept:
@@ -488,7 +497,7 @@ class Ledger:
     def _redriven(self, record: records.Redriven) -> None:
         queue = self.queues[record.queue]
         partition = queue.partitions[record.partition]
-        partition.settle_start(queue.config)  # it does not go back for what is redriven
+        partition.settle_start(queue.config)  # a redrive does not move the group back
         for message, died in self._taken_from_the_dead(record):
             terms = self._moving(queue, record.redrive, died, message).record
             if record.due != record.at + terms.delay_ms:
@@ -590,7 +599,7 @@ class Ledger:
         return [name for queue in self.queues.values() for name, redrive in queue.redrives.items() if not redrive.ended]
 
     def redriven(self) -> int:
-        """What redrives have moved so far."""
+        """The numbers of messages that redrives have moved."""
         return sum(redrive.moved for queue in self.queues.values() for redrive in queue.redrives.values())
 
     def unfinished(self) -> list[Fate]:

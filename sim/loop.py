@@ -1,8 +1,8 @@
-"""An asyncio event loop on which time does not pass but jumps: to the next moment at which something happens.
+"""An asyncio event loop with simulated time: it jumps to the time of the next callback.
 
 It has no selector, no sockets and no threads, so a run is a function of its seed. A *process* is a set of tasks and
-timers that share a context variable; ending it means that none of its callbacks runs ever again, mid-`await` or not.
-No `finally` of a dead process is executed within simulated time, as none is after a kill.
+timers that share a context variable; after its end none of its callbacks runs again, even in the middle of an `await`.
+No `finally` of an ended process runs within simulated time, as after a kill.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 H = TypeVar("H", bound=asyncio.Handle)
 
 OWNER: contextvars.ContextVar[object | None] = contextvars.ContextVar("owner", default=None)
-"""The process that a task or a timer belongs to; None for the world around it."""
+"""The process of a task or a timer; None for the simulation itself."""
 
 
 class Standstill(Exception):
-    """Everybody waits for somebody else: nothing will ever happen again."""
+    """Deadlock: no callback is scheduled."""
 
 
 class VirtualLoop(base_events.BaseEventLoop):
@@ -32,21 +32,22 @@ class VirtualLoop(base_events.BaseEventLoop):
         super().__init__()
         self._now = start_s
         self._timers: list[tuple[float, int, asyncio.Handle]] = []
-        """A heap of our own: the number behind the time keeps the order of equals, and spares comparing handles."""
+        """A heap with a sequence number behind the time: it keeps the order of equal times, and handles are not
+        compared."""
         self._numbers = count()
         self._dead: set[object] = set()
         self._lull_until = 0.0
         self._still: dict[object, float] = {}
-        """Processes that stand still, and until when."""
+        """Stopped processes, with the time at which they continue."""
         self.outside = contextvars.Context()
-        """For callbacks that no process owns: packets on the wire, the world's own timers."""
+        """The owner of callbacks without a process: packets of the network, timers of the simulation."""
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
         return self._now
 
     def end_process(self, owner: object) -> None:
-        """Nothing that belongs to this process runs from now on, not even what its current step still asks for."""
+        """No callback of this process runs from now on, including those that its current step schedules."""
         self._dead.add(owner)
         self._still.pop(owner, None)
         for handle in (*self._ready, *(handle for _, _, handle in self._timers)):
@@ -54,8 +55,7 @@ class VirtualLoop(base_events.BaseEventLoop):
                 handle.cancel()
 
     def lull(self, seconds: float) -> None:
-        """All clients fall asleep where they are, and go on after so long as if nothing had been: laptops that were
-        closed. The machine, its disk and the network stay awake."""
+        """Suspend all clients for this long; the machine, its disk and the network go on. Models closed laptops."""
         self._lull_until = self._now + seconds
         self._timers = [
             (when + seconds if self._may_sleep(handle) else when, number, handle)
@@ -64,10 +64,10 @@ class VirtualLoop(base_events.BaseEventLoop):
         heapify(self._timers)
 
     def stand_still(self, owner: object, seconds: float) -> None:
-        """Nothing of this process runs for so long, and then everything at once, as it would have come: SIGSTOP, or
-        a disk that does not answer. What others send to it waits; the clocks go on."""
+        """Stop the process for this long; then its callbacks run in their order. Models SIGSTOP, or a disk that does
+        not answer. Requests to it wait; the clocks go on."""
         until = self._still[owner] = max(self._now + seconds, self._still.get(owner, 0.0))
-        # In the order in which they were due, as an event loop finds them.
+        # In the order of their times, as an event loop runs them.
         self._timers.sort()
         self._timers = [
             (until, next(self._numbers), handle)
@@ -78,7 +78,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         heapify(self._timers)
 
     def _wakes_at(self, handle: asyncio.Handle) -> float:
-        """When this may run at the earliest."""
+        """The earliest time at which this callback may run."""
         return self._still.get(handle._context.get(OWNER), 0.0) if self._still else 0.0  # type: ignore[attr-defined]
 
     def _may_sleep(self, handle: asyncio.Handle) -> bool:
@@ -118,7 +118,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """One turn. The base class asks the operating system here; we ask the heap."""
+        """One turn of the loop: the next callbacks come from the heap."""
         ready, timers = self._ready, self._timers
         if not ready and not self._stopping:  # type: ignore[attr-defined]
             while timers and timers[0][2].cancelled():
@@ -134,7 +134,7 @@ class VirtualLoop(base_events.BaseEventLoop):
                 handle._run()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
+        """Cancelled timers are dropped at their time."""
 
     def _process_events(self, event_list: Any) -> None:
         pass
@@ -143,7 +143,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         pass
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        """A generator left behind by a dead process stays where it was."""
+        """A generator of an ended process is not finalized."""
 
     def _asyncgen_firstiter_hook(self, agen: Any) -> None:
         pass
@@ -156,5 +156,5 @@ def process_context(owner: object) -> contextvars.Context:
 
 
 def later(loop: VirtualLoop, delay_s: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-    """A timer of the world itself, whoever asks for it."""
+    """A timer of the simulation, also if a process sets it."""
     return loop.call_at(loop.time() + delay_s, callback, *args, context=loop.outside)

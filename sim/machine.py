@@ -1,4 +1,4 @@
-"""The machine that the broker runs on: its disk, its clocks, and the lives and deaths of the process."""
+"""The machine of the broker: its disk, its clocks, and the starts and crashes of the process."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sim.network import Call, Network
 from sim.observed import History
 from sim.plan import Plan
 from sim.process import ROOT, Process
+from sim.store import Link
 from sim.violation import Violation
 
 RESERVE = f"{ROOT}/reserve"
@@ -33,11 +34,12 @@ class Machine:
         self.starts = 0
         self.requests = 0
         self.process: Process | None = None
-        """The one that lives now; it may still be starting."""
+        """The current process; it may still be starting."""
         disk = DiskFaults()
         self.files = SimFiles(faults=disk, on_stop=self._stopped_inside)
         self.clocks = SimulatedMachine(loop.time)
-        self.faults = Faults(loop, plan, self.files, disk, self.clocks, self)
+        self._link = Link(plan.rng("link"))
+        self.faults = Faults(loop, plan, self.files, disk, self._link, self.clocks, self)
         self.files.latency = self.faults.latency_s
         self._loop = loop
         self._plan = plan
@@ -50,25 +52,25 @@ class Machine:
         self._starting = False
         self._reserve_there = False
         self._graveyard: list[Process] = []
-        """Dead processes are kept to the end: nothing of them may be finalized within the run."""
+        """Ended processes are kept to the end of the run: their objects must not be finalized before."""
         self._changed = asyncio.Event()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def state(self) -> Shard:
-        """Of the process that lives now: ahead of the history by what is on its way to the disk."""
+        """The state of the current process: ahead of the history by the records that are not durable yet."""
         assert self.process is not None and self.process.host is not None
         return self.process.host.loop.shard
 
     def now_ms(self) -> int | None:
-        """Journal time, if there is a process that knows it."""
+        """Journal time, if a process runs."""
         process = self.process
         if process is None or process.broker is None or process.host is None or process.host.loop.failed is not None:
             return None
         return process.host.loop.now_ms()
 
     async def running(self, *, after: int = 0) -> Process:
-        """The process, once it serves; a later one than number `after`."""
+        """Await a process that serves, with a number above `after`."""
         while self.starts <= after or self.process is None or self.process.broker is None:
             self._changed.clear()
             await self._changed.wait()
@@ -84,7 +86,7 @@ class Machine:
         self._starting = False
         self.starts += 1
         self.process = process = Process(
-            self._loop, self._plan, self.files, self.clocks, self._history, self._checkers, self.network,
+            self._loop, self._plan, self.files, self._link, self.clocks, self._history, self._checkers, self.network,
             self._entropy, self._report, self._failed,
         )  # fmt: skip
         self._reserve_there = self.files.exists(RESERVE) and self.files.length(RESERVE) > 0
@@ -103,7 +105,7 @@ class Machine:
             later(self._loop, 0.02 + self._rng.random() * self._rng.choice((0.1, 3)), self.start)
 
     def halt(self) -> None:
-        """The process ends, and nobody starts another."""
+        """The process ends and is not restarted."""
         if self.process is not None:
             self._bury(self.process)
         self.files.kill()
@@ -142,12 +144,13 @@ class Machine:
             self.kill(power=False)
 
     def _explained(self, error: BaseException) -> bool:
-        """Errors of a start or a stop are to be expected where the disk fails."""
+        """Errors of a start or a stop are expected while the disk fails."""
         failing = any(map(self._plan.has, ("full", "full_hard", "eio_write", "eio_sync")))
         return failing and isinstance(error, OSError | EngineError | PenstockError)
 
     def _stopped_inside(self) -> None:
-        """The process died at an operation of the disk. Its stack is still on the way out: the rest follows at once."""
+        """The process crashed at an operation of the disk. The stack of the operation unwinds first; the rest follows
+        at once."""
         if self.process is not None:
             self._bury(self.process)
         later(self._loop, 0, self._finish_off, self.faults.cut_is_power)
@@ -157,7 +160,7 @@ class Machine:
         self.kill(power=power)
 
     def _failed(self, process: Process) -> None:
-        """Its journal has stopped for good: a real process ends now."""
+        """The journal has failed for good: a real process ends now."""
         later(self._loop, 0.01, self._end_failed, process)
 
     def _end_failed(self, process: Process) -> None:

@@ -1,6 +1,6 @@
-"""The way between clients and the broker: it delays, loses and repeats, as networks do.
+"""The network between clients and the broker: it delays, loses and repeats messages.
 
-A call that gets no answer leaves its caller with an unknown outcome; what really happened is the ledger's business.
+A call without an answer has an unknown outcome for its caller; the ledger has the real one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TIMEOUT_S = 8.0
 
 
 class NoAnswer(Exception):
-    """Nobody knows whether it happened."""
+    """The outcome of the call is unknown."""
 
 
 class Call:
-    """One request on its way."""
+    """One request in the network."""
 
     __slots__ = ("about", "arguments", "future", "method", "options", "task")
 
@@ -29,7 +29,7 @@ class Call:
         self.arguments = arguments
         self.options = options
         self.about = about
-        """What only the checkers need to know of it."""
+        """Data for the checkers."""
         self.future: asyncio.Future[Any] | None = None
         """The caller; a repeated request has none."""
         self.task: asyncio.Task[None] | None = None
@@ -37,7 +37,7 @@ class Call:
 
 class Server(Protocol):
     def serve(self, call: Call) -> bool:
-        """Take the request; False if nobody listens."""
+        """Accept the request; False if no process listens."""
 
 
 class Network:
@@ -51,7 +51,7 @@ class Network:
         self._straggle = plan.chance("stragglers", 0.03)
         self._impatient = plan.chance("impatience", 0.7)
         self._reliable = not (self._lose_request or self._lose_response or self._impatient)
-        """Every call is answered, or its connection breaks: nobody has to look at the clock."""
+        """Every call is answered, or its connection breaks: callers need no timeouts."""
 
     def heal(self) -> None:
         self._lose_request = self._lose_response = self._repeat = self._straggle = self._impatient = 0.0
@@ -60,7 +60,7 @@ class Network:
         return self._loop.time()
 
     async def call(self, method: str, *arguments: Any, about: Any = None, wait_s: float = 0.0, **options: Any) -> Any:
-        """The broker's answer. Raises what the broker raises, or NoAnswer."""
+        """Await the broker's answer. Raises the broker's error, or NoAnswer."""
         call = Call(method, arguments, options, about)
         call.future = self._loop.create_future()
         rng = self._rng
@@ -82,7 +82,7 @@ class Network:
             later(self._loop, self._delay_s(), _settle, call.future, result, error)
 
     def reset(self, call: Call) -> None:
-        """The broker died with this request in its hands; the connection breaks."""
+        """The broker crashed before its answer; the connection breaks."""
         if call.future is not None:
             later(self._loop, self._delay_s(), _settle, call.future, None, NoAnswer())
 

@@ -1,7 +1,6 @@
-"""An engine that tells the ledger what has become durable, and otherwise is the engine it wraps.
+"""An engine that reports durable frames to the ledger, and delegates everything else to the wrapped engine.
 
-The journal port is the one place through which every fact passes, so watching it is watching everything, without a
-single hook in the product.
+Every record passes the journal port, so observing the port observes all records, without a hook in the product.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from penstock.core.apply import apply
 from penstock.core.state import Shard
 from penstock.journal.codec import decode
 from penstock.journal.frame import HEADER, Frame
-from penstock.journal.port import Engine, InlineJournal, ShardJournal, Tail
+from penstock.journal.port import Engine, InlineJournal, ResolvableJournal, Resolved, ShardJournal, Tail
 from sim.ledger import Ledger
 from sim.violation import Violation
 
@@ -24,13 +23,13 @@ SLEW = 0.1
 
 
 class History:
-    """Everything that ever became durable: in the ledger, and as a state that never saw a snapshot."""
+    """All durable records: in the ledger, and as a state without snapshots."""
 
     def __init__(self, ledger: Ledger, seconds: Callable[[], float], report: Callable[[Violation], None]):
         self.ledger = ledger
         self.genesis = Shard()
         self.genesis.replaying = True
-        """All records since the beginning, applied one by one. Nobody asks it who is next."""
+        """The state after all records, applied one by one. It never decides."""
         self.frames = 0
         self._seconds = seconds
         self._report = report
@@ -46,8 +45,22 @@ class History:
         except Violation as violation:
             self._report(violation)
         except Exception as error:
-            # The journal names something that it never made: the ledger, or the machine itself, cannot follow it.
+            # A record names an object that no earlier record created: the ledger or the state machine cannot apply it.
             self._report(Violation("I8", f"frame {index} does not follow from those before it: {error!r}"))
+
+    async def catch_up(self, journal: ShardJournal) -> None:
+        """Add the frames that are durable although no append reported it. No other frame may differ."""
+        ledger = self.ledger
+        if journal.tail.index < ledger.index:
+            raise Violation(
+                "I1", f"frame {ledger.index} was durable, and after recovery the journal ends with {journal.tail.index}"
+            )
+        async for _, frame in journal.replay(ledger.index - 1 if ledger.index else 0):
+            if frame.index == ledger.index:
+                if frame.chain != ledger.chain:
+                    raise Violation("I10", f"frame {frame.index} is not the one that was written")
+            elif frame.index > ledger.index:
+                self.add(frame.index, frame.chain, frame.body)
 
     def new_process(self) -> None:
         """A process starts with a clock of its own."""
@@ -64,7 +77,7 @@ class History:
         self._last_time = (at_ms, seconds)
 
     def digest_at(self, by_ms: int) -> str:
-        """Of the state as it would be at this time. The time is not kept: a process may die having seen it alone."""
+        """A digest of the state at this time. The time is not stored: a process may crash after it."""
         advanced_ms, self.genesis.advanced_ms = self.genesis.advanced_ms, by_ms
         try:
             return snapshot.digest(self.genesis)
@@ -97,6 +110,13 @@ class ObservedJournal:
         note()
         return locator
 
+    async def resolve(self) -> Resolved:
+        assert isinstance(self._inner, ResolvableJournal)
+        resolved = await self._inner.resolve()
+        self.term, self.tail = self._inner.term, self._inner.tail
+        await self._history.catch_up(self._inner)
+        return resolved
+
     def can_write_inline(self) -> bool:
         return isinstance(self._inner, InlineJournal) and self._inner.can_write_inline()
 
@@ -126,6 +146,9 @@ class ObservedJournal:
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._inner.read(locator, skip, length)
 
+    def has(self, locator: int, size: int) -> bool:
+        return self._inner.has(locator, size)
+
     def where(self, locator: int, skip: int) -> str:
         return self._inner.where(locator, skip)
 
@@ -144,8 +167,8 @@ class ObservedJournal:
     async def first_kept(self) -> int:
         return await self._inner.first_kept()
 
-    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
-        await self._inner.put_blob(name, parts)
+    async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
+        await self._inner.put_blobs(blobs)
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
         return self._inner.read_blob(name, start, length)
@@ -153,8 +176,8 @@ class ObservedJournal:
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return await self._inner.list_blobs(prefix)
 
-    async def delete_blob(self, name: str) -> None:
-        await self._inner.delete_blob(name)
+    async def delete_blobs(self, names: Sequence[str]) -> None:
+        await self._inner.delete_blobs(names)
 
     async def roll(self) -> None:
         await self._inner.roll()
@@ -185,25 +208,14 @@ class ObservedEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
 
+    def missing(self) -> str | None:
+        return self._inner.missing()
+
     async def acquire(self, shard: int, owner: bytes) -> ObservedJournal:
         journal = await self._inner.acquire(shard, owner)
-        await self._catch_up(journal)
+        await self._history.catch_up(journal)
+        self._history.new_process()
         return ObservedJournal(journal, self._history)
 
     async def close(self) -> None:
         await self._inner.close()
-
-    async def _catch_up(self, journal: ShardJournal) -> None:
-        """What was on its way when the last process ended has arrived or not: now we know. Nothing else may differ."""
-        ledger = self._history.ledger
-        if journal.tail.index < ledger.index:
-            raise Violation(
-                "I1", f"frame {ledger.index} was durable, and after recovery the journal ends with {journal.tail.index}"
-            )
-        async for _, frame in journal.replay(ledger.index - 1 if ledger.index else 0):
-            if frame.index == ledger.index:
-                if frame.chain != ledger.chain:
-                    raise Violation("I10", f"frame {frame.index} is not the one that was written")
-            elif frame.index > ledger.index:
-                self._history.add(frame.index, frame.chain, frame.body)
-        self._history.new_process()

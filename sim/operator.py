@@ -12,7 +12,7 @@ from penstock.errors import Conflict, PenstockError
 from penstock.wire.schedules import CatchUp, ScheduleMessage, ScheduleRequest
 from sim.network import NoAnswer
 from sim.plan import QueuePlan
-from sim.sent import KEYS
+from sim.sent_messages import KEYS
 
 if TYPE_CHECKING:
     from sim.workload import Workload
@@ -61,12 +61,12 @@ class Operator:
         confirm: dict[str, Any] = {}
         while self._workload.working():
             try:
-                await self._workload.network.call("put_queue", queue.path, queue.config, **confirm)
+                await self._workload.network.call("queues.put", queue.path, queue.config, **confirm)
             except NoAnswer:
                 await asyncio.sleep(0.2)
             except PenstockError as error:
                 if "confirm" in error.details:
-                    # A publish made the queue first, and it holds messages that the settings keep for a shorter time.
+                    # A publish created the queue first, and it has messages that the new settings would remove.
                     confirm = {"confirm": error.details["confirm"]}
                 elif not error.retryable:
                     return
@@ -96,18 +96,18 @@ class Operator:
     async def _cancel(self) -> None:
         chosen = self._some_known()
         if chosen is not None:
-            await self._call("cancel", chosen[0], ids=chosen[1])
+            await self._call("scheduled.cancel", chosen[0], ids=chosen[1])
 
     async def _cancel_own(self) -> None:
-        """By an id of the client's own; and then, mostly, a message under the same id."""
+        """By a client id; then, in most cases, publish a message under the same id."""
         own_ids = self._workload.own_ids
         if not own_ids:
             return
         sent = self._rng.choice(own_ids)
         own_id = sent.client_id.decode()
         if self._rng.random() < 0.3:
-            await self._call("reschedule", sent.queue, ids=[own_id], delay_ms=4_000, about=own_id)
-        reply = await self._call("cancel", sent.queue, ids=[own_id], about=own_id)
+            await self._call("scheduled.reschedule", sent.queue, ids=[own_id], delay_ms=4_000, about=own_id)
+        reply = await self._call("scheduled.cancel", sent.queue, ids=[own_id], about=own_id)
         queue = self._workload.ledger.paths.get(sent.queue)
         if not isinstance(reply, Exception) and reply[0] and queue is not None:
             cancelled = [message.id for message in queue.own_ids.get(own_id, ()) if message.ended == "cancelled"]
@@ -117,7 +117,7 @@ class Operator:
 
     async def _cancel_key(self) -> None:
         if self._rng.random() < 0.3:
-            await self._call("cancel", self._queue().path, key=self._key())
+            await self._call("scheduled.cancel", self._queue().path, key=self._key())
 
     async def _reschedule(self) -> None:
         chosen = self._some_known()
@@ -125,10 +125,12 @@ class Operator:
             when = self._rng.choice(
                 ({"delay_ms": 0}, {"delay_ms": 4_000}, {"deliver_at_ms": max(0, self._workload.ledger.now_ms - 1_000)})
             )
-            await self._call("reschedule", chosen[0], ids=chosen[1], **when)
+            await self._call("scheduled.reschedule", chosen[0], ids=chosen[1], **when)
 
     async def _reschedule_key(self) -> None:
-        await self._call("reschedule", self._queue().path, key=self._key(), delay_ms=self._rng.choice((0, 1_500)))
+        await self._call(
+            "scheduled.reschedule", self._queue().path, key=self._key(), delay_ms=self._rng.choice((0, 1_500))
+        )
 
     def _key(self) -> str:
         return self._rng.choice(KEYS).decode()
@@ -139,13 +141,13 @@ class Operator:
         offset = self._rng.choice(("earliest", "earliest", "3"))
         wait_ms = self._rng.choice((0, 0, 2_000))
         await self._call(
-            "read", queue.path, partition=partition, offset=offset, max=self._rng.choice((1, 10, 500)),
+            "log.read", queue.path, partition=partition, offset=offset, max=self._rng.choice((1, 10, 500)),
             wait_ms=wait_ms, wait_s=wait_ms / 1000,
         )  # fmt: skip
 
     async def _peek(self) -> None:
-        await self._call("peek", self._queue().path, max=self._rng.choice((1, 20)))
-        await self._call("stats", self._queue().path)
+        await self._call("log.peek", self._queue().path, max=self._rng.choice((1, 20)))
+        await self._call("stats.queue", self._queue().path)
 
     async def _patch(self) -> None:
         queue = self._queue()
@@ -168,25 +170,25 @@ class Operator:
         if self._plan.has("windows"):
             changes += [{"window_ms": 0}, {"window_ms": 700}, {"window_max_wait_ms": 1_500}]
         change = self._rng.choice(changes)
-        first = await self._call("patch_queue", queue.path, change)
+        first = await self._call("queues.patch", queue.path, change)
         if isinstance(first, Conflict) and "confirm" in first.details and self._rng.random() < 0.7:
-            await self._call("patch_queue", queue.path, change, confirm=first.details["confirm"])
+            await self._call("queues.patch", queue.path, change, confirm=first.details["confirm"])
 
     async def _grow(self) -> None:
         if self._rng.random() < 0.1:
             queue = self._queue()
             stored = self._workload.ledger.paths.get(queue.path)
             if stored is not None and len(stored.partitions) < 6:
-                await self._call("patch_queue", queue.path, {"partitions": len(stored.partitions) + 1})
+                await self._call("queues.patch", queue.path, {"partitions": len(stored.partitions) + 1})
 
     async def _purge(self) -> None:
         if self._rng.random() < 0.3:
-            await self._confirmed("purge_queue", self._queue())
+            await self._confirmed("queues.purge", self._queue())
 
     async def _delete(self) -> None:
         if self._rng.random() < 0.3:
             queue = self._queue()
-            await self._confirmed("delete_queue", queue)
+            await self._confirmed("queues.delete", queue)
             if self._rng.random() < 0.7:
                 await self._put(queue)
 
@@ -200,7 +202,8 @@ class Operator:
         catch_up = rng.choice(CATCH_UP)
         asked = ScheduleRequest(
             queue=self._queue().path,
-            # A clock may be set a year ahead while the broker is down; all of its minutes would be a flood.
+            # A clock may be set a year ahead while the broker is down; a schedule for every minute would fire too
+            # often.
             cron=rng.choice(RARE_CRONS if catch_up == "all" and self._plan.has("steps") else CRONS),
             message=ScheduleMessage(payload=msgspec.Raw(b'"by schedule"')),
             timezone=rng.choice(("UTC", "Europe/Berlin", "America/New_York")),
@@ -214,7 +217,7 @@ class Operator:
             await self._call("schedules.remove", name)
             return
         await self._call("schedules.pause", name, paused=True)
-        # Sometimes for so long that fire times are missed.
+        # Some pauses are so long that fire times are missed.
         await asyncio.sleep(self._rng.choice((1, 5, 90)))
         await self._call("schedules.pause", name, paused=False)
 
@@ -223,11 +226,11 @@ class Operator:
         partition = self._rng.randrange(queue.config.get("partitions", 1))
         reader = self._rng.choice(("ada", "bob"))
         if self._rng.random() < 0.5:
-            await self._call("keep_offsets", queue.path, reader, {partition: self._rng.randrange(20)})
+            await self._call("readers.keep", queue.path, reader, {partition: self._rng.randrange(20)})
         elif self._rng.random() < 0.1:
-            await self._call("forget_offsets", queue.path, reader)
-        await self._call("get_offsets", queue.path, reader)
-        await self._call("read", queue.path, partition=partition, offset="kept", max=10, client_id=reader)
+            await self._call("readers.forget", queue.path, reader)
+        await self._call("readers.get", queue.path, reader)
+        await self._call("log.read", queue.path, partition=partition, offset="kept", max=10, client_id=reader)
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 
@@ -247,29 +250,29 @@ class Operator:
         self._known_redrives.append((self._queue().path, terms))
         path, terms = self._known_redrives[-1]
         if rng.random() < 0.3:
-            await self._call("redrive", path, **terms, dry_run=True)
-        await self._call("redrive", path, **terms, dry_run=False)
+            await self._call("redrives.start", path, **terms, dry_run=True)
+        await self._call("redrives.start", path, **terms, dry_run=False)
 
     async def _repeat_redrive(self) -> None:
         if self._known_redrives:
             path, terms = self._rng.choice(self._known_redrives[-5:])
-            await self._call("redrive", path, **terms, dry_run=False)
+            await self._call("redrives.start", path, **terms, dry_run=False)
 
     async def _stop_redrive(self) -> None:
         if self._known_redrives and self._rng.random() < 0.3:
             path, terms = self._rng.choice(self._known_redrives[-3:])
-            await self._call("stop_redrive", path, terms["redrive_id"])
+            await self._call("redrives.stop", path, terms["redrive_id"])
 
     async def _delete_letters(self) -> None:
         if self._rng.random() < 0.4:
             path, which = self._queue().path, {"filter": self._rng.choice(self.FILTERS)}
-            first = await self._call("delete_dead_letters", path, **which)
+            first = await self._call("dead_letters.delete", path, **which)
             if isinstance(first, Conflict):
-                await self._call("delete_dead_letters", path, **which, confirm=first.details["confirm"])
-            await self._call("dead_letters", path, **which, limit=20)
+                await self._call("dead_letters.delete", path, **which, confirm=first.details["confirm"])
+            await self._call("dead_letters.page", path, **which, limit=20)
 
     async def _late_group(self) -> None:
-        """A reader that comes late, stays for a while and goes without a word."""
+        """A reader that starts late, reads for a while and disconnects without notice."""
         if self._late_groups < LATE_GROUPS and self._rng.random() < 0.2:
             self._late_groups += 1
             name = f"late-{self._late_groups}"

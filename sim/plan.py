@@ -1,8 +1,7 @@
-"""One seed -> what this run is like. Swarm testing: every seed leaves out a random half of everything.
+"""The plan of a run from its seed. Swarm testing: every seed leaves out a random half of the features and faults.
 
-A run with all features and all faults at once explores little: rare combinations drown in common ones. With a random
-half switched off, each seed is a different small world, and what needs three things together and a fourth one absent
-has its turn.
+A run with all features and all faults explores little: common combinations hide rare ones. With a random half switched
+off, each seed tests another combination, including those in which one feature must be absent.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.core import ranges
+from penstock.core.offsets import ranges
 from penstock.engines.local.recovery import Fsync
 from penstock.journal.frame import PAGE_BYTES
 from penstock.runtime import sealing
@@ -23,38 +22,44 @@ FEATURES = (
     "purges", "ranges", "reads", "rejects", "releases", "reschedules", "schedules", "scopes", "sequences", "ttl",
     "windows", "redrives", "dead_letter_bounds", "transacts",
 )  # fmt: skip
-"""What clients do and how queues are configured."""
+"""Behaviour of clients and configurations of queues."""
 
 FAULTS = (
     "cuts", "drift", "duplicates", "eio_sync", "eio_write", "full", "full_hard", "kill", "lost_requests",
     "lost_responses", "power", "restarts", "slow", "steps", "stragglers",
 )  # fmt: skip
-"""What the machine, the disk, the clock and the network do to them."""
+"""Faults of the machine, the disk, the clock and the network."""
 
 ORDERS = {"lanes": 0.2, "heaps": 0.2, "ordered_keys": 0.35, "fair_share": 0.2, "growth": 0.3}
-"""Who is next: how likely each is. Drawn apart from the others, as most worlds do without."""
+"""Probabilities of delivery orders. Drawn apart from the other features, as most runs have none."""
 
 EXCLUSIVE = 0.15
-"""How many worlds have queues whose groups work on one lease at a time: less happens in them."""
+"""The share of runs with queues whose groups work on one lease at a time: fewer events happen in them."""
 
 ARCHIVES = 0.2
-"""How many worlds have somebody who copies the queues, and for whom retention waits."""
+"""The share of runs with an archiver, for which retention waits."""
+
+API_KEYS = 0.1
+"""The share of runs with an administrator of API keys."""
 
 STANDSTILLS = 0.25
-"""How many worlds have a broker process that stands still at times, and then goes on as if nothing had been."""
+"""The share of runs with a broker process that stops at times, and continues."""
+
+REMOTE_STORES = 0.2
+"""The share of runs whose journal is in a store behind a connection that breaks."""
 
 LULLS = 0.25
-"""How many worlds have hours in which every client sleeps: what is counted in hours and days happens only in them."""
+"""The share of runs with hours without client activity: events after hours and days happen only in them."""
 LULL_S = (600, 3_600, 7_200, 30_000, 100_000)
-"""At most, and at least half of it: the last may be longer than client ids are remembered."""
+"""The longest pause; the shortest is half of it. The last one may be longer than the dedup window."""
 LULL_S_MAX_WITH_SCHEDULES = 7_200
-"""Each minute of it may have its message."""
+"""The length of a pause with a schedule of every minute."""
 
 RARE = {"deletes": 0.2, "purges": 0.3, "far": 0.2, "full_hard": 0.3}
-"""These change so much that a half of all seeds would be too many."""
+"""Features with so much effect that a half of all seeds would be too many."""
 
 DRAIN_SHARE = 0.12
-"""The last part of a run, without faults and without new messages: everything must come to rest."""
+"""The last part of a run, without faults and without new messages: all messages must be finished."""
 
 
 class QueuePlan(NamedTuple):
@@ -63,19 +68,19 @@ class QueuePlan(NamedTuple):
 
     @property
     def ordered(self) -> bool:
-        """True if who is next depends on more than offsets."""
+        """True if the delivery order depends on more than offsets."""
         return bool(self.config.keys() & {"order", "ordered_keys", "fair_share"})
 
 
 class Plan:
-    """Everything that is decided before a run begins."""
+    """All decisions that are made before a run begins."""
 
     def __init__(self, seed: int, minutes: float):
         rng = Random(f"{seed}/plan")
         self.seed = seed
         self.seconds = minutes * 60
         self.faulty_seconds = self.seconds * (1 - DRAIN_SHARE)
-        """Until the weather turns good."""
+        """The time of the last fault."""
         self._on = {name: rng.random() < RARE.get(name, 0.5) for name in (*FEATURES, *FAULTS)}
         self.segment_bytes = rng.choice((2, 4, 8, 12, 24)) * 1024
         self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
@@ -83,33 +88,37 @@ class Plan:
         self.segments_kept = rng.randint(1, 3)
         self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
         self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
-        """Delays far in the future that stay in memory, at most."""
+        self.slice_queues = self.rng("slices").choice((1, 1, 10))
+        self.stored_ids = self.rng("ids").choice((1, 4, 32, 1 << 12))
+        """The limit of far delays that stay in memory."""
         small = self.rng("small")
         self.crumbs = small.choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
-        """Ranges from which on a set of offsets is kept as bits: worlds are too small for the real number."""
+        """The number of ranges above which a set of offsets becomes a bitmap: runs are too small for the real one."""
         self.portion = small.choice((1, 2, 5, sealing.CHANGE_PIECES))
-        """Pieces of the log that upkeep handles in one go; the same goes for them."""
+        """Pieces of the log that upkeep handles in one step; small for the same reason."""
         self.page_bytes = small.choice((1, 1, 64, PAGE_BYTES))
-        """Of the disk. In a file that is used again, what it held before begins with the next one."""
+        """The size of journal files. A reused file has old content behind its end."""
         self.reclaim_bytes = self.rng("reclaim").choice((1_000, 8_000, 1 << 25))
-        """What a round of upkeep must promise to free."""
+        """The bytes that a round of upkeep must free."""
         self.reserve_bytes = self.rng("reserve").choice((limits.DISK_RESERVE_BYTES, 6_000, 20_000))
-        """With a small one there is not always room for copies on a full disk, nor for every ack."""
+        """With a small reserve, a full disk has no room for all copies and acks."""
         self.fsync: Fsync = "always"
         if not (self.has("power") or self.has("cuts") or self.has("eio_sync")):
-            # A killed process loses nothing that it has written, so the weaker policies must pass as well.
+            # A killed process loses no written data, so the weaker fsync policies must pass too.
             self.fsync = rng.choice(("always", "always", "interval", "batch", "never"))
         self.latency_s = rng.choice((0.001, 0.004, 0.04, 0.3))
-        """Of the disk, on average. With a slow one many requests are between their decision and their answer."""
+        """The average latency of the disk. With a slow disk, many requests are decided and not answered."""
         self.fault_every_s = rng.choice((10, 20, 30, 60))
         orders = self.rng("orders")
         self._on |= {name: orders.random() < chance for name, chance in ORDERS.items()}
         alone = self.rng("exclusive")
         self._on["exclusive"] = alone.random() < EXCLUSIVE
         self._on["archives"] = self.rng("archives").random() < ARCHIVES
+        self._on["api_keys"] = self.rng("key_runs").random() < API_KEYS
+        self._on["remote_store"] = self.rng("remote_store").random() < REMOTE_STORES
         self._on["standstills"] = self.rng("standstills").random() < STANDSTILLS
         self.lulls = self._lulls(self.rng("lulls"))
-        """(when it begins, how long it lasts) in seconds, one after the other."""
+        """(start, length) in seconds of the pauses, in order."""
         self.seconds += sum(length for _, length in self.lulls)
         self.faulty_seconds += sum(length for _, length in self.lulls)
         self.queues = [self._queue(rng, number, orders) for number in range(rng.choice((1, 1, 2, 3)))]
@@ -129,20 +138,20 @@ class Plan:
         """Groups whose consumers are members with assigned partitions."""
         crowd = len(self.queues) * len(self.groups) * self.consumers
         self.pace = rng.choice((0.7, 1, 1, 2)) * max(1.0, crowd / 2) ** 0.7
-        """Clients think this much longer than usual; in a crowd each one does less."""
+        """Additional think time of clients: with many clients, each of them does less."""
 
     def has(self, name: str) -> bool:
         return self._on[name]
 
     def chance(self, name: str, probability: float) -> float:
-        """The probability if this is switched on, otherwise never."""
+        """The probability of a feature that is switched on, otherwise 0."""
         return probability if self._on[name] else 0.0
 
     def switched_on(self) -> list[str]:
         return [name for name, on in self._on.items() if on]
 
     def rng(self, stream: str) -> Random:
-        """Each part of the world has a stream of its own, so that a change in one leaves the others alone."""
+        """Each part of the simulation has its own random stream, so that a change in one does not affect the others."""
         return Random(f"{self.seed}/{stream}")
 
     def _lulls(self, rng: Random) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""One life of the broker process: the real engine, shard, loop, housekeeper and facade, on simulated files and time."""
+"""One broker process: the real engine, shard, loop, upkeep and facade, on simulated files and time."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from penstock.clock import SystemClock
 from penstock.core import invariants, snapshot
 from penstock.engines.local.engine import LocalEngine
 from penstock.errors import PenstockError
-from penstock.journal.port import EngineError
+from penstock.journal.port import Engine, EngineError
 from penstock.pending import PendingReply
 from penstock.runtime.far import read_chunk
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.security.credentials import KeyTable
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
 from sim.checkers import Checkers
+from sim.keys import HASH_KEY
 from sim.loop import VirtualLoop, process_context
 from sim.network import Call, Network
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
+from sim.store import Link, RemoteEngine
 from sim.violation import Violation
 
 ROOT = "/data"
 CHECK_INVARIANTS_EVERY = 25
-"""Requests between two looks at the whole state."""
+"""The number of requests between two checks of the whole state."""
 INLINE_SHARE = 0.5
-"""Share of the requests that wait for a commit and say that they are alone."""
+"""The share of requests that ask for an inline commit."""
 
 
 class Process:
     """Use `start`; end it by `VirtualLoop.end_process`. All of its tasks run in `context`."""
 
     def __init__(
-        self, loop: VirtualLoop, plan: Plan, files: SimFiles, machine: SimulatedMachine, history: History,
+        self, loop: VirtualLoop, plan: Plan, files: SimFiles, link: Link, machine: SimulatedMachine, history: History,
         checkers: Checkers, network: Network, entropy: Random, report: Callable[[Violation], None],
         on_failure: Callable[[Process], None],
     ):  # fmt: skip
@@ -51,6 +54,7 @@ class Process:
         self._plan = plan
         self._edge = plan.rng("edge")
         self._files = files
+        self._link = link
         self._machine = machine
         self._history = history
         self._checkers = checkers
@@ -67,14 +71,19 @@ class Process:
             ROOT, fsync=plan.fsync, files=self._files, segment_bytes=plan.segment_bytes,
             zero_ahead_bytes=plan.zero_ahead_bytes, page_bytes=plan.page_bytes,
         )  # fmt: skip
-        self._engine = engine = ObservedEngine(local, self._history)
+        clock = SystemClock(self._machine)
+        store: Engine = RemoteEngine(local, self._link, clock) if plan.has("remote_store") else local
+        self._engine = engine = ObservedEngine(store, self._history)
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
         self.host = host = await open_shard(
-            engine, 0, SystemClock(self._machine), node, on_failure=self._fail, on_trouble=self._on_trouble,
+            engine, 0, clock, node, on_failure=self._fail, on_problem=self._on_trouble,
             segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
             far_entries=plan.far_entries,
+            stored_ids=plan.stored_ids,
+            slice_queues=plan.slice_queues,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)
+        self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
         await self.check_state()
 
     async def stop(self) -> None:
@@ -84,10 +93,10 @@ class Process:
         await self._engine.close()
 
     async def check_state(self) -> None:
-        """The live state must be the sum of the records, and hold together (I9).
+        """The live state must equal the state of the applied records, and its invariants must hold (I9).
 
-        The state is taken now; a cut tells when everything decided so far is durable, and then the history must have
-        led to the same state, whatever snapshots and restarts the live one has been through.
+        The live state is copied now; a cut reports when all its records are durable, and then the history must have the
+        same state, whatever snapshots and restarts the live state has been through.
         """
         assert self.host is not None
         loop = self.host.loop
@@ -117,10 +126,11 @@ class Process:
             self._report(Violation("I9", f"the state does not hold together: {error}"))
 
     def check_housekeeper(self) -> None:
-        """It must live as long as the shard does, or the journal grows for ever (I11)."""
+        """Upkeep must run as long as the shard, or the journal grows without bound (I11)."""
         if self.host is not None and self.host.loop.failed is None and not self.host.loop.closing:
             task = self.host.upkeep._task
-            # After an error of the disk it waits for the next commit to meet the same, and to end the process.
+            # After an error of the disk, upkeep waits for the next commit, which meets the same error and ends the
+            # process.
             failing = self._plan.has("eio_write") or self._plan.has("eio_sync")
             if task.done() and not failing:
                 self._report(Violation("I11", f"the housekeeper is gone: {task!r}"))
@@ -129,7 +139,7 @@ class Process:
         self._on_failure(self)
 
     def _on_trouble(self, trouble: str) -> None:
-        """What the broker survives, but should not have to: all but a full disk, and a hold on too much, is a bug."""
+        """Problems that the broker survives: all but a full disk, and a hold that spans too much, are bugs."""
         if "disk full" not in trouble and not trouble.startswith("hold "):
             self._report(Violation("I11", trouble))
 
@@ -143,7 +153,7 @@ class Process:
         return True
 
     async def _reply(self, pending: PendingReply[Any], broker: Broker) -> Any:
-        """As the HTTP edge does it: a commit inline, sometimes, and a callback that may be called once only."""
+        """As in the HTTP transport: an inline commit for a share of requests, and a callback that is called once."""
         outcomes: list[PendingReply[Any]] = []
         if self._edge.random() < INLINE_SHARE:
             pending.deliver(outcomes.append)
@@ -176,7 +186,7 @@ class Process:
             self.calls.pop(call, None)
             raise
         except Exception as error:
-            # An error that is not ours to give would be a 500: a bug, whatever else it is.
+            # An exception that is no PenstockError would be a 500: it is a bug.
             self._report(Violation("I8", f"{call.method}{call.options} failed inside the broker: {error!r}"))
         self.calls.pop(call, None)
         self.served += 1

@@ -1,10 +1,10 @@
-"""What a run is looking for."""
+"""The exception for a violated invariant."""
 
 from __future__ import annotations
 
 
 class Violation(Exception):
-    """Something that must never happen, happened. `invariant` is a number of docs/simulation.md."""
+    """An invariant is violated. `invariant` is a number of docs/simulation.md."""
 
     def __init__(self, invariant: str, detail: str):
         super().__init__(f"{invariant}: {detail}")

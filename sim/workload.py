@@ -1,6 +1,6 @@
-"""The clients: producers that repeat themselves, consumers of every character, an operator who meddles.
+"""The clients: producers that repeat requests, consumers with different behaviour, an operator.
 
-Clients know only what they were told. Where a switch of the plan is off, the habit it stands for does not occur.
+Clients use only the replies that they received. A feature that the plan switches off does not occur.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from typing import Any
 
 from penstock.batch import Batch, layout
 from penstock.batch.codec import build
+from penstock.batch.priorities import priority_columns
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart, PublishReply
+from penstock.core.order.lanes import NORMAL
 from penstock.errors import Conflict, FencedProducer, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_offsets, parse_receipt_prefix, ulid_text
-from sim.archivist import Archivist
-from sim.attending import Attendant
+from sim.archiver import Archiver
 from sim.drain import Drain
+from sim.keys import KeyAdministrator
 from sim.ledger import SCOPE_CONSUMER, Ledger
 from sim.loop import VirtualLoop
+from sim.member_clients import MemberClient
 from sim.network import Network, NoAnswer
 from sim.operator import Operator
 from sim.plan import Plan
-from sim.sent import KEYS, TENANTS, Sent
+from sim.sent_messages import KEYS, TENANTS, Sent
 
 
 class Workload:
@@ -38,7 +41,7 @@ class Workload:
         self.known: deque[tuple[str, str]] = deque(maxlen=40)
         """(queue, message id) of recent publishes."""
         self.own_ids: deque[Sent] = deque(maxlen=40)
-        """Recent publishes that nothing but an id of their own makes recognisable."""
+        """Recent publishes that are recognisable by their client id alone."""
         self.until_s = 0.0
         self._orders = plan.rng("in order")
         self._loop = loop
@@ -46,7 +49,7 @@ class Workload:
         self._drain: Drain | None = None
 
     async def start(self, until_s: float) -> None:
-        """Create the queues, then let everybody loose."""
+        """Create the queues, then start all clients."""
         plan = self.plan
         self.until_s = until_s
         operator = Operator(self)
@@ -59,22 +62,24 @@ class Workload:
                 for number in range(plan.consumers + assigned):
                     name = f"{queue.path[-1]}-{group}-{number}"
                     if assigned:
-                        self.spawn(Attendant(self, queue.path, group, name).live(until_s))
+                        self.spawn(MemberClient(self, queue.path, group, name).live(until_s))
                     else:
                         self.spawn(self.consume(queue.path, group, name, until_s))
         if plan.has("scopes"):
             for group in plan.groups:
                 scope = plan.rng(f"scope-{group}").choice(("sim", "sim/default"))
-                self.spawn(self.consume(scope, group, f"{SCOPE_CONSUMER}{group}", until_s, "lease_scope"))
+                self.spawn(self.consume(scope, group, f"{SCOPE_CONSUMER}{group}", until_s, "messages.lease_scope"))
         if plan.has("archives"):
-            self.spawn(Archivist(self).live())
+            self.spawn(Archiver(self).live())
+        if plan.has("api_keys"):
+            self.spawn(KeyAdministrator(self).live())
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(client))
 
     def behave(self) -> None:
-        """No new messages, and consumers that ack whatever they get."""
+        """No new messages, and consumers that ack every message."""
         for task in self._tasks:
             task.cancel()
         self._drain = Drain(self._loop, self.network, self.ledger, self.plan.assigned)
@@ -104,7 +109,7 @@ class Workload:
                         sent.sequenced = True
             publishing = self._publish(request, producer, rng)
             if rng.random() < plan.chance("pipelining", 0.4):
-                # Not waiting for the answer: the next one may overtake it.
+                # Without waiting for the answer: the next publish may overtake it.
                 self.spawn(publishing)
             else:
                 await publishing
@@ -149,13 +154,15 @@ class Workload:
         return sent
 
     def _put_in_order(self, sent: Sent) -> None:
-        """What the order of its queue goes by."""
+        """The priority or key that decides the order in its queue."""
         config = next(queue.config for queue in self.plan.queues if queue.path == sent.queue)
         rng = self._orders
         if config.get("order") == "lanes":
-            sent.priority = rng.choice((0, 0, 1, 2, 3, 4))
+            sent.given_priority = rng.choice((0, 0, 1, 2, 3, 4, None))
+            sent.priority = NORMAL if sent.given_priority is None else sent.given_priority
         elif config.get("order") == "heap":
-            sent.priority = rng.choice((-5, 0, 0, 1, 2**62))
+            sent.given_priority = rng.choice((-5, 0, None, 1, 2**62))
+            sent.priority = sent.given_priority or 0
         if "fair_share" in config:
             sent.tenant = rng.choice((*TENANTS, TENANTS[1], TENANTS[1]))
         if "ordered_keys" in config and rng.random() < 0.8:
@@ -166,9 +173,10 @@ class Workload:
         safe = all(sent.deduplicated for part in request for sent in part)
         for attempt in range(8):
             try:
-                reply: PublishReply = await self.network.call("publish", parts, producer, about=request)
+                reply: PublishReply = await self.network.call("messages.publish", parts, producer, about=request)
             except NoAnswer:
-                # Without an id or a number to be recognised by, sending again may store it again. Some do it anyway.
+                # Without an id or a sequence number, a repeated publish may be stored twice. Some clients repeat it
+                # anyway.
                 if not safe and rng.random() < 0.5:
                     return
             except (FencedProducer, Conflict):
@@ -185,15 +193,15 @@ class Workload:
             await asyncio.sleep(0.2 + rng.random() * attempt)
 
     async def publish_again(self, sent: Sent) -> None:
-        """Whether or not it is stored under its own id already."""
+        """Whether or not it is stored under its client id already."""
         part = PublishPart(QueuePath(sent.queue), _batch([sent]))
         with suppress(NoAnswer, PenstockError):
-            await self.network.call("publish", [part], None, about=[[sent]])
+            await self.network.call("messages.publish", [part], None, about=[[sent]])
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
-    async def consume(self, source: str, group: str, name: str, until_s: float, method: str = "lease") -> None:
-        """From a queue or, with `lease_scope`, from all of them."""
+    async def consume(self, source: str, group: str, name: str, until_s: float, method: str = "messages.lease") -> None:
+        """From a queue or, with `lease_scope`, from all queues."""
         plan, rng = self.plan, self.plan.rng(f"consumer-{name}")
         acks: list[str] = []
         while self._loop.time() < until_s:
@@ -229,40 +237,40 @@ class Workload:
         return receipts
 
     async def handle(self, receipts: list[str], rng: Random) -> list[str]:
-        """Do with them what this consumer does; returns what is to be acked with the next lease."""
+        """Settle messages according to this consumer's behaviour; returns the receipts to ack with the next lease."""
         plan = self.plan
         if rng.random() < 0.3:
-            # Not all of a batch goes the same way.
+            # Messages of one batch are settled differently.
             cut = rng.randint(1, len(receipts))
-            await self._settle("ack", receipts[cut:])
+            await self._settle("messages.ack", receipts[cut:])
             receipts = receipts[:cut]
         chance = rng.random()
         if (chance := chance - plan.chance("nacks", 0.15)) < 0:
             delay_ms = rng.choice((None, None, 0, 100, 5_000))
-            await self._settle("nack", receipts, delay_ms=delay_ms, error="later")
+            await self._settle("messages.nack", receipts, delay_ms=delay_ms, error="later")
         elif (chance := chance - plan.chance("rejects", 0.06)) < 0:
-            await self._settle("reject", receipts, error="never")
+            await self._settle("messages.reject", receipts, error="never")
         elif (chance := chance - plan.chance("releases", 0.1)) < 0:
-            await self._settle("release", receipts)
+            await self._settle("messages.release", receipts)
         elif (chance := chance - plan.chance("forgets", 0.1)) < 0:
             return []
         elif (chance := chance - plan.chance("extends", 0.1)) < 0:
-            await self._settle("extend", receipts, lease_ms=rng.choice((200, 2_000, 8_000)))
+            await self._settle("messages.extend", receipts, lease_ms=rng.choice((200, 2_000, 8_000)))
             await asyncio.sleep(rng.random() * 5)
-            await self._settle("ack", receipts)
+            await self._settle("messages.ack", receipts)
         elif (chance := chance - plan.chance("transacts", 0.25)) < 0:
             await self._transact(receipts, rng)
         elif (chance := chance - plan.chance("late_acks", 0.1)) < 0:
             await asyncio.sleep(rng.random() * 15)
-            await self._settle("ack", receipts)
+            await self._settle("messages.ack", receipts)
         elif rng.random() < plan.chance("ack_in_lease", 0.7):
             return receipts
         else:
-            await self._settle("ack", receipts)
+            await self._settle("messages.ack", receipts)
         return []
 
     async def _transact(self, receipts: list[str], rng: Random) -> None:
-        """Ack what was handled and publish what came of it. Without an answer the very same is asked again."""
+        """Ack the handled messages and publish their results. Without an answer, the same request is repeated."""
         request = [[self._message(rng.choice(self.plan.queues).path, rng)] for _ in range(rng.choice((1, 1, 2)))]
         for part in request:
             part += [self._message(part[0].queue, rng) for _ in range(rng.choice((0, 0, 2)))]
@@ -275,7 +283,7 @@ class Workload:
         parts = [PublishPart(QueuePath(part[0].queue), _batch(part)) for part in request]
         for attempt in range(5):
             try:
-                await self.network.call("transact", receipts, parts, about=(receipts, request))
+                await self.network.call("messages.transact", receipts, parts, about=(receipts, request))
             except NoAnswer:
                 await asyncio.sleep(0.2 + rng.random() * attempt)
             except PenstockError as error:
@@ -296,7 +304,7 @@ class Workload:
 
 
 def _places(receipt: str) -> list[tuple[int, int]]:
-    """(lease, offset) of everything that a receipt stands for."""
+    """(lease, offset) of all messages of a receipt."""
     prefix, _, tail = receipt.rpartition(".")
     parsed, offsets = parse_receipt_prefix(prefix), parse_offsets(tail)
     assert parsed is not None and offsets is not None
@@ -313,8 +321,7 @@ def _batch(part: list[Sent]) -> Batch:
         columns[layout.TTL_MS] = [sent.ttl_ms for sent in part]
     if any(sent.max_retries is not None for sent in part):
         columns[layout.MAX_RETRIES] = [-1 if sent.max_retries is None else sent.max_retries for sent in part]
-    if any(sent.priority for sent in part):
-        columns[layout.PRIORITY] = [sent.priority for sent in part]
+    columns |= priority_columns([sent.given_priority for sent in part])
     if any(sent.tenant for sent in part):
         columns[layout.TENANT] = [sent.tenant for sent in part]
     if any(sent.key for sent in part):

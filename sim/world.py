@@ -1,4 +1,4 @@
-"""One run: a machine, a broker process that dies and comes back, clients, a network, and what all of it must obey."""
+"""One run: a machine, a broker process that crashes and restarts, clients, a network, and the invariants of all."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from types import ModuleType
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.core import ranges
+from penstock.core.offsets import ranges
 from penstock.runtime import sealing, upkeep
 from sim.checkers import Checkers
-from sim.ending import Ending
+from sim.final_checks import FinalChecks
 from sim.ledger import Ledger
 from sim.loop import Standstill, VirtualLoop, later
 from sim.machine import Machine
 from sim.network import Network
 from sim.observed import History
 from sim.plan import Plan
-from sim.sent import Sent
+from sim.sent_messages import Sent
 from sim.violation import Violation
 from sim.workload import Workload
 
 DRAIN_S = 30.0
-"""After the last fault, and after the last message has come due, everything is finished within this time (I12)."""
+"""After the last fault and the last due time, all messages are finished within this time (I12)."""
 WIRE_EMPTY_S = 18.0
-"""No request is longer on its way than this."""
+"""The longest delay of a request."""
 FAR_S = 5 * 3600.0
-"""Later than the furthest delay that a client asks for."""
+"""Longer than the furthest delay that a client asks for."""
 STATE_CHECK_EVERY_S = 25.0
 
 
 class Result(NamedTuple):
     seed: int
     seconds: float
-    """Simulated."""
+    """Simulated seconds."""
     violation: str | None
-    """The invariant and what broke it."""
+    """The invariant, and the violation."""
     starts: int
     requests: int
     frames: int
     deliveries: int
     published: int
     digest: str
-    """Of the final state: equal on every machine and under every hash seed."""
+    """A digest of the final state: equal on every machine and for every hash seed."""
 
 
 class World:
@@ -93,7 +93,7 @@ class World:
         )  # fmt: skip
 
     def _scale_down(self) -> Callable[[], None]:
-        """Numbers that are made for millions, as small as this world; returns how to undo it."""
+        """Set limits that are made for millions of messages to small values; returns a function that restores them."""
         sizes = {
             (ranges, "CRUMBS"): self.plan.crumbs,
             (sealing, "WEIGH_PIECES"): self.plan.portion,
@@ -114,13 +114,13 @@ class World:
         return partial(put, before)
 
     def _abandon(self) -> None:
-        """The run is over. Whoever still waits for something does not get it, and is not to complain."""
+        """The run is over: waiting tasks are cancelled, and their errors ignored."""
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.loop.close()
 
     def report(self, violation: Violation) -> None:
-        """The first one counts; nothing that follows from it is of interest."""
+        """Only the first violation counts."""
         if self.violation is None:
             self.violation = violation
         self.loop.stop()
@@ -143,12 +143,12 @@ class World:
         self.workload.behave()
         try:
             await self._drain()
-            await Ending(self.loop, self.plan, self.machine, self.network, self.ledger, self.history).check()
+            await FinalChecks(self.loop, self.plan, self.machine, self.network, self.ledger, self.history).check()
         except Violation as violation:
             self.report(violation)
 
     def _fall_asleep(self, length_s: float) -> None:
-        """Nobody asks for anything for hours. Faults sleep as well, but for one in the middle of the night."""
+        """Hours without requests. There are no faults either, except for one in the middle."""
         self.loop.lull(length_s)
         if self._lulls.random() < 0.5:
             later(self.loop, length_s * self._lulls.random(), self.machine.faults.strike)
@@ -160,11 +160,11 @@ class World:
             self.loop.create_task(process.check_state(), context=process.context)
 
     async def _drain(self) -> None:
-        """I12: with good weather and diligent consumers everything comes to rest."""
+        """I12: without faults and with correct consumers, all messages are finished."""
         healed_s = waiting_s = self.loop.time()
         left = redriven = 0
         while True:
-            # Whoever still waits after a minute waits for something far away.
+            # A message that is unfinished after a minute waits for a far due time.
             await asyncio.sleep(1.0 if self.loop.time() < healed_s + 60 else 20.0)
             unfinished = self.ledger.unfinished()
             now_s, now_ms = self.loop.time(), self.machine.now_ms()
@@ -173,10 +173,10 @@ class World:
                 return
             if now_ms is not None and any(max(f.message.due, f.due, f.deadline) > now_ms for f in unfinished):
                 waiting_s = now_s
-            # One of a key at a time, or so many of a tenant: that takes as long as it takes, but it goes on.
+            # One message of a key at a time, or a share per tenant, takes longer, but makes progress.
             if len(unfinished) < left and any(fate.message.queue.one_by_one for fate in unfinished):
                 waiting_s = now_s
-            # So many a second, as they were asked for: the same.
+            # A redrive with a rate takes longer too.
             if under_way and self.ledger.redriven() > redriven:
                 waiting_s = now_s
             left, redriven = len(unfinished), self.ledger.redriven()
@@ -188,18 +188,18 @@ class World:
 
 
 def run(seed: int, minutes: float) -> Result:
-    """Nothing is collected before the end, so that nothing is finalized at a moment that the seed does not decide."""
+    """Nothing is collected before the end, so that no object is finalized at a time that the seed does not decide."""
     gc.disable()
     gc.freeze()
     try:
         with warnings.catch_warnings():
-            # Coroutines of dead processes are never awaited, and complain about it when they are collected.
+            # Coroutines of ended processes are never awaited, and warn about it when they are collected.
             warnings.simplefilter("ignore", RuntimeWarning)
             world = World(Plan(seed, minutes))
             result = world.run()
             with _in_silence():
                 del world
-                # Twice: coroutines that are finalized in the first round let go of their world in the second.
+                # Twice: coroutines that are finalized in the first round release their run in the second.
                 gc.collect()
                 gc.collect()
         return result
@@ -210,7 +210,7 @@ def run(seed: int, minutes: float) -> Result:
 
 @contextmanager
 def _in_silence() -> Iterator[None]:
-    """What the coroutines of a world that is over say while they are closed, in any order, means nothing."""
+    """Messages of coroutines that are closed after the run are ignored."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         yield

@@ -27,7 +27,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a job that a shell runs in the background. What tests start would inherit it, and could not be interrupted.
+    # As in a background job of a shell. Processes that tests start would inherit it, and could not be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -40,14 +40,14 @@ _ORDER = (
     "tests/",
     "tests/test_simulation",
 )
-"""What takes longest, longest first, and at the end what can be dealt in small pieces: when one worker has nothing left
-to do, neither has the other."""
+"""The slowest first, and at the end those that can be distributed in small pieces, so that all workers end at about the
+same time."""
 _ONE_BY_ONE = ("tests/properties/", "tests/contract/", "tests/test_simulation")
 
 
 class _Dealer(LoadScopeScheduling):
-    """Who runs what, where several workers do: all of Spark's tests are for one, because a JVM is enough; those of a
-    file are for one, because they may share a server; what takes long and shares nothing goes to whoever is free."""
+    """The worker of a test: all tests of Spark run in one worker, because one JVM is enough; those of a file run in
+    one, because they may share a server; slow tests that share nothing run in any."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith("tests/spark/"):
@@ -63,7 +63,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Workers are dealt tests by name: of two with the same name only one would run, and nobody would notice.
+    # Tests are distributed to workers by name: of two with the same name only one would run.
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"several tests are called {', '.join(twice)}")

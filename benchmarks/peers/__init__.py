@@ -1,4 +1,4 @@
-"""The peers by name, and how a workload gets the ones it wants: started, versions noted, stopped in any case."""
+"""The peers by name, and their start and stop for a workload."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ START_SECONDS_MAX = 150.0
 
 @asynccontextmanager
 async def started(names: Sequence[str], directory: Path) -> AsyncIterator[tuple[dict[str, Peer], dict[str, str]]]:
-    """The peers that run, and for each other one the reason. All are stopped at the end, whatever happened."""
+    """The running peers, and the reason for each peer that does not run. All are stopped at the end."""
     running: dict[str, Peer] = {}
     reasons: dict[str, str] = {}
     try:

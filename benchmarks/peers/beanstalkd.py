@@ -1,7 +1,7 @@
 """beanstalkd with its write-ahead log synced at every write; commands pipelined on one connection.
 
-It has no batches and no Python client that pipelines, so this speaks its line protocol directly. Only where the
-binary is installed (Debian: `beanstalkd`).
+It has no batches and no Python client that pipelines, so this module implements its line protocol. It needs the binary
+(Debian: `beanstalkd`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Beanstalkd(Peer):
             taken += self._reserve(batch)
 
     def _reserve(self, batch: int) -> int:
-        """Take what is there, up to `batch`, and delete it; the number taken."""
+        """Reserve up to `batch` ready jobs and delete them; returns their number."""
         self._socket.sendall(b"reserve-with-timeout 0\r\n" * batch)
         jobs, contents = [], []
         for _ in range(batch):

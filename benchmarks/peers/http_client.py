@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one keep-alive connection, blocking, and nothing more: what a plain client costs at the least."""
+"""A minimal blocking HTTP/1.1 client on one keep-alive connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class HttpError(Exception):
-    """The server answered, and not with success."""
+    """The server answered with an error status."""
 
     def __init__(self, status: int, body: bytes):
         super().__init__(f"HTTP {status}: {body[:300].decode(errors='replace')}")
@@ -17,7 +17,7 @@ class HttpError(Exception):
 
 
 class HttpConnection:
-    """Reconnects by itself after a second of silence: a server may close what is idle between two turns."""
+    """Reconnects after a second without requests: a server may close an idle connection between two turns."""
 
     IDLE_SECONDS_MAX = 1.0
 

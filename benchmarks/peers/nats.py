@@ -1,7 +1,7 @@
 """NATS JetStream: a file stream with work-queue retention, publishes with many acknowledgements outstanding, pulls.
 
-Acks are plain acks, as its users send them: nothing comes back, so a drain is confirmed only as far as the
-connection was flushed. That is less than the other peers promise, and in JetStream's favour.
+Acks are plain acks, as its users send them: they have no reply, so a drain is confirmed by a flush of the connection.
+This is less than the guarantee of the other peers, and in JetStream's favour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Nats(Peer):
         self._sync_always = sync_always
 
     async def start(self, directory: Path) -> None:
-        # The package puts its binary beside the interpreter, which need not be on the search path.
+        # The package installs its binary beside the interpreter, which may not be on the PATH.
         binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
         if _missing or not binary:
             raise NotInstalled(f"not installed: {_missing.name if _missing else 'nats-server'}")

@@ -23,7 +23,7 @@ else:
     _missing = None
 
 _PIPELINED = 8
-"""Batches on their way before the first one is answered."""
+"""Batches in flight before the first one is answered."""
 _SERVICE = "/penstock.v1.Broker"
 
 
@@ -39,7 +39,7 @@ class PenstockGrpc(Peer):
         self._closing.callback(self.server.stop)
         self._channel: Any = grpc.aio.insecure_channel(self.server.grpc)
         self._closing.push_async_callback(self._channel.close)
-        # Replies are parsed here rather than by the generated stub, as requests with frames are written here: one copy.
+        # Replies are parsed here and not by the generated stub, and requests with frames are built here: one copy less.
         self._publishing = self._channel.stream_stream(
             f"{_SERVICE}/PublishStream", response_deserializer=pb.PublishStreamReply.FromString
         )()
@@ -62,7 +62,7 @@ class PenstockGrpc(Peer):
         await self.publish_pipelined(queue, payloads, 1)
 
     async def publish_pipelined(self, queue: str, payloads: Sequence[bytes], batches: int) -> None:
-        """The same batch so many times, up to `_PIPELINED` of them on their way. Returns when all are confirmed."""
+        """Publish the same batch `count` times, with up to `_PIPELINED` in flight. Returns when all are confirmed."""
         frames = asyncio.Semaphore(_PIPELINED)
 
         async def confirm() -> None:
@@ -93,7 +93,7 @@ class PenstockGrpc(Peer):
                 assert not request.HasField("error"), request
                 settled += request.number
             if receipts:
-                # The number of a request comes back with its results: here it counts the messages that it acks.
+                # The results carry the number of the request: here it is the count of messages that the request acks.
                 more = fresh if taken < count else 0
                 await stream.write(
                     pb.LeaseStreamRequest(ack=pb.AckRequest(receipts=receipts), number=fresh, credits=more)
@@ -102,7 +102,7 @@ class PenstockGrpc(Peer):
 
 
 def _publish_request(queue: str, frame: bytes) -> bytes:
-    """A PublishStreamRequest. The library would move a large frame several times while it encodes it."""
+    """A PublishStreamRequest. The protobuf library would copy a large frame several times."""
     head = pb.PublishRequest(queue=queue).SerializeToString()
     tag, data = bytes_field(pb.PublishRequest.BATCH_FIELD_NUMBER, frame)
     inner = b"".join((head, tag, data))

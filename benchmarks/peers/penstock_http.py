@@ -1,4 +1,4 @@
-"""Penstock through its friendly door: JSON over HTTP on one keep-alive connection, with a client of thirty lines."""
+"""Penstock over JSON and HTTP on one keep-alive connection, with a client of thirty lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LISTEN_MAX = 500
 
 
 class PenstockHttp(Peer):
-    """`ack_in_lease`: each lease call carries the receipts of the batch before it, so a batch is one round trip."""
+    """`ack_in_lease`: each lease call has the receipts of the batch before it, so a batch is one round trip."""
 
     promise = "on disk"
     server: PenstockServer
@@ -57,7 +57,7 @@ class PenstockHttp(Peer):
         self._closing.callback(self._connection.close)
 
     async def restart(self, *, kill: bool) -> tuple[float, float]:
-        """Seconds until the old process was gone, and from then until the new one was ready with the same data."""
+        """Seconds until the old process ended, and from then until the new one was ready with the same data."""
         began = time.perf_counter()
         if kill:
             self.server.kill()
@@ -83,14 +83,14 @@ class PenstockHttp(Peer):
         await self.publish(queue, [content])
 
     async def publish_at(self, queue: str, payloads: Sequence[bytes], deliver_at_ms: Sequence[int]) -> list[str]:
-        """Like `publish`, each message due at its own moment and with its own key (`k<due>`); their ids."""
+        """Like `publish`, each message with its own due time and key (`k<due>`); returns their ids."""
         pairs = zip(payloads, deliver_at_ms, strict=True)
         messages = [{"payload": msgspec.Raw(content), "deliver_at_ms": due, "key": f"k{due}"} for content, due in pairs]
         answer = self._connection.post(b"/v1/publish", _encode({"queue": queue, "messages": messages}))
         return [result.id for result in _decode_published(answer).messages]
 
     async def cancel(self, queue: str, *, ids: Sequence[str] | None = None, key: str | None = None) -> int:
-        """How many were cancelled."""
+        """The number of cancelled messages."""
         which = {"ids": ids} if ids is not None else {"key": key}
         answer = self._connection.post(b"/v1/cancel", _encode({"queue": queue, **which}))
         return int(msgspec.json.decode(answer)["cancelled"])

@@ -1,4 +1,4 @@
-"""Penstock through its own SDK: binary batches, publishes of concurrent callers joined, acks in batches."""
+"""Penstock through its SDK: binary batches, joined publishes of concurrent callers, acks in batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.peers.port import Peer
 
 
 class PenstockSdk(Peer):
-    """`batches`: the consumer takes whole batches (`consume_batches`) instead of message by message (`consume`).
+    """`batches`: the consumer takes batches (`consume_batches`) instead of messages (`consume`).
 
-    `grpc`: the same client at the server's other address.
+    `grpc`: the same client at the server's gRPC address.
     """
 
     promise = "on disk"
@@ -35,7 +35,7 @@ class PenstockSdk(Peer):
         self._client = await self._closing.enter_async_context(penstock.Client(url))
 
     async def restart(self, *, kill: bool) -> tuple[float, float]:
-        """Seconds until the old process was gone, and from then until the new one was ready with the same data."""
+        """Seconds until the old process ended, and from then until the new one was ready with the same data."""
         began = time.perf_counter()
         if kill:
             self.server.kill()
@@ -69,7 +69,7 @@ class PenstockSdk(Peer):
                     if taken >= count:
                         return
         else:
-            # Leaving the consumer waits for the last acks: what `async with message` hands over is durable by then.
+            # Leaving the consumer waits for the last acks: they are durable then.
             async with self._client.queue(queue).consume(prefetch=2 * batch) as messages:
                 async for message in messages:
                     async with message:

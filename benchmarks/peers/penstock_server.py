@@ -1,4 +1,4 @@
-"""Penstock's own server for the peers that speak to it: default settings, every reply after its fsync."""
+"""The Penstock server of the peers that use it: default settings, every reply after its fsync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY_SECONDS_MAX = 120.0
 
 
 class PenstockServer(ServerProcess):
-    """`python -m penstock serve` on a free port; construction returns when it has said that it is ready."""
+    """`python -m penstock serve` on a free port; the constructor returns when the server is ready."""
 
     def __init__(self, directory: Path):
         settings = [name for name in os.environ if name.startswith("PENSTOCK_")]
@@ -25,7 +25,7 @@ class PenstockServer(ServerProcess):
                 "--data-dir", str(directory / "data"),
             ],
             directory,
-            # Somebody's shell must not decide what is measured.
+            # The environment of the caller must not change the settings.
             env={name: value for name, value in os.environ.items() if name not in settings},
         )  # fmt: skip
         ready = self.wait_for_line(r"^ready http=(\S+) grpc=(\S+)", READY_SECONDS_MAX)
@@ -41,6 +41,6 @@ class PenstockServer(ServerProcess):
         except HttpError as refusal:
             if refusal.status != 409:
                 raise
-            # A first delete answers with what would be lost and the token that says "I know".
+            # The first delete is refused with the loss and a confirm token.
             token = msgspec.json.decode(refusal.body)["error"]["details"]["confirm"]
             connection.request(b"DELETE", path + b"?confirm=" + str(token).encode())

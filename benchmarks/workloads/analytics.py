@@ -1,7 +1,7 @@
-"""Does the cost of analytics follow from what is new, or from what there is?
+"""Whether the cost of analytics depends on new events only, or on the whole history.
 
-A broker with a history of finished messages, all of it analysed; then a hundred thousand new events, and how long the
-step over them takes. The same again with ten and fifty times the history.
+A broker with an analysed history of finished messages; then a hundred thousand new events, and the time of the step
+over them. The same again with ten and fifty times the history.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _measure(spark: Any, url: str, root: Path, new: int, sizes: tuple[int, ...],
     with Client(url) as client:
         queue = client.create_queue("work")
         for _ in range(2):
-            # Spark gets faster while it warms up, and that is not what is asked.
+            # Spark gets faster while it warms up, which is not measured here.
             history += _traffic(queue, new)
             _catch_up(analysis)
         for size in sizes:
@@ -70,7 +70,7 @@ def _catch_up(analysis: Analysis) -> None:
 
 
 def _traffic(queue: Any, events: int) -> int:
-    """So many events of messages that come and are done."""
+    """Publish and finish messages for this many events."""
     left = events // EVENTS_EACH
     done = 0
     while left > 0:

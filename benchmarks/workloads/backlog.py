@@ -1,4 +1,4 @@
-"""A million messages in the queue: what they cost in memory, whether they slow anything down, and a restart."""
+"""A million messages in the queue: their memory, their effect on speed, and a restart."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def backlog_1m(run: Run) -> list[Row]:
 
 
 async def _turn(peer: PenstockSdk) -> Cycle:
-    """As many in as out, so that the backlog stays what it is; what comes out is its oldest end."""
+    """Publish as many messages as are leased, so that the backlog stays the same; the oldest are leased."""
     contents = payloads(BATCH)
 
     async def publish() -> int:

@@ -1,4 +1,4 @@
-"""Pending delays: how late a message is when its moment has come, among many whose moment is far away."""
+"""Pending delays: the lateness of a due message among many that are due far in the future."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def delays_200k(run: Run) -> list[Row]:
         rss_before = peer.server.rss_bytes()
         far_from = _now_ms() + FAR_MS
         await _publish(peer, queue, [far_from + number for number in range(pending - window_ms * DUE_PER_MS)])
-        # Only now is it known how long the far ones took; the near ones must all be in before the first is due.
+        # The far messages are published by now; the near ones must be published before the first is due.
         first = int(_now_ms()) + LEAD_MS
         due = [first + number // DUE_PER_MS for number in range(window_ms * DUE_PER_MS)]
         await _publish(peer, queue, due)

@@ -1,4 +1,4 @@
-"""The two streams of gRPC, each with one Python client: what they carry, and what that costs the server."""
+"""The two gRPC streams, each with one Python client: throughput and server CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEASE_PEERS = ("penstock-grpc", "penstock-sdk-grpc", "penstock-sdk-batches-grpc"
 PUBLISH_PEERS = ("penstock-grpc",)
 BATCH = 100
 STEP = 20
-"""Batches between two looks at the clock."""
+"""Batches between two checks of the clock."""
 
 
 async def grpc_lease_stream(run: Run) -> list[Row]:
@@ -37,7 +37,7 @@ async def grpc_lease_stream(run: Run) -> list[Row]:
 
 
 async def grpc_publish_stream(run: Run) -> list[Row]:
-    """One producer on a PublishStream: batches of 100 messages of 200 B, eight of them on their way at a time."""
+    """One producer on a PublishStream: batches of 100 messages of 200 B, eight of them in flight at a time."""
     name = "grpc_publish_stream"
     async with run.peers(name, PUBLISH_PEERS) as (peers, rows):
         turns = {who: partial(_publish_for, peer, run.pace.seconds) for who, peer in peers.items()}

@@ -1,4 +1,4 @@
-"""From the moment a producer decides to publish to the moment a waiting consumer holds the message."""
+"""The time from the start of a publish until a waiting consumer has the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking messages and acknowledging them; publish, lease and ack together; and what that costs the server."""
+"""Lease and ack; publish, lease and ack together; and their server CPU."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LEASE_PEERS = (
 BULK_PEERS = ("penstock-sdk-batches", "valkey-everysec", "postgres")
 CPU_PEERS = ("penstock-http", "penstock-http-ack-in-lease", "valkey-always")
 GROWS_MESSAGES = 1_200_000
-"""A new journal surely grows for so many: it does for 256 MiB. Then its files are used again, and a sync of large
-commits is quicker."""
+"""A new journal grows for at least this many messages: 256 MiB. Then its files are reused, and a sync of large commits
+is faster."""
 GROWS_MARGIN = 200_000
-"""How many messages later it surely has grown."""
+"""After this many further messages the journal has stopped growing."""
 
 
 async def lease_ack_b100_200B(run: Run) -> list[Row]:
@@ -72,9 +72,9 @@ async def cpu_b100(run: Run) -> list[Row]:
 
 
 def by_age(published: Sequence[int]) -> dict[str, slice]:
-    """Rounds in which Penstock's journal grew, and those in which its files were used again; not the one between.
+    """Rounds in which Penstock's journal grew, and those in which its files were reused; not the one between.
 
-    `published` is how many messages each round wrote. Where no Penstock took part, all rounds are of one age.
+    `published` is the number of messages of each round. Without Penstock, all rounds are of one kind.
     """
     written = list(accumulate(published, initial=0))
     young = sum(end <= GROWS_MESSAGES for end in written[1:])

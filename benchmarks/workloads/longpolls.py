@@ -1,4 +1,4 @@
-"""Long polls that are parked: what each costs while it waits, and that one message wakes one of them."""
+"""Waiting long polls: the cost of each, and that one message wakes one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTLE_SECONDS = 1.0
 
 
 class _LongPoll(asyncio.Protocol):
-    """Asks once, and is told when the answer begins."""
+    """One request; records when its answer begins."""
 
     def __init__(self, request: bytes, answered: list[float]):
         self._request = request
@@ -63,7 +63,7 @@ async def longpoll_5k(run: Run) -> list[Row]:
             while not answered:  # noqa: ASYNC110
                 await asyncio.sleep(0.0005)
             latencies.append((answered[0] - published) * 1000)
-            await asyncio.sleep(0.02)  # whoever else was woken would have answered by now
+            await asyncio.sleep(0.02)  # any other poll that was woken would have answered by now
             woken = max(woken, len(answered))
         for poll in polls:
             poll.transport.abort()

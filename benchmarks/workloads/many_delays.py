@@ -1,4 +1,4 @@
-"""A million pending delays: what they cost in memory, whether what is due is on time beside them, cancels, restarts."""
+"""A million pending delays: their memory, the lateness of due messages beside them, cancels, restarts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WHO = "penstock-http-ack-in-lease"
 QUEUE = "reminders"
 HOUR_MS = 3_600_000
 FAR_MS = 30 * 24 * HOUR_MS
-"""The latest of them."""
+"""The furthest due time."""
 NEAR_SHARE = 0.1
-"""Due within the hour; the rest beyond it."""
+"""Due within the hour; the rest later."""
 NEAR_FROM_MS = 600_000
 LEAD_MS = 3_000
 DUE_PER_MS = 1
@@ -34,7 +34,7 @@ CANCELS = 1_000
 NOISE_BATCH = 100
 NOISE_PAUSE_S = 0.012
 LOOK_EVERY = 20
-"""Publishes between two looks for snapshots."""
+"""Publishes between two checks for snapshots."""
 _BATCH = 1_000
 
 
@@ -98,7 +98,7 @@ async def delays_1m(run: Run) -> list[Row]:
 
 
 async def _settled_rss(peer: PenstockHttp) -> int:
-    """What is resident when files of far delays and snapshots are written: it has not changed for two seconds."""
+    """Resident memory when the files of far delays and snapshots are written: unchanged for two seconds."""
     seen: list[int] = []
     for _ in range(40):
         seen.append(peer.server.rss_bytes())
@@ -115,7 +115,7 @@ def _wait_ms(chance: Random) -> int:
 
 
 async def _due_beside_them(peer: PenstockHttp, directory: Path, window_ms: int) -> tuple[list[float], int, float]:
-    """Lateness of each, snapshots taken meanwhile, CPU seconds of the server."""
+    """The lateness of each message, the snapshots taken meanwhile, CPU seconds of the server."""
     first = int(_now_ms()) + LEAD_MS
     due = [first + number // DUE_PER_MS for number in range(window_ms * DUE_PER_MS)]
     for start in range(0, len(due), _BATCH):
@@ -135,12 +135,12 @@ async def _due_beside_them(peer: PenstockHttp, directory: Path, window_ms: int) 
 
 @contextmanager
 def _noise(peer: PenstockHttp, directory: Path) -> Iterator[set[str]]:
-    """Somebody else publishes, so that the journal grows and snapshots are due; yields the names of those taken."""
+    """Another client publishes, so that the journal grows and snapshots are due; yields the names of new snapshots."""
     blobs = directory / "data" / "shard-0" / "blobs"
     before = {path.name for path in blobs.glob("snapshot-*")}
     seen: set[str] = set()
     over = threading.Event()
-    # Encoded once: whoever waits for what is due shares this process, and would measure our work as lateness.
+    # Encoded once: the consumer shares this process, and encoding would be measured as lateness.
     messages = [{"payload": msgspec.Raw(content)} for content in payloads(NOISE_BATCH, 1_000)]
     body = msgspec.json.encode({"queue": "noise", "messages": messages})
 

@@ -1,4 +1,4 @@
-"""Who is next: whether lanes, heaps, ordered keys and fair shares keep their promises at size, and what that costs."""
+"""Delivery orders: whether lanes, heaps, ordered keys and fair shares are exact at size, and their cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH = 100
 
 
 class Consumer:
-    """Plain JSON calls on one connection: what a lease gave is settled with the next one."""
+    """Plain JSON calls on one connection: messages of a lease are acked with the next lease."""
 
     def __init__(self, url: str, queue: str):
         self._connection = HttpConnection(url)
@@ -74,7 +74,7 @@ async def lanes_shares(run: Run) -> list[Row]:
         consumer = Consumer(peer.server.url, queue.path)
         acks: list[str] = []
         began = time.perf_counter()
-        # Not a divisor of the round: the shares must come out whatever the batches are.
+        # Not a divisor of the round: the shares must not depend on the size of batches.
         for _ in range(count // 64):
             messages = consumer.lease(64, acks)
             for message in messages:
@@ -116,14 +116,14 @@ async def heap_2m(run: Run) -> list[Row]:
         waits = _lease_one_by_one(consumer, leases)
         cycles, errors = await take_turns(
             {which: partial(_heap_turn, peer, dice) for which, peer in peers.items()},
-            5 * run.pace.rounds,  # short turns, so that the two of a quotient are close in time
+            5 * run.pace.rounds,  # short turns, so that the two sides of a quotient are close in time
         )
         stopping, starting = await large.restart(kill=False)
         _, after_kill = await large.restart(kill=True)
         await _heap_turn(large, dice)
     count = sizes["large"]
     note = f"{count:,} in the heap"
-    # What the server keeps of payloads is bounded and does not depend on their number.
+    # The server's cache of payloads is bounded and does not depend on their number.
     index_bytes = max(0, growth - HOT_BYTES_MAX - LAST_READ_BYTES_MAX)
     rows = [
         figure(name, "memory", WHO, "B/msg", index_bytes / count, f"{note}; rss grew by {growth / 2**20:.0f} MiB"),
@@ -160,7 +160,7 @@ async def _fill_heap(peer: _Penstock, count: int, dice: Random) -> None:
 
 
 async def _heap_turn(peer: _Penstock, dice: Random) -> Cycle:
-    """As many in as out, so that the heap stays as large as it is."""
+    """Publish as many as are leased, so that the heap keeps its size."""
     queue, contents, count = peer.client.queue("heap"), payloads(BATCH), 4_000
 
     async def publish() -> int:
@@ -197,8 +197,7 @@ LEASES_IN_TURN = 10
 async def ordered_keys(run: Run) -> list[Row]:
     """10,000 keys, the first message of 5 % of them failing: throughput of the other keys against no failures.
 
-    Two servers, a few leases of one and then of the other: the ratio is near one, and a neighbour's busy second must
-    not fall upon one of them alone.
+    Two servers take turns of a few leases: the ratio is near one, and noise of the machine must affect both.
     """
     name = "ordered_keys"
     if not run.wants(WHO):
@@ -213,7 +212,7 @@ async def ordered_keys(run: Run) -> list[Row]:
             os.sync()
             for peer in peers.values():
                 peer.server.wait_until_idle()
-            # Each is the first in every other round.
+            # The order alternates from round to round.
             in_turn = list(drains.values())[:: 1 if number % 2 else -1]
             while any(not drain.is_over for drain in in_turn):
                 for drain in in_turn:
@@ -254,7 +253,7 @@ class _KeysDrain:
         self._nacks: list[str] = []
 
     def go_on(self, leases: int) -> None:
-        """So many more leases, if there is anything left."""
+        """Up to this many more leases, while there are messages."""
         began = time.perf_counter()
         for _ in range(leases):
             if not self.is_over:
@@ -268,7 +267,7 @@ class _KeysDrain:
         fine = [message for message in messages if message["key"] not in self._failing] if failed else messages
         self._nacks += receipts_of(failed)
         if len(self._nacks) >= BATCH:
-            # As clients do it: failures are reported a batch at a time, like everything else.
+            # Failures are reported a batch at a time, as clients do.
             self._consumer.settle("nack", self._nacks, delay_ms=3_600_000)
             self._nacks = []
         self._acks = receipts_of(fine)
@@ -284,18 +283,18 @@ TENANTS = 9
 EVERY_S = 0.025
 """Between two messages of a normal tenant."""
 HANDLING_S = 0.001
-"""What a consumer does with a message; they are handled one after the other."""
+"""The time that a consumer takes for a message; messages are handled one after the other."""
 CONSUMER_BATCH = 10
 FLOOD = 20_000
 CAP = 2
-"""Messages that a tenant may have in flight."""
+"""The limit of messages in flight of a tenant."""
 
 
 async def fair_share(run: Run) -> list[Row]:
-    """9 tenants with a steady trickle, and one that floods: what the others wait, with the flood and without.
+    """9 tenants with a steady trickle, and one that floods: the waits of the others, with the flood and without.
 
-    With turns alone, who comes in the middle of the flood's batch waits until the consumer has handled it; with a cap
-    on what a tenant may have in flight the batch is short.
+    With turns alone, a message that arrives during the flood's batch waits until the consumer has handled the batch;
+    with a limit of messages in flight per tenant the batch is short.
     """
     name = "fair_share"
     if not run.wants(WHO):
@@ -332,10 +331,10 @@ class _Sharing(NamedTuple):
 
 
 async def _fair_turn(peer: _Penstock, sharing: _Sharing, *, quick: bool) -> list[float]:
-    """Milliseconds from before a publish until a consumer has the message, of the normal tenants."""
+    """Milliseconds from the start of a publish until a consumer has the message, for the normal tenants."""
     shares = {"enabled": True} | ({"max_in_flight": sharing.cap} if sharing.cap is not None else {})
     queue = await peer.client.create_queue(new_queue(), fair_share=shares)
-    # The group is there before the flood, as consumers are.
+    # The group exists before the flood, as in practice.
     Consumer(peer.server.url, queue.path).lease(1, [])
     flood = sharing.flood
     for first in range(0, flood, FILL_BATCH):
@@ -370,7 +369,7 @@ async def _fair_turn(peer: _Penstock, sharing: _Sharing, *, quick: bool) -> list
 
 
 class _Penstock(PenstockSdk):
-    """The SDK's way, with its client at hand: these workloads speak to nobody else."""
+    """The SDK's client: these workloads have no other peers."""
 
     @property
     def client(self) -> penstock.Client:

@@ -1,4 +1,4 @@
-"""Publishing, in batches and by many single callers. Every reply comes when the message is as safe as promised."""
+"""Publishing, in batches and by many single callers. Every reply is sent when the message has the peer's guarantee."""
 
 from __future__ import annotations
 

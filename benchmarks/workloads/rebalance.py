@@ -1,4 +1,4 @@
-"""Members that come and go: what becomes of partitions that stay where they are, and of messages while others move."""
+"""Members that join and leave: the delays of partitions that stay, and of messages of partitions that move."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = "storm"
 BATCH_EVERY_S = 0.01
 LEASE_S = 4.0
 PAUSE_MS = 500.0
-"""A message of a partition that did not move waited for longer than this: that partition paused."""
+"""A partition that did not move has paused if one of its messages waited for longer than this."""
 
 
 async def rebalance_storm(run: Run) -> list[Row]:
@@ -51,7 +51,7 @@ async def rebalance_storm(run: Run) -> list[Row]:
 
 
 class Storm:
-    """Residents that stay, guests that come and go, a producer, and a book of who had what when."""
+    """Members that stay, members that come and go, a producer, and a record of deliveries."""
 
     def __init__(self, client: Client, queue: str):
         self._client = client
@@ -84,7 +84,7 @@ class Storm:
 
     @contextlib.asynccontextmanager
     async def _member(self, who: str) -> AsyncIterator[None]:
-        """A consumer that is a member inside, and leaves after the message that it is at."""
+        """A consumer that joins the group, and leaves after its current message."""
         joined, ended = asyncio.Event(), asyncio.Event()
         working = asyncio.create_task(self._work(who, joined, ended))
         await asyncio.wait({working, asyncio.ensure_future(joined.wait())}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,13 +125,13 @@ class Storm:
             self.published += PARTITIONS
             self._published_at += [time.perf_counter()] * PARTITIONS
             contents, keys = [payload(number) for number in numbers], [f"key-{number % 97}" for number in numbers]
-            # What was begun is finished, also at the end of the storm.
+            # Started messages are finished, also at the end.
             await asyncio.shield(self._client.queue(self._queue).publish_many(contents, keys=keys))
             await asyncio.sleep(BATCH_EVERY_S)
 
     async def _take_the_rest(self) -> None:
-        """When everybody has left, the group is a plain one again."""
-        # An answer that crossed a hang-up on its way leaves a lease that has to run out.
+        """When all members have left, the group has no members again."""
+        # A reply that was sent while the connection closed leaves a lease that has to expire.
         async for message in self._client.queue(self._queue).consume(group=GROUP, wait=LEASE_S + 2):
             async with message:
                 self._finish("", message)

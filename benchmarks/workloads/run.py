@@ -1,4 +1,4 @@
-"""What every workload is given: the pace, the choice of peers, and how its rows are made."""
+"""The arguments of every workload: rounds, peers, and the making of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _queue_numbers = itertools.count(1)
 
 
 class Run:
-    """One invocation of the suite, and what it learns about its peers on the way."""
+    """One invocation of the suite, with the versions of its peers."""
 
     def __init__(self, *, quick: bool, only: frozenset[str] | None = None):
         self.quick = quick
@@ -30,7 +30,7 @@ class Run:
 
     @asynccontextmanager
     async def peers(self, workload: str, names: Sequence[str]) -> AsyncIterator[tuple[dict[str, Peer], list[Row]]]:
-        """Those of `names` that were chosen and run, and a row for each that was chosen and does not."""
+        """The chosen peers of `names` that run, and a row for each chosen peer that does not."""
         chosen = [name for name in names if self.wants(name)]
         with data_directory() as directory:
             async with started(chosen, directory) as (running, reasons):
@@ -41,7 +41,7 @@ class Run:
 
 @contextmanager
 def data_directory() -> Iterator[Path]:
-    """Gone afterwards with all that the servers wrote. Others may walk through it: a peer may run as another user."""
+    """Removed afterwards with all files of the servers. Other users may enter it: a peer may run as another user."""
     with tempfile.TemporaryDirectory(prefix="penstock-benchmarks-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         directory.chmod(0o711)
@@ -49,7 +49,7 @@ def data_directory() -> Iterator[Path]:
 
 
 def new_queue() -> str:
-    """A name that was not used before: no turn ever sees what another one left behind."""
+    """A name that was not used before: no turn sees messages of another turn."""
     return f"bench-{next(_queue_numbers)}"
 
 
@@ -65,7 +65,7 @@ def comparison(
     peers: Mapping[str, Peer],
     note: str = "",
 ) -> list[Row]:
-    """The figures of each, then each way of using Penstock over each peer; `note` goes with the ratios."""
+    """The figures of each, then the ratios of Penstock to each peer; `note` belongs to the ratios."""
     rows = [figure(workload, name, who, unit, Spread.of(each), peers[who].promise) for who, each in values.items()]
     for ours, theirs in itertools.product(values, values):
         if ours.startswith("penstock") and not theirs.startswith("penstock"):

@@ -1,4 +1,4 @@
-"""Spark beside the broker: reading a log as a table, writing one, and what that does to those who publish meanwhile.
+"""Spark beside the broker: reading a log as a table, writing one, and the effect on publishers meanwhile.
 
 The peer of a read is Spark itself, on the same rows as Parquet files. Everything runs on `local[2]`.
 """
@@ -22,8 +22,8 @@ from benchmarks.report import Row, figure
 from benchmarks.rounds import take_turns
 from benchmarks.stats import Spread, ratio
 from benchmarks.workloads.run import Run, data_directory, failures
-from penstock.pipeline.background import stand_back
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.background import run_in_background
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive, BatchProgress
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
@@ -36,7 +36,7 @@ WHOLE = (
     "sum(length(payload))", "max(id)", "max(offset)", "max(queue)", "count(key)", "sum(priority)", "max(size(headers))",
     "max(published_at)",
 )  # fmt: skip
-"""Looks at every column, so that nothing is skipped."""
+"""Reads every column, so that Spark skips none."""
 PAYLOAD = ("sum(length(payload))",)
 
 
@@ -53,7 +53,7 @@ async def spark_read_1m(run: Run) -> list[Row]:
         await asyncio.to_thread(lambda: _log(spark, peer).write.parquet(parquet))
         rows: list[Row] = []
         for what, columns in (("read", WHOLE), ("payload read", PAYLOAD)):
-            # Both are planned before the first turn that counts: what is measured is reading.
+            # Both are planned before the first turn that counts: only reading is measured.
             log = await asyncio.to_thread(_log, spark, peer, "payload binary" if columns is PAYLOAD else None)
             tables = {WHO: log, PEER: await asyncio.to_thread(spark.read.parquet, parquet)}
             turns = {who: _timed(table.selectExpr("count(*)", *columns).first, count) for who, table in tables.items()}
@@ -94,7 +94,7 @@ def _archive(spark: Any, peer: PenstockSdk, lake: Path) -> float:
     Archive(
         spark,
         Lake.open_or_create(lake),
-        Broker(peer.server.url, None, 60.0),
+        BrokerCalls(peer.server.url, None, 60.0),
         queues=["log"],
         events=False,
         report=told.append,
@@ -103,7 +103,7 @@ def _archive(spark: Any, peer: PenstockSdk, lake: Path) -> float:
 
 
 def _copy(spark: Any, parquet: str, lake: Path) -> float:
-    """The same rows out of files: a stream that writes Parquet, and its files committed to a Delta table."""
+    """The same rows from files: a stream that writes Parquet, and its files committed to a Delta table."""
     stream = spark.readStream.schema(spark.read.parquet(parquet).schema).parquet(parquet)
     query = (
         stream.writeStream.format("parquet").option("checkpointLocation", str(lake / "checkpoint"))
@@ -167,8 +167,8 @@ async def spark_disturbance(run: Run) -> list[Row]:
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
         rows = _disturbed(name, "publish beside a Spark that does not stand back", rates, read, errors)
         read.clear()
-        # As `spark_session` has it for a session on this machine, if nothing else is said.
-        await asyncio.to_thread(stand_back, spark)
+        # The default of `spark_session` for a session on this machine.
+        await asyncio.to_thread(run_in_background, spark)
         rates, errors = await take_turns({"alone": alone, "beside": beside}, run.pace.rounds)
     return [*rows, *_disturbed(name, "publish during a read", rates, read, errors)]
 

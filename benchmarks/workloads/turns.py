@@ -1,4 +1,4 @@
-"""The turns that most workloads are made of. Each starts with an empty queue of its own and leaves none behind."""
+"""The turns of most workloads. Each starts with an empty queue and deletes it at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.stats import Sample
 from benchmarks.workloads.run import new_queue
 
 MESSAGES_MAX = 400_000
-"""Bounds what a very fast peer writes in one turn: 80 MB of payload."""
+"""Bounds the data that a very fast peer writes in one turn: 80 MB of payload."""
 
 
 class Cycle(NamedTuple):
@@ -73,8 +73,8 @@ async def publish_by_callers(peer: Peer, callers: int, seconds: float) -> Sample
 class CycleTurn:
     """Publish a number of messages, then drain exactly those.
 
-    The number follows the peer's own speed in the turn before, so that a turn of a slow peer and one of a fast
-    peer take about as long; the first turn is short and is everybody's warm-up.
+    The number follows the peer's speed in the turn before, so that turns of slow and fast peers take about as long; the
+    first turn is short and is the warm-up of all peers.
     """
 
     def __init__(self, peer: Peer, batch: int, seconds: float, *, fill_batch: int | None = None):
@@ -105,7 +105,7 @@ class CycleTurn:
 
 
 async def measured(peer: Peer, work: Callable[[], Awaitable[int]]) -> Sample:
-    """`work` returns how many messages it moved."""
+    """`work` returns the number of messages that it handled."""
     cpu = peer.server.cpu_seconds()
     began = time.perf_counter()
     messages = await work()

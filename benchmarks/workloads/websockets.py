@@ -1,4 +1,4 @@
-"""WebSockets: what an idle one costs, how fast a message reaches a thousand readers, what a stalled one may hold."""
+"""WebSockets: the cost of an idle one, the time of a message to a thousand readers, the memory of a stalled one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EVICTED_WITHIN_SECONDS = 60.0
 
 
 async def ws_idle_10k(run: Run) -> list[Row]:
-    """10,000 open WebSockets, each following a queue in which nothing happens: resident memory of each."""
+    """10,000 open WebSockets, each following a queue without messages: resident memory of each."""
     name, count = "ws_idle_10k", 1_000 if run.quick else 10_000
     count = min(count, raise_file_limit() - 200)
     async with run.peers(name, [PEER]) as (peers, rows):
@@ -44,7 +44,7 @@ async def ws_idle_10k(run: Run) -> list[Row]:
         assert isinstance(peer, PenstockHttp)
         queue = new_queue()
         await peer.create(queue)
-        # What the first ones cost is imports and pools, not connections.
+        # The cost of the first ones is imports and pools, not connections.
         first = await _readers(peer.server.url, 100, queue)
         rss, cpu = peer.server.rss_bytes(), peer.server.cpu_seconds()
         began = time.perf_counter()
@@ -65,7 +65,7 @@ async def ws_idle_10k(run: Run) -> list[Row]:
 
 
 async def ws_fanout_1k(run: Run) -> list[Row]:
-    """One message to 1,000 readers: from the moment it is published to when the last of them has it."""
+    """One message to 1,000 readers: from the publish until the last of them has it."""
     name, count = "ws_fanout_1k", 1_000
     raise_file_limit()
     async with run.peers(name, [PEER]) as (peers, rows):
@@ -107,7 +107,7 @@ async def ws_fanout_1k(run: Run) -> list[Row]:
 
 
 async def ws_latency(run: Run) -> list[Row]:
-    """1,000 messages a second over one WebSocket, to a reader and to a consumer who acks, each on its own."""
+    """1,000 messages a second over one WebSocket, to a reader and to a consumer with acks, each on its own."""
     name, count = "ws_latency", 500 if run.quick else 10_000
     async with run.peers(name, [PEER]) as (peers, rows):
         if PEER not in peers:
@@ -170,7 +170,7 @@ async def ws_latency(run: Run) -> list[Row]:
 
 
 async def ws_slow_reader(run: Run) -> list[Row]:
-    """Readers that never read, beside one that does: what they cost, when they are evicted, what the other notices."""
+    """Readers that never read, beside one that does: their memory, time of eviction, delay of the other."""
     name = "ws_slow_reader"
     batches = 50 if run.quick else 200
     async with run.peers(name, [PEER]) as (peers, rows):
@@ -187,7 +187,7 @@ async def ws_slow_reader(run: Run) -> list[Row]:
             received += len(text)
 
         async def publish_and_read() -> tuple[int, float]:
-            """The most memory that the server had meanwhile, and the slowest batch in milliseconds."""
+            """The peak of the server's memory meanwhile, and the slowest batch in milliseconds."""
             most, slowest_ms = 0, 0.0
             for _ in range(batches):
                 before, at = received, time.perf_counter()
@@ -201,7 +201,7 @@ async def ws_slow_reader(run: Run) -> list[Row]:
         contents = [payload(number, 1_000) for number in range(100)]
         good = await connect(peer.server.url, arrived)
         good.send(type="subscribe", role="reader", queue=queue, offset="latest")
-        # The same without them, and somebody who reads all of it: what is kept of the log is in memory then.
+        # The same without them, with one reader of the whole log: the cached part of the log is in memory then.
         await publish_and_read()
         good.send(type="subscribe", role="reader", queue=queue, offset="earliest", sub="again")
         rss, alone_ms = await publish_and_read()
@@ -243,7 +243,7 @@ async def _readers(url: str, count: int, queue: str) -> list[WebSocketClient]:
 
 
 async def _subscribed(clients: list[WebSocketClient], queue: str) -> None:
-    """All of them are readers at the end of the queue, and were told so."""
+    """All of them are readers at the end of the queue, and have confirmed it."""
     told = 0
     everyone = asyncio.Event()
     for client in clients:

@@ -1,10 +1,10 @@
-"""Planted bugs: patches against `src/`, one per class of bug that has really bitten such systems.
+"""Planted bugs: patches against `src/`, one per class of bug that systems of this kind have had.
 
-They test the simulator: a harness that finds nothing proves nothing until it has found these. A bug is planted in a
-tree of its own and hunted by another interpreter, so the tree itself stays clean.
+They test the simulator itself. A bug is applied to a copy of the tree and searched for by another interpreter, so the
+tree stays clean.
 
-A patch is a unified diff whose first lines, before the diff, say what it breaks. It is applied by looking for the old
-lines, not by their numbers, so that it survives unrelated changes around it.
+A patch is a unified diff whose first lines, before the diff, describe the bug. It is applied by its old lines and not
+by line numbers, so that it survives unrelated changes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def hunt(name: str, seeds: Sequence[int], minutes: float) -> Find | None:
 
 
 def plant(name: str, tree: Path) -> None:
-    """The sources in `tree`, with the bug in them. What it does not touch is linked, and compiled already."""
+    """The sources in `tree`, with the bug. Files without changes are links, and compiled already."""
     texts = changed(name)
     for folder in ("src/penstock", "sim"):
         _link(ROOT / folder, tree / folder, {ROOT / path for path in texts})
@@ -56,7 +56,7 @@ def plant(name: str, tree: Path) -> None:
 
 
 def changed(name: str) -> dict[str, str]:
-    """What stands in each file that the bug touches, with the bug in it."""
+    """The content of each file that the bug changes."""
     patch = HERE / f"{name}.patch"
     if not patch.exists():
         raise SystemExit(f"there is no planted bug {name}; there are: {', '.join(names())}")
@@ -67,7 +67,7 @@ def changed(name: str) -> dict[str, str]:
 
 
 def _link(folder: Path, copy: Path, left_out: set[Path]) -> None:
-    """Whole folders where it can be, file by file on the way to what is left out."""
+    """Link whole directories where possible, and file by file where a file is left out."""
     (copy / "__pycache__").mkdir(parents=True)
     for entry in folder.iterdir():
         if any(entry in path.parents for path in left_out):
@@ -93,7 +93,7 @@ def _run(tree: Path, seeds: Sequence[int], minutes: float) -> Find | None:
         capture_output=True, text=True, cwd=tree, env={**os.environ, "PYTHONPATH": path}, check=False,
     )  # fmt: skip
     if done.returncode:
-        # The bug made the world itself stumble. That is a find too, though not an elegant one.
+        # The bug made the simulation itself fail: this counts as a find.
         last = done.stderr.strip().rpartition("\n")[2]
         return Find(seeds[0], f"the run ended with {last} (at one of {len(seeds)} seeds from here)")
     if not done.stdout.strip():

@@ -13,10 +13,13 @@ from penstock._version import __version__
 
 if TYPE_CHECKING:
     from penstock.client import (
+        AlarmSettings,
         Assigned,
+        BackoffSettings,
         BatchConsumer,
         Client,
         Consumer,
+        FairShareSettings,
         LogBatch,
         Message,
         MessageBatch,
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
         Published,
         PublishedMessage,
         Queue,
+        QueueSettings,
         Reject,
+        RetentionSettings,
         Retry,
         Schedules,
         Scope,
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
         Transacted,
         Transaction,
         Webhooks,
+        WorkerFunction,
     )
     from penstock.embedded import open as open
     from penstock.errors import (
@@ -60,9 +66,10 @@ if TYPE_CHECKING:
     )
 
 _CLIENT = (
-    "Assigned", "BatchConsumer", "Client", "Consumer", "LogBatch", "Message", "MessageBatch", "ProducerSeq",
-    "Published", "PublishedMessage", "Queue", "Reject", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted",
-    "Transaction", "Webhooks",
+    "AlarmSettings", "Assigned", "BackoffSettings", "BatchConsumer", "Client", "Consumer", "FairShareSettings",
+    "LogBatch", "Message", "MessageBatch", "ProducerSeq", "Published", "PublishedMessage", "Queue", "QueueSettings",
+    "Reject", "RetentionSettings", "Retry", "Schedules", "Scope", "StoredMessage", "Transacted", "Transaction",
+    "Webhooks", "WorkerFunction",
 )  # fmt: skip
 _ERRORS = (
     "Conflict", "DiskFull", "FencedProducer", "Forbidden", "HeadersTooLarge", "Internal", "InvalidRequest",
@@ -75,12 +82,15 @@ _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "pens
 _HOME["open"] = "penstock.embedded"
 
 __all__ = [
+    "AlarmSettings",
     "Assigned",
+    "BackoffSettings",
     "BatchConsumer",
     "Client",
     "Conflict",
     "Consumer",
     "DiskFull",
+    "FairShareSettings",
     "FencedProducer",
     "Forbidden",
     "HeadersTooLarge",
@@ -98,8 +108,10 @@ __all__ = [
     "Queue",
     "QueueFull",
     "QueueNotFound",
+    "QueueSettings",
     "RateLimited",
     "Reject",
+    "RetentionSettings",
     "Retry",
     "Schedules",
     "Scope",
@@ -116,6 +128,7 @@ __all__ = [
     "UnsupportedMediaType",
     "UpgradeRequired",
     "Webhooks",
+    "WorkerFunction",
     "__version__",
 ]
 

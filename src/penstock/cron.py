@@ -4,6 +4,8 @@ The rules are those of Debian's cron, implemented by `cronsim`: five fields, or 
 set forward, a skipped time of day fires at the first existing time after it; if they are set back, a repeated time of
 day fires the first time. Expressions with a minute or hour that begins with `*` follow real time through both changes.
 
+Schedules with one expression come due together, so the latest answers are kept: parsing costs more than all else.
+
 The result depends on the time zone database of the machine, so callers store a fire time instead of recomputing it.
 """
 
@@ -37,6 +39,7 @@ def check(expression: str, timezone: str) -> None:
         raise _refused("cron", f"{expression!r} is not a cron expression") from None
 
 
+@lru_cache(maxsize=64)
 def next_fire(expression: str, timezone: str, after_ms: int) -> int | None:
     """The first fire time later than `after_ms`; None if there is none within fifty years."""
     return next(fires(expression, timezone, after_ms), None)

@@ -41,8 +41,8 @@ def parse_queue(text: str) -> QueuePath:
             return QueuePath(f"{segments[0]}/default/{segments[1]}")
         return QueuePath(text)
     raise InvalidRequest(
-        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of lower-case "
-        "letters, digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of 1 to "
+        "64 letters, digits, '-', '_' or '.', beginning with a letter or digit",
         details={"field": "queue"},
     )
 
@@ -54,7 +54,7 @@ def parse_scope(text: str) -> str:
         return text
     raise InvalidRequest(
         f"scope {text[:200]!r} is not a scope: a namespace, or a namespace and a task joined by '/', each of "
-        "lower-case letters, digits and hyphens, 1 to 64 long, not starting with a hyphen",
+        "1 to 64 letters, digits, '-', '_' or '.', beginning with a letter or digit",
         details={"field": "scope"},
     )
 

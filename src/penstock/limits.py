@@ -10,8 +10,10 @@ MIB = 1024 * KIB
 
 # -- names ------------------------------------------------------------------------------------------------------
 
-NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
-"""One segment of a queue path. Lower case and no dots: dots are reserved for names that the system derives."""
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""One segment of a queue path. Names are kept as they are and compared exactly."""
+EPOCHQUEUE_NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,63}"
+"""The rule of the system whose dialect this is."""
 
 GROUP_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 CONSUMER_CHARS_MAX = 128
@@ -141,6 +143,36 @@ SCHEDULE_FIRES_MAX = 100
 SCHEDULE_NEXT_SHOWN = 5
 CRON_CHARS_MAX = 256
 
+# -- keys and tokens -----------------------------------------------------------------------------------------------
+
+KEYS_MAX = 10_000
+"""All of them are in every snapshot, and in memory."""
+KEY_SCOPES_MAX = 64
+KEY_SECRETS_MAX = 2
+"""A key that is being rotated has two."""
+KEY_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,255}"
+"""Also the names of client certificates."""
+KEY_OVERLAP_MS = 24 * 3_600_000
+KEY_OVERLAP_MS_MAX = 30 * 86_400_000
+"""After a rotation, how long the former secret is accepted: by default, and at most."""
+KEY_RATE_MAX = 1_000_000_000
+JWT_BYTES_MAX = 8 * KIB
+JWT_LIFETIME_S_MAX = 900
+"""From `iat` to `exp`: a token cannot be revoked, so it must not live long."""
+JWT_LEEWAY_S = 30
+JWT_CACHED_MAX = 4_096
+"""Verified tokens that are not verified again."""
+JWKS_BYTES_MAX = 256 * KIB
+JWKS_KEYS_MAX = 64
+JWKS_REFRESH_S = 600
+JWKS_REFRESH_S_MIN = 60
+"""Between two fetches of a key set: as a rule, and at least, if a token names an unknown key."""
+FAILURES_PER_MINUTE = 10
+"""Wrong credentials of one address; then each failure is answered 429, for a time that doubles."""
+FAILURE_BACKOFF_S_MAX = 900
+ADDRESSES_TRACKED_MAX = 10_000
+"""Addresses with recent failures; the oldest are forgotten."""
+
 # -- webhooks ---------------------------------------------------------------------------------------------------
 
 WEBHOOKS_MAX = 1_000
@@ -201,6 +233,10 @@ KEY_PRINTS_BYTES_MAX = 16 * MIB
 """Keys indexed with four bytes each: of delayed messages, and of all others after the first lookup by key."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
+SNAPSHOT_SLICE_QUEUES = 10
+"""Small queues that a snapshot captures between two turns of the event loop."""
+STORED_IDS_MIN = 4_096
+"""Client ids of a queue that are written to a blob together: fewer than this are part of each snapshot."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 
@@ -263,6 +299,14 @@ STREAM_BYTES_MAX = 16 * MIB
 """Requests of one stream that are not answered yet: above either bound the client has to wait with the next one."""
 STREAM_DRAIN_MS = 5_000
 """A consumer on a stream has this long to settle what it holds, once the server stops."""
+
+# -- event streams ----------------------------------------------------------------------------------------------
+
+EVENT_STREAMS_MAX = 200
+EVENT_STREAM_RATE = 200
+"""Events a second that one stream gets; the rest are counted."""
+EVENT_STREAM_BUFFER_BYTES = 64 * KIB
+"""Unsent bytes of a stream. Beyond it events are counted and not sent."""
 
 # -- WebSockets -------------------------------------------------------------------------------------------------
 

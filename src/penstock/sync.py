@@ -1,6 +1,21 @@
 """The SDK without asyncio: `with Client(url) as client`, plain `for`. Guide: docs/sdk.md."""
 
-from penstock.client import Assigned, LogBatch, Published, PublishedMessage, Reject, Retry, StoredMessage, Transacted
+from penstock.client import (
+    AlarmSettings,
+    Assigned,
+    BackoffSettings,
+    FairShareSettings,
+    LogBatch,
+    Published,
+    PublishedMessage,
+    QueueSettings,
+    Reject,
+    RetentionSettings,
+    Retry,
+    StoredMessage,
+    Transacted,
+    WorkerFunction,
+)
 from penstock.client.blocking.client import BlockingBatchConsumer as BatchConsumer
 from penstock.client.blocking.client import BlockingClient as Client
 from penstock.client.blocking.client import BlockingConsumer as Consumer
@@ -14,17 +29,22 @@ from penstock.client.blocking.messages import BlockingTransaction as Transaction
 from penstock.embedded import open_sync
 
 __all__ = [
+    "AlarmSettings",
     "Assigned",
+    "BackoffSettings",
     "BatchConsumer",
     "Client",
     "Consumer",
+    "FairShareSettings",
     "LogBatch",
     "Message",
     "MessageBatch",
     "Published",
     "PublishedMessage",
     "Queue",
+    "QueueSettings",
     "Reject",
+    "RetentionSettings",
     "Retry",
     "Schedules",
     "Scope",
@@ -32,6 +52,7 @@ __all__ = [
     "Transacted",
     "Transaction",
     "Webhooks",
+    "WorkerFunction",
 ]
 
 # Not in __all__: `from penstock.sync import *` must not shadow the builtin of this name.

@@ -1,4 +1,4 @@
-"""Every way in which the SDK reaches a broker. What holds over one of them holds over all: `test_sdk.py` asks each."""
+"""All transports of the SDK. `test_sdk.py` runs over each of them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Case(NamedTuple):
     answers: tuple[tuple[int, ...], ...] = ()
     """The statuses that a server on its own may answer with; empty: any, as far as the rules for all cases allow."""
     half_close: bool = False
-    """The last request is not complete: the client says that nothing more comes."""
+    """The last request is incomplete: the client closes its side."""
     only_alone: bool = False
     """Not for proxies."""
     first_is_head: bool = False
@@ -333,7 +333,7 @@ def heads() -> Iterator[Case]:
         "encoded body": good + b"Content-Encoding: gzip\r\n" + rest,
         "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40) + good + rest,
     }.items():
-        # A proxy may speak HTTP/2, or HTTP/0.9, with a client that begins like this.
+        # A proxy may use HTTP/2, or HTTP/0.9, with a client that begins like this.
         yield Case(f"head {name}", data + LAST, only_alone=name in ("preface of HTTP/2", "no version"))
     for name, line in {
         "trace": b"TRACE / HTTP/1.1",

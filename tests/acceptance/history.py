@@ -50,7 +50,7 @@ class Delivered(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What became of one receipt that was shown."""
+    """The outcome of one receipt."""
 
     kind: Literal["ack", "nack", "reject", "release", "extend"]
     receipt: str
@@ -87,14 +87,14 @@ class Place(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a queue was told to do, and who reads it."""
+    """The configuration and the groups of a queue."""
 
     groups: tuple[str, ...]
     max_retries: int
 
 
 class Final(NamedTuple):
-    """What the broker itself says when everything is over."""
+    """The broker's own statistics at the end."""
 
     stored: dict[str, int]
     """Per queue: how many messages it ever stored, as its offsets say."""
@@ -116,10 +116,10 @@ def check(events: Sequence[Event], final: Final, queues: dict[str, Terms]) -> Ve
 
 
 class _Hold(NamedTuple):
-    """What is sure about one delivery."""
+    """Certain facts about one delivery."""
 
     until_ms: float
-    """Nobody else can have the message before this; infinite if it was finished."""
+    """No other consumer can have the message before this time; infinite if it was finished."""
     ended: Literal["", "acked", "dead"]
     maybe_acked: bool
     maybe_released: bool
@@ -127,7 +127,7 @@ class _Hold(NamedTuple):
 
 
 class _Fate(NamedTuple):
-    """What is sure about one message in one group."""
+    """Certain facts about one message in one group."""
 
     acked: bool = False
     maybe_acked: bool = False
@@ -175,7 +175,7 @@ class _Checker:
     # -- publishing ---------------------------------------------------------------------------------------------------
 
     def _check_publishes(self) -> dict[str, set[str]]:
-        """The tokens that are surely in each queue, because somebody was told so or has seen them."""
+        """The tokens that are certainly in each queue, because a reply confirmed or delivered them."""
         asked: dict[tuple[str, str], list[Published]] = defaultdict(list)
         ids: dict[tuple[str, str], set[str]] = defaultdict(set)
         promised: dict[str, set[str]] = {queue: set() for queue in self._queues}
@@ -204,7 +204,7 @@ class _Checker:
         return promised
 
     def _seen(self, ids: dict[tuple[str, str], set[str]]) -> set[tuple[str, str]]:
-        """(queue, token) of everything that anybody met, with the ids it had."""
+        """(queue, token) of all messages in replies, with their ids."""
         seen = {(place.queue, place.token) for place in (*self._deliveries, *self._final.dead, *self._final.left)}
         for place, deliveries in self._deliveries.items():
             ids[place.queue, place.token].update(delivery.id for delivery in deliveries)
@@ -261,7 +261,7 @@ class _Checker:
         restarts = [restart for restart in self._restarts if restart.killed_ms >= delivery.at_ms]
         for event in sorted([*self._settles.get(delivery.receipt, ()), *restarts], key=_moment):
             if isinstance(event, Restarted):
-                # Whoever held a message while the broker died has done nothing wrong: the lease starts over.
+                # Leases that are held while the broker is killed start over.
                 if not maybe_back and until > event.killed_ms + SLACK_MS:
                     until = max(until, event.started_ms + shortest)
                 continue
@@ -321,7 +321,7 @@ class _Checker:
         elif left:
             self._counts["ended there"] += 1
         elif fate.maybe_acked:
-            # It is gone and only an ack can have done it, whose answer was lost.
+            # The message is gone, and only an ack without an answer can have removed it.
             self._counts["ended acked, answer lost"] += 1
         else:
             self._broken("lost", f"{place} is neither acked nor dead nor there")

@@ -52,7 +52,7 @@ class Server:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
         try:
             self.ready_line = self._read_line()
-            found = re.fullmatch(r"ready http=(http://127\.0\.0\.1:(\d+)) grpc=(\S+)\n", self.ready_line)
+            found = re.fullmatch(r"ready http=(https?://127\.0\.0\.1:(\d+)) grpc=(\S+)\n", self.ready_line)
             assert found, f"not ready: {self.ready_line!r}\n{self.log()}"
         except BaseException:
             self.kill()

@@ -35,13 +35,13 @@ def now_ms() -> int:
 
 
 def payload_of(token: str) -> dict[str, Any]:
-    """What is published under a token. Every hundredth is large."""
+    """The payload of a token. Every hundredth is large."""
     digest = hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
     return {"token": token, "fill": digest * (200 if digest.startswith("00") else 1 + int(digest[0], 16) // 4)}
 
 
 class Scene:
-    """What all clients share: where the broker is in its present life, and what was seen so far."""
+    """State that all clients share: the present address of the broker, and the recorded history."""
 
     def __init__(self, queues: dict[str, history.Terms]):
         self.queues = queues
@@ -93,7 +93,7 @@ class Scene:
 
 
 class Client(threading.Thread):
-    """One thread with one connection. `turn` is called until it is told to stop."""
+    """One thread with one connection. `turn` is called until it is stopped."""
 
     def __init__(self, scene: Scene, name: str, seed: int):
         super().__init__(name=name, daemon=True)
@@ -118,7 +118,7 @@ class Client(threading.Thread):
             self._hang_up()
 
     def ask(self, path: str, body: Any, **headers: str) -> tuple[int, bytes] | None:
-        """Status and body, or None if nobody can say what became of the request; then the next life has begun."""
+        """Status and body, or None if the outcome is unknown; then the broker has been restarted."""
         life, port = self.scene.present()
         if life != self._life:
             self._hang_up()
@@ -410,7 +410,7 @@ class Consumer(Client):
 
 
 def cast(scene: Scene) -> list[Client]:
-    """Everybody who takes part."""
+    """All clients of a run."""
     clients: list[Client] = [
         kind(scene, kind.__name__.removesuffix("Producer").lower(), seed)
         for seed, kind in enumerate((PlainProducer, SequenceProducer, NamingProducer, SdkProducer))

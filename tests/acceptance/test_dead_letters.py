@@ -130,7 +130,7 @@ def test_a_transaction_is_all_or_nothing_and_can_be_repeated(server, name):
     assert (stale.status, stale.json["error"]["code"]) == (409, "stale_receipt")
     assert stale.json["error"]["details"] == {"receipts": [first]}
     for wrong in (
-        {"ack": [second], "publish": [{"queue": f"{name}-a", "payload": 1}, {"queue": "NO", "payload": 1}]},
+        {"ack": [second], "publish": [{"queue": f"{name}-a", "payload": 1}, {"queue": "NO!", "payload": 1}]},
         {"ack": [second], "publish": [{"payload": 1}]},
         {"ack": [second], "publish": [{"queue": f"{name}-a"}]},
         {},
@@ -162,17 +162,17 @@ def test_the_sdk_brings_them_back(server, name):
         async with Client(server.url) as client:
             queue = client.queue(name)
             page = await queue.dead_letters(filter="payload.n >= 2", limit=1)
-            assert (page["messages"][0]["payload"], page["total"]) == ({"n": 2}, 2)
-            assert (await queue.redrive(filter="payload.n >= 2"))["count"] == 2
+            assert (page.messages[0].payload, page.total) == ({"n": 2}, 2)
+            assert (await queue.redrive(filter="payload.n >= 2")).count == 2
             started = await queue.redrive(filter="payload.n >= 2", dry_run=False, rate=1000)
-            while (await queue.redrives(started["redrive_id"]))[0]["status"] == "running":  # noqa: ASYNC110
+            while (await queue.redrives(started.redrive_id))[0].status == "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             back = [message.value["n"] async for message in queue.consume(wait=0.1)]
             assert back == [2, 3]
             with pytest.raises(Conflict) as caught:
                 await queue.delete_dead_letters(filter="")
             token = caught.value.details["confirm"]
-            assert (await queue.delete_dead_letters(filter="", confirm=token))["deleted"] == 1
+            assert (await queue.delete_dead_letters(filter="", confirm=token)).deleted == 1
 
     asyncio.run(main())
 
@@ -188,7 +188,7 @@ def test_consume_transform_produce(server, name):
                     tx.publish(f"{name}-log", b"\x00raw", headers={"of": message.id})
                 assert tx.result is not None and len(tx.result.messages) == 2 and message.settled
             assert [m.value async for m in out.consume(wait=0.1)] == [10, 20, 30]
-            assert (await source.stats())["depth"] == 0
+            assert (await source.stats()).depth == 0
             log = await client.queue(f"{name}-log").peek()
             assert [each.payload for each in log] == [b"\x00raw"] * 3
 
@@ -224,9 +224,9 @@ def test_the_blocking_twin(server, name):
     give_up(server, name, {"n": 1})
     with penstock.sync.Client(server.url) as client:
         queue = client.queue(name)
-        assert queue.dead_letters(filter="payload.n = 1")["total"] == 1
+        assert queue.dead_letters(filter="payload.n = 1").total == 1
         started = queue.redrive(filter="", dry_run=False)
-        while queue.redrives(started["redrive_id"])[0]["status"] == "running":
+        while queue.redrives(started.redrive_id)[0].status == "running":
             time.sleep(0.01)
         for message in queue.consume(wait=0.2):
             with message.transaction() as tx:
@@ -294,7 +294,7 @@ def test_redrives_are_listed_and_stopped_by_hand(server, name, penstock_command)
     stopped = json.loads(penstock_command("stop", name, "slow", "-o", "json"))
     assert stopped["status"] == "stopped" and stopped["redriven"] < 100
     header, row = penstock_command("redrives", name).splitlines()
-    assert header.split()[:6] == ["redrive_id", "status", "redriven", "skipped", "started", "ended"]
+    assert header.split()[:6] == ["redrive_id", "status", "redriven", "skipped", "started_at", "ended_at"]
     assert row.split()[:4] == ["slow", "stopped", str(stopped["redriven"]), "0"] and "Z " in row
     assert json.loads(penstock_command("redrives", name, "-o", "json"))["redrives"] == [stopped]
     again = penstock_command("stop", name, "slow")

@@ -292,7 +292,7 @@ def test_missing(server):
 REFUSED = [
     ("POST", "/v1/heaps", b"{", "not JSON"),
     ("POST", "/v1/heaps", {}, "no topic"),
-    ("POST", "/v1/heaps", {"topic": "Jobs"}, "capital letters"),
+    ("POST", "/v1/heaps", {"topic": "Jobs!"}, "other letters"),
     ("POST", "/v1/heaps", {"topic": "t", "mode": "MEDIAN"}, "no such mode"),
     ("POST", "/v1/heaps", {"topic": "t", "rf": 4}, "too many replicas"),
     ("POST", "/v1/heaps", {"topic": "t", "K": 8, "top_k_bound": 9}, "two values for one thing"),

@@ -145,6 +145,8 @@ REFUSED = [
     (MESSAGES, {"body": BODY, "deliverAt": 2**63}, "no such moment"),
     (MESSAGES, {"body": BODY, "deliver_at": 0}, "misspelled"),
     ("/namespaces/Billing/queues/invoices/messages", {"body": BODY}, "capital letters"),
+    ("/namespaces/billing/queues/in_voices/messages", {"body": BODY}, "an underscore"),
+    ("/namespaces/billing/queues/in.voices/messages", {"body": BODY}, "a dot"),
     ("/namespaces/billing/queues/-x/messages", {"body": BODY}, "begins with a hyphen"),
     ("/namespaces/billing/queues/" + "x" * 65 + "/messages", {"body": BODY}, "too long"),
     ("/namespaces/billing/queues", {"name": "Invoices"}, "capital letters"),

@@ -33,7 +33,7 @@ def test_events_and_holds_outlive_a_crash(tmp_path):
             "queue_configured", "published", "group_created", "leased", "acked",
         ]  # fmt: skip
         assert server.ask("GET", "/v1/holds").json["holds"][0]["queues"] == {"default/default/orders": {"0": 0}}
-        # Acked by everybody, and still there for the archive.
+        # Acked by all groups, and still stored for the archive.
         read = server.ask("GET", "/v1/read?queue=orders&offset=0&until=2", accept=BATCH_TYPE)
         meta, batches = decode_delivery(read.body, ReadMeta)
         assert (meta.next_offset, meta.end_offset, batches[0].payloads()) == (2, 3, [b"1", b"2"])
@@ -41,7 +41,7 @@ def test_events_and_holds_outlive_a_crash(tmp_path):
         assert server.ask("GET", "/v1/read?queue=orders&offset=0").json["skipped"] == 3
 
 
-def test_the_bulk_form_tells_the_same(tmp_path):
+def test_bulk_form_has_the_same_events(tmp_path):
     with running(tmp_path / "data") as server:
         server.publish("orders", 1, 2, delay_ms=60_000)
         answer = server.ask("GET", "/v1/events", accept=EVENTS_TYPE)

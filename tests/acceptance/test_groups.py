@@ -84,7 +84,7 @@ def test_members_share_the_partitions_and_lease_only_their_own(server, name):
     assert answer.json == {"messages": [], "generation": 2}
     told = heartbeat(server, name, group="g", member="ada", generation=1).json
     assert (told["generation"], told["assigned"], told["giving_up"]) == (2, [0, 1], [2, 3])
-    # What was finished with a receipt from before the move is finished.
+    # A message that was settled with a receipt from before the move is finished.
     moved = [message["receipt"] for message in held if message["partition"] >= 2]
     results = server.ask("POST", "/v1/ack", {"receipts": moved}).json["results"]
     assert {result["status"] for result in results} == {"acked"}
@@ -107,7 +107,7 @@ def test_members_share_the_partitions_and_lease_only_their_own(server, name):
     assert server.lease(name, group="g"), "and anyone may lease again"
 
 
-def test_refusals_say_who_must_do_what(server, name):
+def test_refusals_of_members_have_codes(server, name):
     join(server, name, member="ada")
     join(server, name, member="ada")
     lease = {"queue": name}
@@ -137,7 +137,7 @@ def test_refusals_say_who_must_do_what(server, name):
     assert server.ask("POST", "/v1/groups/join", {"queue": "members/nowhere"}).status == 404
 
 
-def test_acks_that_ride_with_a_refused_lease_are_told(server, name):
+def test_acks_of_a_refused_lease_are_reported(server, name):
     server.publish(name, 1)
     joined = join(server, name)
     who = {"member": joined["member"], "generation": 1}
@@ -150,7 +150,7 @@ def test_acks_that_ride_with_a_refused_lease_are_told(server, name):
     assert server.ask("POST", "/v1/lease", {"queue": name, **who}).json["error"]["code"] == "unknown_member"
 
 
-def test_a_waiting_member_hears_of_a_move_at_once_and_the_others_keep_waiting(server, name):
+def test_waiting_member_is_answered_when_its_partitions_move(server, name):
     shares = {member: join(server, name, member=member) for member in ("ada", "bob", "cyd", "dee")}
     answers = {}
 
@@ -181,13 +181,13 @@ def test_a_waiting_member_hears_of_a_move_at_once_and_the_others_keep_waiting(se
 
 
 class Crew:
-    """Consumers of one queue, and what each was given, in order. Notices two who hold one partition."""
+    """Consumers of one queue with their deliveries, in order. Detects two owners of one partition."""
 
     def __init__(self, client, name, **options):
         self._queue = client.queue(name)
         self._options = options
         self.taken: list[tuple[str, int, int]] = []
-        """(who, partition, offset)"""
+        """(consumer, partition, offset)"""
         self.holding: dict[int, set[str]] = {}
         self.overlaps = 0
         self.owned: dict[str, set[int]] = {}
@@ -258,7 +258,7 @@ class Crew:
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_consumers_share_hand_over_and_leave_and_every_message_comes_once_in_order(server, name, batches):
+def test_rebalance_delivers_every_message_once_in_order(server, name, batches):
     async def test(client):
         crew = Crew(client, name)
         crew.start("ada", batches=batches, pause=0.001)
@@ -281,7 +281,7 @@ def test_consumers_share_hand_over_and_leave_and_every_message_comes_once_in_ord
     with_client(server, test)
 
 
-def test_what_was_leased_ahead_of_a_partition_that_moves_goes_to_the_next_owner(server, name):
+def test_prefetched_messages_of_a_moved_partition_are_released(server, name):
     async def test(client):
         counts = spread(server, name, 60)
         crew = Crew(client, name)
@@ -313,7 +313,7 @@ def test_what_was_leased_ahead_of_a_partition_that_moves_goes_to_the_next_owner(
     with_client(server, test)
 
 
-def test_a_member_that_died_is_replaced_and_its_messages_come_again(server, name):
+def test_messages_of_an_expired_member_are_redelivered(server, name):
     counts = spread(server, name)
     dead = join(server, name, group="crew", member="dead", session_ms=500)
     held = server.lease(name, group="crew", member="dead", generation=dead["generation"])
@@ -348,7 +348,7 @@ def test_a_member_that_was_put_out_joins_again(server, name):
     with_client(server, test)
 
 
-def test_whoever_joins_under_a_name_replaces_who_had_it(server, name):
+def test_member_with_the_same_name_replaces_the_former_one(server, name):
     async def test(client):
         async def consume():
             async for _ in client.queue(name).consume(assigned=Assigned(member="worker-1")):
@@ -367,7 +367,7 @@ def test_whoever_joins_under_a_name_replaces_who_had_it(server, name):
     with_client(server, test)
 
 
-def test_a_plain_consumer_of_an_assigned_group_is_told_so(server, name):
+def test_lease_without_member_in_an_assigned_group_is_refused(server, name):
     async def test(client):
         join(server, name, member="ada")
         with pytest.raises(Conflict, match="join it"):
@@ -412,8 +412,8 @@ def test_the_blocking_consumer_is_a_member_too(server, name):
 # -- storms and restarts ------------------------------------------------------------------------------------------
 
 
-def test_an_unmoved_partition_never_stops_while_others_come_and_go(server, name):
-    """Its owner never hears of any of it: it goes by the generation it began with."""
+def test_unmoved_partition_does_not_pause_during_rebalance(server, name):
+    """The owner gets no reply: it keeps the generation that it began with."""
     join(server, name, member="ada")
     generation = join(server, name, member="bob")["generation"]
     mine = [each["partition"] for each in groups(server, name)["partitions"] if each["owner"] == "ada"]
@@ -456,7 +456,7 @@ def test_members_and_generations_survive_a_crash(tmp_path):
         results = second.ask("POST", "/v1/ack", {"receipts": [message["receipt"] for message in held]}).json["results"]
         assert {result["status"] for result in results} == {"acked"}
         assert heartbeat(second, "q", member="bob", generation=2).json["awaited"] == []
-        # Nobody is heard any more: both are gone, and the group is plain.
+        # No heartbeats arrive any more: both sessions expire, and the group has no members.
         second.wait_until(lambda: groups(second, "q")["kind"] == "plain")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ def server(tmp_path_factory):
 @pytest.fixture
 def penstock(server):
     def run(*arguments, input=None, code=0, stream=None):
-        """What it prints; of a command that fails what it complains of, unless told which stream to read."""
+        """The standard output; of a command that fails the standard error, unless a stream is chosen."""
         done = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             input=input, capture_output=True, timeout=30,
@@ -83,7 +84,7 @@ def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
     }
     assert penstock("cancel", "moved", "--key", "k").count("cancelled") == 2
     assert penstock("cancel", "moved", "--key", "k", code=1, stream="stdout") == (
-        "no unsettled message of moved has this key\n"
+        "no unsettled message of this queue has this key\n"
     )
     assert "done" in penstock("reschedule", "moved", "--id", first["id"], "--delay", "1", code=1, stream="stdout")
     assert "not_found" in penstock("cancel", "moved", "--id", "x", code=1, stream="stdout")
@@ -92,16 +93,101 @@ def test_cancel_and_reschedule_by_id_and_by_key(penstock, server):
     assert json.loads(penstock("publish", "moved", "1", "--id", "mine", "-o", "json"))["duplicate"] is False
 
 
+def test_top_prints_one_look_where_there_is_no_terminal(penstock):
+    penstock("publish", "topped", "1")
+    shown = penstock("top", "--search", "TOPPED", "--sort", "ready").splitlines()
+    assert shown[0].startswith("penstock http://127.0.0.1:") and "backlog" in shown[1]
+    (row,) = [line.split() for line in shown if "topped" in line]
+    assert row[:3] == ["default/default/topped", "1", "0"]
+    assert "--sort takes one of depth" in penstock("top", "--sort", "size", code=2)
+
+
 def test_looking_at_queues(penstock):
     shown = penstock("queues", "shop/mail/high", "--set", "max_retries=9", "--set", "retention.x=1", code=1)
-    assert "retention.x" in shown and len(shown.splitlines()) == 1
+    assert "unknown field `x`" in shown and len(shown.splitlines()) == 1
     assert "max_retries" in penstock("queues", "shop/mail/high", "--set", "max_retries=9")
     assert json.loads(penstock("queues", "shop/mail/high", "-o", "json"))["config"]["max_retries"] == 9
     penstock("queues", "shop/mail/high", "--set", "delivery=at_most_once")
     changed = json.loads(penstock("queues", "shop/mail/high", "-o", "json"))["config"]
     assert (changed["max_retries"], changed["delivery"]) == (9, "at_most_once")
     header, row = penstock("queues", "--prefix", "shop/").splitlines()
-    assert header.split()[:2] == ["queue", "depth"] and row.split()[0] == "shop/mail/high"
+    assert header.split()[:7] == ["queue", "ready", "leased", "scheduled", "dead", "published_per_s", "acked_per_s"]
+    assert row.split()[:5] == ["shop/mail/high", "0", "0", "0", "0"]
+
+
+def test_settings_in_short(penstock):
+    penstock("queues", "short", "--set", "backoff=fixed", "--set", "retention.mode=keep", "--set", "lease_ms=45s")
+    config = json.loads(penstock("queues", "short", "-o", "json"))["config"]
+    assert (config["backoff"]["kind"], config["retention"]["mode"], config["lease_ms"]) == ("fixed", "keep", 45_000)
+    assert "'lifo' is not one of fifo, heap, lanes" in penstock("queues", "short", "--set", "order=lifo", code=1)
+    refused = penstock("queues", "short", "--set", "backoff=linear", code=1)
+    assert "backoff.kind: 'linear' is not one of exponential, fixed, none, steps" in refused
+
+
+def test_numbers_of_listed_queues(penstock, server):
+    server.publish("counted", 1, 2, 3)
+    server.publish("counted", 4, delay_ms=3_600_000)
+    first = server.lease("counted", max=2)[0]
+    server.ask("POST", "/v1/reject", {"receipts": [first["receipt"]]})
+    (row,) = json.loads(penstock("queues", "--prefix", "default/default/counted", "-o", "json"))["queues"]
+    assert [row[name] for name in ("depth", "ready", "leased", "scheduled", "dead")] == [3, 1, 1, 1, 1]
+    assert set(row["rates"]) >= {"published_per_s", "acked_per_s"} and row["rates"]["published_per_s"] > 0
+
+
+def test_queues_are_purged_and_deleted_after_typing_their_name(penstock, server):
+    server.publish("doomed", 1, 2)
+    asked = penstock("queues", "purge", "doomed", input=b"yes\n", code=1)
+    assert "Empty doomed, with 2 messages and 0 dead letters? This cannot be undone." in asked
+    assert "Type doomed to confirm, or use --yes" in asked and "nothing was changed" in asked
+    assert "--yes" in penstock("queues", "purge", "doomed", input=b"", code=1)
+    assert json.loads(penstock("queues", "doomed", "-o", "json"))["depth"] == 2
+    assert json.loads(penstock("queues", "purge", "doomed", "-o", "json", input=b"doomed\n"))["purged"] is True
+    assert json.loads(penstock("queues", "doomed", "-o", "json"))["depth"] == 0
+    server.publish("doomed", 3)
+    lost = json.loads(penstock("queues", "delete", "doomed", "--yes", "-o", "json"))
+    assert lost == {"queue": "default/default/doomed", "deleted": True, "lost": {"messages": 1, "dead_letters": 0}}
+    assert "there is no queue" in penstock("queues", "doomed", code=1)
+    assert "there is no queue" in penstock("queues", "delete", "doomed", "--yes", code=1)
+
+
+def test_holds_are_listed_and_removed(penstock, server):
+    assert penstock("holds") == "no holds\n"
+    server.publish("held", 1)
+    server.ask("PUT", "/v1/holds/lake-1", {"queues": {"held": {"0": 0}}})
+    header, row = penstock("holds").splitlines()
+    assert header.split()[:2] == ["name", "spanned_bytes"] and row.split()[0] == "lake-1"
+    assert "Remove hold lake-1, which keeps" in penstock("holds", "remove", "lake-1", input=b"n\n", code=1)
+    assert json.loads(penstock("holds", "remove", "lake-1", "--yes", "-o", "json"))["removed"] is True
+    assert penstock("holds", "list") == "no holds\n"
+    assert "false" in penstock("holds", "remove", "lake-1", "--yes", code=1, stream="stdout")
+
+
+def test_scheduled_messages_are_listed_page_by_page(penstock, server):
+    assert "there is no queue" in penstock("scheduled", "later", code=1)
+    penstock("publish", "later", "0")
+    assert penstock("scheduled", "later") == "no messages\n"
+    ids = [penstock("publish", "later", str(n), "--delay", f"{n}h", "--key", f"k{n}").strip() for n in (1, 2, 3)]
+    header, *rows, more = penstock("scheduled", "later", "--limit", "2").splitlines()
+    assert header.split()[:5] == ["id", "due_at", "partition", "offset", "key"]
+    assert [row.split()[0] for row in rows] == ids[:2]
+    assert more == "2 shown; for more: --after 0:2"
+    answer = json.loads(penstock("scheduled", "later", "--after", "0:2", "-o", "json"))
+    (last,) = answer["messages"]
+    assert (last["id"], last["key"], answer["total"], answer["next"]) == (ids[2], "k3", 3, None)
+    assert abs(last["due_at_ms"] - last["published_at_ms"] - 3 * 3_600_000) < 1_000
+    penstock("reschedule", "later", "--id", ids[2], "--delay", "30d")
+    penstock("cancel", "later", "--id", ids[0])
+    assert [row.split()[0] for row in penstock("scheduled", "later").splitlines()[1:]] == ids[1:]
+    assert "in 29d 23h" in penstock("explain", "later", ids[2])
+    assert "position from `next`" in penstock("scheduled", "later", "--after", "x", code=1)
+
+
+def test_broken_json_is_not_published_as_bytes(penstock, server):
+    refused = penstock("publish", "strict", '{"order": 1', code=1)
+    assert "begins like JSON and is not" in refused and "--raw" in refused
+    assert "there is no queue" in penstock("queues", "strict", code=1)
+    penstock("publish", "strict", '{"order": 1', "--raw")
+    assert penstock("consume", "strict", "--max", "1") == '{"order": 1\n'
 
 
 def test_setting_asks_before_messages_are_let_go(penstock, server):
@@ -178,7 +264,7 @@ def started(server, *arguments):
         process.communicate(timeout=30)
 
 
-def test_tail_shows_what_is_there_and_what_comes_and_takes_nothing(penstock, server):
+def test_tail_shows_stored_and_new_messages_without_leases(penstock, server):
     for number in range(3):
         server.publish("tailed", number, key="k")
     assert [
@@ -197,23 +283,42 @@ def test_tail_shows_what_is_there_and_what_comes_and_takes_nothing(penstock, ser
         server.publish("tailed", "\x1b[31mlive")
         assert process.stdout.readline().endswith('0:3 "\\u001b[31mlive"\n')
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=30) == 130
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
     assert len(server.lease("tailed")) == 4
     assert "there is no queue" in penstock("tail", "nowhere", code=1)
 
 
-def test_consume_follow_waits_for_a_queue_that_is_still_to_come(server):
+def test_consume_follow_waits_for_a_missing_queue(server):
     with started(server, "consume", "promised", "--follow") as process:
         assert process.stderr.readline().startswith("waiting: there is no queue")
         server.publish("promised", 1)
         assert process.stdout.readline() == "1\n"
         server.wait_until(lambda: server.ask("GET", "/v1/stats?queue=promised").json["depth"] == 0)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=30) == 130
 
 
-def test_consume_ends_in_order_when_it_is_told_to(server):
-    """Also while nobody reads what it prints: what was leased ahead is there for others at once."""
+def test_tail_interrupted_in_a_flood_leaves_whole_lines(server):
+    server.publish("flood", *["x" * 100] * 5_000)
+    with started(server, "tail", "flood", "--since", "0") as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (130, "")
+        assert all(line.endswith('x"') for line in rest.splitlines())
+
+
+def test_tail_ends_cleanly_on_sigterm(server):
+    server.publish("ended", 1)
+    with started(server, "tail", "ended") as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(timeout=30), process.stderr.read()) == (0, "")
+
+
+def test_consume_ends_cleanly_on_signal(server):
+    """Also while its output is not read: prefetched messages are released at once."""
     server.publish("told", *["x" * 1_000] * 300)
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", "consume", "told", "--url", server.url], stdout=subprocess.PIPE
@@ -266,16 +371,22 @@ def test_bench_measures_and_leaves_nothing_behind(penstock):
     assert "publish to delivery" in penstock("bench", "--seconds", "0.1")
 
 
-def test_completion_knows_the_queues(penstock, server):
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("consume comp", ["completed"]), ("queues comp", ["completed"]), ("dlq comp", ["completed"]),
+     ("queues delete comp", ["completed"]), ("scheduled comp", ["completed"]), ("hol", ["holds"]),
+     ("queues pur", ["purge"])],
+)  # fmt: skip
+def test_completion_lists_queues_and_subcommands(server, words, expected):
     server.publish("completed", 1)
     done = subprocess.run(
         [sys.executable, "-m", "penstock"], capture_output=True, text=True, timeout=30,
         env={
             **os.environ, "PENSTOCK_URL": server.url, "_PENSTOCK_COMPLETE": "complete_bash",
-            "COMP_WORDS": "penstock consume comp", "COMP_CWORD": "2",
+            "COMP_WORDS": f"penstock {words}", "COMP_CWORD": str(words.count(" ") + 1),
         },
     )  # fmt: skip
-    assert done.stdout.split() == ["completed"]
+    assert done.stdout.split() == expected
 
 
 def test_worker_runs_what_a_module_declares(server, tmp_path):
@@ -296,3 +407,44 @@ def test_worker_runs_what_a_module_declares(server, tmp_path):
         process.kill()
         process.communicate(timeout=30)
     assert server.lease("worked") == []
+
+
+def test_worker_waits_for_its_broker_and_says_so(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "shop.py").write_text(
+        f"from penstock import Client\nclient = Client('http://{address}')\n"
+        "@client.worker('late')\nasync def work(n: int):\n    print('got', n, flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "worker", "shop:client"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr.readline().startswith(f"shop:client: waiting for the broker at {address}: ")
+        with running(tmp_path / "data", "--listen", address) as late:
+            assert process.stderr.readline() == f"shop:client: running with the broker at {address}; Ctrl-C stops it\n"
+            late.publish("late", 1)
+            assert process.stdout.readline() == "got 1\n"
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_logs_are_for_people_on_a_terminal(tmp_path):
+    """And JSON everywhere else: the standard error of the other servers of these tests is a file."""
+    terminal, side = os.openpty()
+    command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "off"]
+    process = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, stderr=side, text=True)
+    try:
+        assert process.stdout.readline().startswith("ready ")
+        shown = os.read(terminal, 4096).decode()
+        assert "store_opened" in shown and not shown.startswith("{")
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+        os.close(terminal)
+        os.close(side)

@@ -44,12 +44,12 @@ def test_a_scope_is_named_and_no_queue_beside_it(server, body, field):
     assert refused.status == 400 and refused.json["error"]["details"]["field"] == field
 
 
-def test_a_waiting_scope_hears_of_a_queue_that_is_new(server):
+def test_waiting_scope_lease_gets_messages_of_a_new_queue(server):
     async def story():
         async with penstock.Client(server.url) as client:
             consumer = client.scope("fresh").consume(prefetch=1, wait=30)
             first = asyncio.ensure_future(anext(consumer))
-            while not (await client.summary())["waiting_consumers"]:  # noqa: ASYNC110
+            while not (await client.summary()).waiting_consumers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await client.queue("fresh/a/b").publish({"n": 1})
             async with await first as message:
@@ -90,7 +90,7 @@ def test_a_window_collects(server):
     assert first[0]["queue"] == "default/default/buffered"
 
 
-def test_a_reader_is_told_where_it_was(server):
+def test_reader_gets_its_stored_offset(server):
     server.ask("PUT", "/v1/queues/log", {"retention": {"mode": "keep"}})
     stored = server.publish("log", *range(10))
     answer = server.ask("GET", f"/v1/read?queue=log&offset=after:{stored[6]['id']}").json
@@ -120,7 +120,7 @@ def test_a_reader_is_told_where_it_was(server):
     assert server.ask("DELETE", "/v1/offsets?queue=log&client_id=ada").json["offsets"] == {}
 
 
-def test_following_goes_on_where_the_last_one_stopped(server):
+def test_following_resumes_at_the_stored_offset(server):
     async def story():
         async with penstock.Client(server.url) as client:
             queue = await client.create_queue("followed", retention={"mode": "keep"})

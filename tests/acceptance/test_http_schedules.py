@@ -38,7 +38,7 @@ def collect(server, count: int) -> list[int]:
     return times
 
 
-def test_a_killed_broker_misses_no_second_and_repeats_none(tmp_path):
+def test_killed_broker_fires_every_schedule_time_once(tmp_path):
     with running(tmp_path / "data") as server:
         assert server.ask("PUT", "/v1/schedules/ticks", {**SECONDS, "catch_up": "all"}).status == 201
         times = collect(server, 2)
@@ -50,7 +50,7 @@ def test_a_killed_broker_misses_no_second_and_repeats_none(tmp_path):
     assert times == [times[0] + 1000 * number for number in range(len(times))]
 
 
-def test_the_whole_life_of_a_schedule_over_http(server):
+def test_schedule_lifecycle_over_http(server):
     body = {"queue": "reports", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "message": {"payload_b64": "AAE="}}
     created = server.ask("PUT", "/v1/schedules/nightly", body)
     assert created.status == 201 and len(created.json["next"]) == 5
@@ -91,24 +91,24 @@ def test_both_shells_of_the_sdk(server):
     async def story():
         async with penstock.Client(server.url) as client:
             shown = await client.schedules.set("often", "sdk", "* * * * * *", {"n": 1}, key="k", headers={"h": "v"})
-            assert shown["state"] == "active"
+            assert shown.state == "active"
             async for message in client.queue("sdk").consume(wait=20):
                 async with message:
                     assert message.json() == {"n": 1} and message.key == "k"
                     assert message.headers["penstock-schedule"] == "often" and message.headers["h"] == "v"
                 break
-            assert (await client.schedules.pause("often"))["state"] == "paused"
-            assert [each["name"] for each in (await client.schedules.list("often"))["schedules"]] == ["often"]
+            assert (await client.schedules.pause("often")).state == "paused"
+            assert [each.name for each in (await client.schedules.list("often")).schedules] == ["often"]
             with pytest.raises(penstock.NotFound):
                 await client.schedules.get("never-set")
 
     asyncio.run(story())
     with penstock.sync.Client(server.url) as client:
-        assert client.schedules.get("often")["fired"] >= 1
-        assert client.schedules.resume("often")["state"] == "active"
+        assert client.schedules.get("often").fired >= 1
+        assert client.schedules.resume("often").state == "active"
         client.schedules.set("bytes", "sdk", "0 0 * * *", b"\0\1", timezone="Asia/Tokyo", ttl=60)
-        assert client.schedules.list("b")["schedules"][0]["message"]["payload_b64"] == "AAE="
-        assert client.schedules.delete("often")["deleted"]
+        assert client.schedules.list("b").schedules[0].message.payload_b64 == "AAE="
+        assert client.schedules.delete("often").deleted
         with pytest.raises(penstock.InvalidRequest):
             client.schedules.set("bad", "sdk", "99 * * * *", 1)
 

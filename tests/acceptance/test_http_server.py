@@ -1,4 +1,4 @@
-"""A real process, spoken to over HTTP like anyone would."""
+"""A real server process over HTTP."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_publish_that_is_not_atomic(server):
     assert [message["payload"] for message in server.lease("each")] == [1, 4]
 
 
-def test_a_long_poll_is_answered_the_moment_something_comes(server):
+def test_long_poll_is_answered_on_publish(server):
     server.publish("polled", 0)
     (first,) = server.lease("polled")
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -136,7 +136,7 @@ def test_a_long_poll_is_answered_the_moment_something_comes(server):
     assert answer["results"] == [{"receipt": first["receipt"], "status": "acked"}]
 
 
-def test_whoever_hangs_up_is_given_nothing(server):
+def test_disconnected_client_gets_no_lease(server):
     server.ask("PUT", "/v1/queues/abandoned", {})
     with contextlib.closing(server.connect()) as connection:
         connection.request("POST", "/v1/lease", json.dumps({"queue": "abandoned", "wait_ms": 60_000}))
@@ -159,7 +159,7 @@ def test_reading_and_peeking_take_nothing(server):
 # -- queues -------------------------------------------------------------------------------------------------------
 
 
-def test_the_life_of_a_queue(server):
+def test_queue_lifecycle_over_http(server):
     created = server.ask("PUT", "/v1/queues/life/of/queue", {"max_retries": 7})
     assert (created.status, created.json["config"]["max_retries"]) == (201, 7)
     again = server.ask("PUT", "/v1/queues/life/of/queue", {})
@@ -249,7 +249,7 @@ def test_a_body_that_is_sent_in_chunks(server):
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (limits.HEADER_BYTES_MAX + 200_000) + b"\r\n\r\n",
     ],
 )
-def test_broken_http_is_refused_and_hurts_nobody(server, text):
+def test_broken_http_is_refused_and_affects_no_other_client(server, text):
     # A refusal may overtake the rest of what is sent, which then meets a closed door.
     door = ("127.0.0.1", server.port)
     with contextlib.suppress(ConnectionError), socket.create_connection(door, timeout=30) as raw:
@@ -287,7 +287,7 @@ def test_requests_in_one_packet_are_answered_in_order(server):
 # -- life of the process ------------------------------------------------------------------------------------------
 
 
-def test_sigterm_answers_who_waits_keeps_everything_and_leaves_with_zero(tmp_path):
+def test_sigterm_answers_waiting_requests_and_exits_with_zero(tmp_path):
     with running(tmp_path / "data") as server:
         server.publish("kept", 1, 2)
         server.ask("PUT", "/v1/queues/empty", {})
@@ -327,22 +327,37 @@ def test_a_journal_that_fails_ends_the_process_and_the_next_start_has_what_was_a
         assert [message["payload"] for message in server.lease("kept")] == [1, 2]
 
 
+def refused_start(data_dir) -> subprocess.CompletedProcess[str]:
+    options = ("--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data-dir", str(data_dir))
+    command = [sys.executable, "-m", "penstock", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
 def test_two_servers_never_share_a_data_directory(tmp_path):
     with running(tmp_path / "data"):
-        command = [
-            sys.executable,
-            "-m",
-            "penstock",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--grpc",
-            "127.0.0.1:0",
-            "--data-dir",
-            str(tmp_path / "data"),
-        ]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert second.returncode == 1 and "in use" in second.stderr and second.stdout == ""
+        second = refused_start(tmp_path / "data")
+    assert second.returncode == 78 and "in use" in second.stderr and second.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["node", "shard-0/term"])
+def test_a_damaged_store_is_refused_with_78(tmp_path, name):
+    with running(tmp_path / "data"):
+        pass
+    (tmp_path / "data" / name).write_bytes(b"something else, of twenty bytes")
+    refused = refused_start(tmp_path / "data")
+    assert refused.returncode == 78 and f"{name}, offset 0: " in refused.stderr
+
+
+def test_a_data_directory_that_is_moved_away_is_noticed(tmp_path):
+    with running(tmp_path / "data") as server:
+        server.publish("orders", 1)
+        (tmp_path / "data").rename(tmp_path / "elsewhere")
+        server.wait_until(lambda: server.ask("GET", "/readyz").status == 503)
+        assert '"data_directory_missing"' in server.log()
+        assert server.ask("POST", "/v1/publish", {"queue": "orders", "messages": [{"payload": 2}]}).status == 503
+        (tmp_path / "elsewhere").rename(tmp_path / "data")
+        server.wait_until(lambda: server.ask("GET", "/readyz").status == 200)
+        assert [message["payload"] for message in server.lease("orders")] == [1]
 
 
 def test_the_log_is_json_and_silent_about_what_strangers_send(tmp_path):
@@ -360,7 +375,7 @@ def test_the_log_is_json_and_silent_about_what_strangers_send(tmp_path):
     assert marker not in server.log()
 
 
-def test_a_server_may_be_told_not_to_create_queues(tmp_path):
+def test_server_option_disables_queue_creation(tmp_path):
     with running(tmp_path / "data", "--no-auto-create", "--fsync", "never") as server:
         answer = server.ask("POST", "/v1/publish", {"queue": "new", "messages": [{"payload": 1}]})
         assert (answer.status, answer.json["error"]["code"]) == (404, "queue_not_found")
@@ -369,7 +384,7 @@ def test_a_server_may_be_told_not_to_create_queues(tmp_path):
         assert (answer.status, answer.json["durable"]) == (201, False)
 
 
-def test_the_data_directory_is_nobody_elses(tmp_path):
+def test_data_directory_is_private(tmp_path):
     with running(tmp_path / "data") as server:
         assert isinstance(server, Server)
         for path in (tmp_path / "data").rglob("*"):

@@ -307,23 +307,23 @@ def test_both_sdk_clients_manage_webhooks(server):
     async def story(receiver):
         async with penstock.Client(server.url) as client:
             made = await client.webhooks.add("sdk", receiver.url, retry_delays=[0.5], attempt_timeout=2, concurrency=2)
-            assert made["secret"].startswith("whsec_") and made["retry_delays_ms"] == [500]
-            assert (await client.webhooks.test(made["id"]))["outcome"] == "delivered"
-            assert (await client.webhooks.change(made["id"], retry_delays=[1], description="x"))["description"] == "x"
-            assert (await client.webhooks.rotate(made["id"], overlap=5))["secrets"] == 2
+            assert made.secret.startswith("whsec_") and made.retry_delays_ms == [500]
+            assert (await client.webhooks.test(made.id)).outcome == "delivered"
+            assert (await client.webhooks.change(made.id, retry_delays=[1], description="x")).description == "x"
+            assert (await client.webhooks.rotate(made.id, overlap=5)).secrets == 2
             with pytest.raises(penstock.Conflict):
                 await client.webhooks.add("sdk", receiver.url)
-            return made["id"]
+            return made.id
 
     with receiving() as receiver:
         id = asyncio.run(story(receiver))
         with penstock.sync.Client(server.url) as client:
-            assert client.webhooks.get(id)["retry_delays_ms"] == [1000]
-            assert client.webhooks.list("sdk")["total"] == 1
-            assert client.webhooks.pause(id)["state"] == "paused"
-            assert client.webhooks.resume(id)["state"] == "active"
-            assert client.webhooks.attempts(id, limit=5)["attempts"] == []
-            assert client.webhooks.delete(id)["deleted"]
+            assert client.webhooks.get(id).retry_delays_ms == [1000]
+            assert client.webhooks.list("sdk").total == 1
+            assert client.webhooks.pause(id).state == "paused"
+            assert client.webhooks.resume(id).state == "active"
+            assert client.webhooks.attempts(id, limit=5).attempts == []
+            assert client.webhooks.delete(id).deleted
             with pytest.raises(penstock.NotFound):
                 client.webhooks.get(id)
             with pytest.raises(penstock.InvalidRequest):

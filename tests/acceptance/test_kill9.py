@@ -23,7 +23,7 @@ BACKOFF = {"kind": "fixed", "base_ms": 20, "cap_ms": 20, "jitter": 0.0}
 CONFIGS: dict[str, dict[str, Any]] = {
     # Kept, so that the log itself can be asked at the end what was stored; more than one partition.
     "orders": {"partitions": 3, "retention": {"mode": "keep"}},
-    # Let go when acked, and given up soon: dead letters come by themselves.
+    # Messages are removed when acked, and retries are few: dead letters arise by themselves.
     "jobs": {},
 }
 SMALL_FILES = """
@@ -93,7 +93,7 @@ def test_killed_again_and_again_under_load(tmp_path, capsys, program, kills):
         for client in clients:
             client.join(60)
         assert not scene.failures, scene.failures
-        # What it says about itself must come from the disk.
+        # The stats must come from the disk.
         mortal.restart()
         final = ask_for_everything(mortal.server)
         assert mortal.server.terminate() == 0

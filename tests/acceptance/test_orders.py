@@ -1,4 +1,4 @@
-"""Who is next, as a user of the SDK sees it: lanes, heaps, ordered keys, fair shares, more partitions."""
+"""Delivery orders through the SDK: lanes, heaps, ordered keys, fair shares, more partitions."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_a_failing_message_holds_back_its_own_key_only(client, call, name):
     call("/v1/nack", receipts=[first["receipt"]], delay_ms=60_000)
     call("/v1/ack", receipts=[second["receipt"]])
     assert [message["payload"] for message in call("/v1/lease", queue=name, max=10)["messages"]] == [["b", 2]]
-    assert queue.stats()["groups"][0]["blocked_keys"] == 1
+    assert queue.stats().groups[0].blocked_keys == 1
 
 
-def test_tenants_take_turns_whoever_has_more(client, call, name):
+def test_tenants_take_turns_regardless_of_backlog(client, call, name):
     queue = client.create_queue(name, fair_share={"enabled": True, "weights": {"big": 2}})
     queue.publish_many(range(20), tenant="flood")
     queue.publish_many(range(3), tenant="small")
@@ -117,7 +117,7 @@ def test_bad_input_is_refused_by_the_name_of_its_field_and_changes_nothing(clien
         with pytest.raises(InvalidRequest, match="lane") as caught:
             queue.publish_many([1, 2], priorities=[0, wrong])
         assert caught.value.details == {"row": 1, "field": "priority"}
-    assert queue.stats()["depth"] == 0
+    assert queue.stats().depth == 0
     queue.publish(1, priority=4)
     with pytest.raises(Conflict) as refused:
         client.create_queue(name, order="heap")
@@ -125,3 +125,35 @@ def test_bad_input_is_refused_by_the_name_of_its_field_and_changes_nothing(clien
     with pytest.raises(InvalidRequest) as unknown:
         client.create_queue(name, order="stack")
     assert unknown.value.details["field"] == "order"
+
+
+def test_lane_of_a_message_without_priority_is_normal(client, server, name):
+    queue = client.create_queue(name, order="lanes")
+    queue.publish("sdk")
+    queue.publish_many(["low", "many", "critical"], priorities=[3, None, 0])
+    with pytest.raises(InvalidRequest, match="not a lane"):
+        queue.publish("wrong", priority=5)
+    server.publish(name, "http")
+    client.transact(publish=[(name, "transacted"), (name, "urgent", {"priority": 0})])
+    assert drained(queue) == ["critical", "urgent", "sdk", "many", "http", "transacted", "low"]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_priority_in_a_fifo_queue_is_named_in_the_reply(server, name, atomic):
+    def published(**options):
+        body = {"queue": name, "atomic": atomic, "messages": [{"payload": 1, **options}]}
+        return server.ask("POST", "/v1/publish", body).json
+
+    assert published(priority=3)["ignored"] == ["priority"]
+    assert "ignored" not in published(priority=0) and "ignored" not in published()
+    assert [message["priority"] for message in server.lease(name)] == [3, 0, 0]
+
+
+def test_client_logs_a_priority_without_effect_once(server, name, caplog):
+    for url in (server.url, f"grpc://{server.grpc}"):
+        with sync.Client(url) as client:
+            caplog.clear()
+            for _ in range(2):
+                client.queue(f"{name}-{url[:4]}").publish(1, priority=3)
+            said = [record.getMessage() for record in caplog.records if "priority has no effect" in record.getMessage()]
+            assert len(said) == 1 and "the order of the queue is fifo" in said[0]

@@ -1,38 +1,34 @@
-"""The example page in a real browser: publish, read, consume, and reconnect after a restart of the broker.
-
-Needs Playwright's Python package and a Chromium on the PATH; without them there is nothing to see here.
-"""
+"""The example page in a real browser: publish, read, consume, and reconnect after a restart of the broker."""
 
 from __future__ import annotations
 
 import functools
 import http.server
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import open_browser
 from http_server import Server
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as browser:
+        yield browser
+
+
 @pytest.fixture
-def page():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(30_000)
-        yield page
-        browser.close()
+def page(browser):
+    page = browser.new_page()
+    yield page
+    page.close()
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

@@ -1,8 +1,9 @@
-"""What is in a fixture, as plain values that a person can read and compare."""
+"""The content of a fixture as plain values that can be read and compared."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import msgspec
 
 from penstock.batch import Batch, layout
 from penstock.core import snapshot
+from penstock.core.records import Published
 from penstock.core.state import Queue
 from penstock.engines.local.engine import LocalEngine
+from penstock.engines.local.opening import FILE_HEADER_BYTES
 from penstock.ids import ulid_text
+from penstock.journal.blobs import decode_segment
+from penstock.journal.codec import decode
 from penstock.journal.dump import dump
+from penstock.journal.frame import BadFrame, read_frame
 from penstock.runtime.log import MessageLog
 from penstock.runtime.recovery import recover
 from penstock.wire.delivery import LeaseMeta, ReadMeta, decode_delivery
@@ -55,7 +61,7 @@ def rows(batch: Batch) -> list[dict[str, Any]]:
 
 
 def content(name: str, data: bytes) -> dict[str, Any]:
-    """What is in a batch frame, or in a delivery if it is called one."""
+    """The content of a batch frame, or of a delivery."""
     if not name.startswith("delivery-"):
         batch = Batch.open(data)
         return {"count": batch.count, "checked": batch.checked, "columns": batch.columns, "messages": rows(batch)}
@@ -65,15 +71,39 @@ def content(name: str, data: bytes) -> dict[str, Any]:
 
 
 def dump_of(root: Path) -> str:
-    """What `penstock inspect` says about a data directory, without its place."""
+    """The output of `penstock inspect` for a data directory, without its path."""
     lines: list[str] = []
     damaged = dump(str(root), lines.append)
     assert not damaged, "\n".join(lines)
     return "\n".join(lines).replace(f"{root}/", "") + "\n"
 
 
-async def state_of(root: Path) -> dict[str, Any]:
-    """Everything that recovery finds. Takes a new term, so only to be used on a copy."""
+def client_ids_in(root: Path) -> set[bytes]:
+    """Client ids of messages in the journal and in segments. The state has digests of them only."""
+    found: set[bytes] = set()
+    for file in root.rglob("segment-*"):
+        found.update(_client_ids(decode_segment(file.name, file.read_bytes())[1]))
+    for file in root.rglob("*.log"):
+        data, at = memoryview(file.read_bytes()), FILE_HEADER_BYTES
+        while at < len(data):
+            try:
+                frame = read_frame(data, at)
+            except BadFrame:
+                break
+            found.update(_client_ids(frame.body))
+            at += frame.size
+    return found - {b""}
+
+
+def _client_ids(body: memoryview) -> Iterator[bytes]:
+    for _, record in decode(body):
+        if isinstance(record, Published) and record.batch.has(layout.ID):
+            yield from record.batch.strings(layout.ID)
+
+
+async def state_of(root: Path, client_ids: Collection[bytes]) -> dict[str, Any]:
+    """Everything that recovery finds, and which of these client ids are known. Takes a new term, so only to be used on
+    a copy."""
     engine = LocalEngine(str(root))
     journal = await engine.acquire(0, NODE)
     try:
@@ -82,19 +112,19 @@ async def state_of(root: Path) -> dict[str, Any]:
             "digest": snapshot.digest(shard),
             "now_ms": shard.now_ms,
             "leases": msgspec.to_builtins([lease for _, lease in sorted(shard.leases.items())]),
-            "queues": {queue.path: _queue(queue, log) for _, queue in sorted(shard.queues.items())},
+            "queues": {queue.path: _queue(queue, log, client_ids) for _, queue in sorted(shard.queues.items())},
         }
     finally:
         await journal.close()
         await engine.close()
 
 
-def _queue(queue: Queue, log: MessageLog) -> dict[str, Any]:
+def _queue(queue: Queue, log: MessageLog, client_ids: Collection[bytes]) -> dict[str, Any]:
     names = queue.group_names
     return {
         "config": msgspec.to_builtins(queue.config),
         **({"members": _members(queue)} if queue.memberships else {}),
-        "client_ids": sorted(map(text, queue.dedup.ids)),
+        "client_ids": sorted(text(each) for each in client_ids if queue.dedup.place_of(each)),
         "producers": {name: [p.epoch, p.accepted.flat()] for name, p in sorted(queue.dedup.producers.items())},
         "partitions": [
             {
@@ -128,7 +158,7 @@ def _members(queue: Queue) -> dict[str, Any]:
 
 
 def _messages(queue: Queue, partition: int, log: MessageLog) -> list[dict[str, Any]]:
-    """What of the partition is still stored and wanted."""
+    """The stored and live messages of the partition."""
     found = []
     for first, stop in queue.partitions[partition].live(keeps=queue.config.retention.mode == "keep"):
         for record, inside, after in log.runs(queue.number, partition, first, stop):

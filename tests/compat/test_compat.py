@@ -27,7 +27,7 @@ from penstock.journal.frame import read_frame
 from penstock.runtime.host import open_shard
 from penstock.testing.clock import ManualClock
 from tests.compat import write
-from tests.compat.look import NODE, content, dump_of, state_of
+from tests.compat.look import NODE, client_ids_in, content, dump_of, state_of
 
 HERE = Path(__file__).parent
 FRAMES = sorted(HERE.glob("batch/*.bin"))
@@ -80,14 +80,15 @@ def test_a_journal_is_shown_as_it_was(journal):
 def test_a_journal_is_recovered_to_what_it_meant(journal):
     fixture, copy = journal
     expected = json.loads((fixture / "expected.json").read_text())
-    found = json.loads(json.dumps(asyncio.run(state_of(copy))))
+    known = {own.encode() for queue in expected["queues"].values() for own in queue["client_ids"]}
+    found = json.loads(json.dumps(asyncio.run(state_of(copy, known | client_ids_in(copy)))))
     # A digest is of the state as this version writes it; the state itself is compared, field by field.
     expected.pop("digest")
     assert as_far_as(expected, found) == expected
 
 
 def as_far_as(known: object, found: object) -> object:
-    """What was found, without the fields and settings that did not exist when the fixture was written."""
+    """The found values, without fields and settings that did not exist when the fixture was written."""
     if isinstance(known, dict) and isinstance(found, dict) and known.keys() <= found.keys():
         return {name: as_far_as(value, found[name]) for name, value in known.items()}
     if isinstance(known, list) and isinstance(found, list) and len(known) == len(found):
@@ -100,28 +101,54 @@ def test_a_journal_is_gone_on_with(journal):
 
     async def first_life():
         engine, host, broker = await opened(copy)
-        before = broker.get_queue(WORK)["depth"]
-        again = await broker.publish(
+        before = broker.queues.get(WORK)["depth"]
+        again = await broker.messages.publish(
             [PublishPart(parse_queue("archive/kept"), keyed(4))], ProducerSeq("billing", 3, 108)
         )
         assert all(run.duplicate for run in again.runs), "what was published before is still known"
-        await broker.publish([PublishPart(WORK, Batch.open(build([b'"new"'])))])
-        taken = await broker.lease(WORK, group="new", max=1000)
+        await broker.messages.publish([PublishPart(WORK, Batch.open(build([b'"new"'])))])
+        taken = await broker.messages.lease(WORK, group="new", max=1000)
         assert taken.runs[-1].batch.payloads()[-1] == b'"new"'
-        assert {result.status for result in await broker.ack(write.receipts(taken))} == {"acked"}
-        assert broker.get_queue(WORK)["depth"] == before + 1, "the other groups have not had it"
+        assert {result.status for result in await broker.messages.ack(write.receipts(taken))} == {"acked"}
+        assert broker.queues.get(WORK)["depth"] == before + 1, "the other groups have not had it"
         check_invariants(host.loop.shard)
         await host.upkeep.round()
         await close(engine, broker)
 
     async def second_life():
         engine, host, broker = await opened(copy)
-        assert (await broker.lease(WORK, group="new", max=1000)).runs == []
+        assert (await broker.messages.lease(WORK, group="new", max=1000)).runs == []
         check_invariants(host.loop.shard)
         await close(engine, broker)
 
     asyncio.run(first_life())
     asyncio.run(second_life())
+
+
+def test_a_key_goes_where_its_messages_are(journal):
+    """Routing is a property of the queue: a queue of an earlier release keeps the function of that release."""
+    _, copy = journal
+
+    async def publish_again():
+        engine, host, broker = await opened(copy)
+        for queue in [queue for queue in host.loop.shard.queues.values() if len(queue.partitions) > 1]:
+            homes = {}
+            # Behind the last growth: before it, a key was in another partition.
+            begins = [*(queue.growths[-1] if queue.growths else []), *[0] * len(queue.partitions)]
+            for number, partition in enumerate(queue.partitions):
+                first = max(begins[number], partition.start)
+                for run in host.loop.log.runs(queue.number, number, first, partition.end):
+                    if run.record.batch.has(layout.KEY):
+                        homes |= dict.fromkeys(run.record.batch.strings(layout.KEY), number)
+            if not homes:
+                continue
+            batch = Batch.open(build([b"0"] * len(homes), columns={layout.KEY: list(homes)}))
+            reply = await broker.messages.publish([PublishPart(parse_queue(queue.path), batch)])
+            rows = {row: run.partition for run in reply.runs for row in run.rows or range(run.count)}
+            assert [rows[row] for row in range(len(homes))] == list(homes.values())
+        await close(engine, broker)
+
+    asyncio.run(publish_again())
 
 
 def test_receipts_that_were_handed_out_then_are_good_now(journal):
@@ -133,7 +160,7 @@ def test_receipts_that_were_handed_out_then_are_good_now(journal):
         for lease in leases:
             for run in lease["held"]:
                 receipt = f"r1.0.{lease['id']}.{lease['nonce']:016x}.{run['first']}-{run['stop'] - 1}"
-                assert [result.status for result in await broker.ack([receipt])] == ["acked"]
+                assert [result.status for result in await broker.messages.ack([receipt])] == ["acked"]
         await close(engine, broker)
 
     assert leases

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
 import penstock.pipeline
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.compact import compact
 from penstock.pipeline.lake.tables import Lake
@@ -63,7 +63,7 @@ def test_lake_without_a_broker_is_sound(root):
 
 
 def test_archive_adopts_the_present_queues_once(spark, server, root, caplog):  # noqa: F811
-    broker, before = Broker(server.url, None, 20.0), offsets(Lake(root / "lake"), ORDERS)
+    broker, before = BrokerCalls(server.url, None, 20.0), offsets(Lake(root / "lake"), ORDERS)
     assert verify(Lake(root / "lake"), broker).sound
     uuid = server.ask("GET", "/v1/queues/orders").json["uuid"]
     with caplog.at_level(logging.WARNING, "penstock.pipeline"):
@@ -94,7 +94,7 @@ def test_lake_is_not_adopted_by_another_broker(spark, root, tmp_path):  # noqa: 
     with running(tmp_path / "other") as other:
         create(other, "orders", *range(40), partitions=2)
         with pytest.raises(PipelineError, match="has no hold"):
-            Archive(spark, Lake.open_or_create(root / "lake"), Broker(other.url, None, 5.0)).once()
+            Archive(spark, Lake.open_or_create(root / "lake"), BrokerCalls(other.url, None, 5.0)).once()
     assert Lake(root / "lake").format == 1
 
 

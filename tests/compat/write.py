@@ -22,7 +22,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
 from penstock.core.commands import (
     Claim,
+    CreateKey,
     DeleteLetters,
     EndRedrive,
     Lease,
@@ -40,6 +41,8 @@ from penstock.core.commands import (
     Part,
     RedriveLetters,
     RemoveWebhook,
+    RevokeKey,
+    RotateKey,
     RotateWebhook,
     SetWebhook,
     StartRedrive,
@@ -59,7 +62,7 @@ from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
 from penstock.wire.holds import HoldRequest
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
-from tests.compat.look import NODE, content, dump_of, state_of
+from tests.compat.look import NODE, client_ids_in, content, dump_of, state_of
 
 HERE = Path(__file__).parent
 Story = Callable[[Path], Coroutine[Any, Any, None]]
@@ -71,7 +74,7 @@ ZEROS_KEPT = 512
 
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED, BUFFERED = parse_queue("brief"), parse_queue("doomed"), parse_queue("buffered")
-JOBS, DEAD, MOVED = parse_queue("jobs"), parse_queue("dead"), parse_queue("moved")
+JOBS, DEAD, MOVED, ROUTED = parse_queue("jobs"), parse_queue("dead"), parse_queue("moved"), parse_queue("routed")
 DAY_MS = 24 * 3_600_000
 
 
@@ -93,7 +96,7 @@ def main() -> None:
 
 
 def write_batches(directory: Path) -> None:
-    """A frame and a description each. What is there already stays as it is."""
+    """A frame and a description each. Existing ones stay as they are."""
     directory.mkdir(exist_ok=True)
     for name, frame in [*batches(), *deliveries()]:
         path = directory / f"{name}.bin"
@@ -125,6 +128,8 @@ def batches() -> Iterator[tuple[str, bytes]]:
     for name, (column, values) in columns.items():
         yield f"column-{name}", build(json_texts, columns={column: values})
     everything = dict(columns.values())
+    given = {layout.PRIORITY: [7, 0, -7], layout.HAS_PRIORITY: [1, 0, 1]}
+    yield "column-has-priority", build(json_texts, columns=given)
     yield "everything", build([json_texts[0], raw[0], json_texts[2]], kinds=[1, 0, 1], columns=everything)
     yield (
         "cut-out-of-a-longer-one",
@@ -171,7 +176,7 @@ def look_at_copy(data: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "data"
         shutil.copytree(data, copy)
-        return asyncio.run(state_of(copy))
+        return asyncio.run(state_of(copy, client_ids_in(copy)))
 
 
 def renew(directory: Path) -> None:
@@ -188,7 +193,7 @@ async def tell(root: Path) -> None:
     engine, host, broker = await _open(root, clock, dice)
     await _first_chapter(host, broker, clock)
     await host.upkeep.round()
-    await broker.publish([PublishPart(WORK, _numbered(60, 6))])
+    await broker.messages.publish([PublishPart(WORK, _numbered(60, 6))])
     clock.advance(10)
     await host.upkeep.round()
     await host.close(final_snapshot=False)
@@ -201,31 +206,31 @@ async def tell(root: Path) -> None:
 
 
 async def tell_of_members(root: Path) -> None:
-    """The same, and then a group whose partitions are assigned, with one on its way, around a snapshot."""
+    """The same, and then a group with assigned partitions, one of them moving, around a snapshot."""
     await tell(root)
     clock, dice = ManualClock(), random.Random(3)
     engine, host, broker = await _open(root, clock, dice)
-    await broker.put_queue(JOBS, {"partitions": 3})
-    await broker.publish([PublishPart(JOBS, _keyed(9))])
-    await broker.join_group(JOBS, member="ada", session_ms=20_000, drain_ms=5_000)
-    held = await broker.lease(JOBS, member="ada", generation=1, max=9)
-    await broker.join_group(JOBS, member="bob", session_ms=90_000)
-    await broker.ack(
+    await broker.queues.put(JOBS, {"partitions": 3})
+    await broker.messages.publish([PublishPart(JOBS, _keyed(9))])
+    await broker.members.join(JOBS, member="ada", session_ms=20_000, drain_ms=5_000)
+    held = await broker.messages.lease(JOBS, member="ada", generation=1, max=9)
+    await broker.members.join(JOBS, member="bob", session_ms=90_000)
+    await broker.messages.ack(
         [receipt for run in held.runs if run.partition == 2 for receipt in receipts(LeaseReply([run], []))]
     )
-    await broker.heartbeat(JOBS, member="ada", generation=1)
+    await broker.members.heartbeat(JOBS, member="ada", generation=1)
     await host.upkeep.round()
     await host.close(final_snapshot=False)
     await engine.close()
     engine, host, broker = await _open(root, clock, dice)
-    await broker.join_group(JOBS, member="cyd", session_ms=120_000)
-    await broker.heartbeat(JOBS, member="bob", generation=2)
+    await broker.members.join(JOBS, member="cyd", session_ms=120_000)
+    await broker.members.heartbeat(JOBS, member="bob", generation=2)
     clock.advance(20_000)
-    await broker.heartbeat(JOBS, member="cyd", generation=3)
-    await broker.leave_group(JOBS, member="cyd")
-    bob = await broker.heartbeat(JOBS, member="bob", generation=2)
-    await broker.lease(JOBS, member="bob", generation=bob.generation, max=9, lease_ms=600_000)
-    await broker.join_group(JOBS, member="dee", session_ms=90_000)
+    await broker.members.heartbeat(JOBS, member="cyd", generation=3)
+    await broker.members.leave(JOBS, member="cyd")
+    bob = await broker.members.heartbeat(JOBS, member="bob", generation=2)
+    await broker.messages.lease(JOBS, member="bob", generation=bob.generation, max=9, lease_ms=600_000)
+    await broker.members.join(JOBS, member="dee", session_ms=90_000)
     await host.close(final_snapshot=False)
     await engine.close()
 
@@ -235,7 +240,7 @@ async def tell_of_letters(root: Path) -> None:
     await tell(root)
     clock, dice = ManualClock(), random.Random(4)
     engine, host, broker = await _open(root, clock, dice)
-    await broker.put_queue(DEAD, {"dead_letter_max": 10, "dead_letter_alarm": {"count": 5}})
+    await broker.queues.put(DEAD, {"dead_letter_max": 10, "dead_letter_alarm": {"count": 5}})
     await _dead_letters(host, clock)
     await host.close(final_snapshot=False)
     await engine.close()
@@ -246,33 +251,58 @@ async def tell_of_groups(root: Path) -> None:
     await tell(root)
     clock, dice = ManualClock(), random.Random(5)
     engine, host, broker = await _open(root, clock, dice)
-    await broker.put_queue(MOVED, {"partitions": 2, "retention": {"mode": "keep"}})
-    await broker.publish([PublishPart(MOVED, _keyed(9))])
-    await broker.create_group(MOVED, "late", start={0: 1})
+    await broker.queues.put(MOVED, {"partitions": 2, "retention": {"mode": "keep"}})
+    await broker.messages.publish([PublishPart(MOVED, _keyed(9))])
+    await broker.groups.create(MOVED, "late", start={0: 1})
     for group in ("late", "gone"):
-        await broker.ack(receipts(await broker.lease(MOVED, group=group, max=5)))
+        await broker.messages.ack(receipts(await broker.messages.lease(MOVED, group=group, max=5)))
     await _delete_group(broker, "gone")
-    await broker.seek_group(MOVED, "late", to={0: 0})
+    await broker.groups.seek(MOVED, "late", to={0: 0})
     own = {layout.ID: [b"first", b"second", b"third"], layout.DELAY_MS: [40 * DAY_MS] * 3}
-    await broker.publish([PublishPart(MOVED, Batch.open(build([b"1", b"2", b"3"], columns=own)))])
-    await broker.cancel(MOVED, ids=["first"])
+    await broker.messages.publish([PublishPart(MOVED, Batch.open(build([b"1", b"2", b"3"], columns=own)))])
+    await broker.scheduled.cancel(MOVED, ids=["first"])
     await host.upkeep.round()
     await host.close(final_snapshot=False)
     await engine.close()
     engine, host, broker = await _open(root, clock, dice)
-    await broker.lease(MOVED, group="gone", max=1, lease_ms=600_000)
-    await broker.seek_group(MOVED, "late", to="latest")
-    await broker.cancel(MOVED, ids=["second"])
-    await broker.publish([PublishPart(MOVED, _keyed(2))])
+    await broker.messages.lease(MOVED, group="gone", max=1, lease_ms=600_000)
+    await broker.groups.seek(MOVED, "late", to="latest")
+    await broker.scheduled.cancel(MOVED, ids=["second"])
+    await broker.messages.publish([PublishPart(MOVED, _keyed(2))])
     await host.close(final_snapshot=False)
     await engine.close()
 
 
+async def tell_of_ids(root: Path) -> None:
+    """The same, and then client ids in a blob and in the snapshot, a freed one, and a queue with unused partitions."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(6)
+    engine, host, broker = await _open(root, clock, dice, stored_ids=4)
+    await broker.queues.put(MOVED, {"partitions": 8})
+    for first in (0, 3, 6):
+        await broker.messages.publish([PublishPart(MOVED, _with_ids(range(first, first + 3)))])
+    await broker.scheduled.cancel(MOVED, ids=["id-1"])
+    await host.upkeep.round()
+    clock.advance(1_000)
+    await broker.messages.publish([PublishPart(MOVED, _with_ids([9]))])
+    await host.upkeep.round()
+    await broker.messages.publish([PublishPart(MOVED, _with_ids([10, 1]))])
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+def _with_ids(numbers: Iterable[int]) -> Batch:
+    """Messages that wait for a month, with client ids."""
+    own: Any = {layout.ID: [b"id-%d" % each for each in numbers]}
+    own[layout.DELAY_MS] = [30 * DAY_MS] * len(own[layout.ID])
+    return Batch.open(build([b"0"] * len(own[layout.ID]), columns=own))
+
+
 async def _delete_group(broker: Broker, group: str) -> None:
     try:
-        await broker.delete_group(MOVED, group)
+        await broker.groups.delete(MOVED, group)
     except Conflict as asked:
-        await broker.delete_group(MOVED, group, confirm=asked.details["confirm"])
+        await broker.groups.delete(MOVED, group, confirm=asked.details["confirm"])
 
 
 async def tell_of_schedules(root: Path) -> None:
@@ -280,9 +310,9 @@ async def tell_of_schedules(root: Path) -> None:
     await tell(root)
     clock, dice = ManualClock(), random.Random(2)
     engine, host, broker = await _open(root, clock, dice)
-    await broker.put_queue(BUFFERED, {"window_ms": 60_000, "max_messages": 2})
-    await broker.publish([PublishPart(BUFFERED, _numbered(0, 1))])
-    await broker.keep_offsets(KEPT, "warehouse", {0: 1, 1: 2})
+    await broker.queues.put(BUFFERED, {"window_ms": 60_000, "max_messages": 2})
+    await broker.messages.publish([PublishPart(BUFFERED, _numbered(0, 1))])
+    await broker.readers.keep(KEPT, "warehouse", {0: 1, 1: 2})
     message = ScheduleMessage(payload=msgspec.Raw(b'{"report":1}'), key="k", headers={"h": "v"}, tenant="acme")
     asked = ScheduleRequest(queue="reports", cron="*/10 * * * * *", message=message, timezone="Europe/Berlin")
     await broker.schedules.put("tens", asked)
@@ -300,10 +330,10 @@ async def tell_of_schedules(root: Path) -> None:
     await broker.schedules.put("full", full)
     await broker.schedules.remove("removed")
     clock.advance(25_000)
-    await broker.keep_offsets(KEPT, "billing", {1: 3})
-    await broker.forget_offsets(KEPT, "warehouse")
+    await broker.readers.keep(KEPT, "billing", {1: 3})
+    await broker.readers.forget(KEPT, "warehouse")
     clock.advance(1_000)
-    await broker.lease(BUFFERED, max=1)
+    await broker.messages.lease(BUFFERED, max=1)
     await host.close(final_snapshot=False)
     await engine.close()
 
@@ -341,71 +371,115 @@ async def tell_of_holds(root: Path) -> None:
     await host.close(final_snapshot=False)
     await engine.close()
     engine, host, broker = await _open(root, clock, dice)
-    leased = await broker.lease(WORK, max=1, consumer="worker-9")
-    await broker.extend(receipts(leased), lease_ms=9_000)
+    leased = await broker.messages.lease(WORK, max=1, consumer="worker-9")
+    await broker.messages.extend(receipts(leased), lease_ms=9_000)
     await broker.holds.set("lake", HoldRequest(events=3, queues={KEPT: {"1": 3}}), {KEPT: KEPT})
     await broker.holds.remove("small")
     await host.close(final_snapshot=False)
     await engine.close()
 
 
+async def tell_of_keys(root: Path) -> None:
+    """The same, and then API keys: created, rotated and revoked, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(5)
+    engine, host, _ = await _open(root, clock, dice)
+    for number, name in enumerate(("billing", "shipping", "reports")):
+        scopes = ["publish:shop/*", f"consume:shop/default/{name}"]
+        await host.loop.submit(CreateKey(f"key{number}", name, scopes, bytes([number]) * 32))
+    await host.loop.submit(RotateKey("key0", b"a" * 32, 86_400_000))
+    await host.loop.submit(RotateKey("key1", b"b" * 32, 0))
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    clock.advance(1_000)
+    engine, host, _ = await _open(root, clock, dice)
+    await host.loop.submit(
+        CreateKey("key3", "guest", ["peek:*"], b"c" * 32, clock.now_ms() + 3_600_000, "100/m", "key0")
+    )
+    await host.loop.submit(RotateKey("key3", b"d" * 32, 60_000))
+    await host.loop.submit(RevokeKey("key2"))
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
+async def tell_of_routing(root: Path) -> None:
+    """The same, and then a queue whose keys are routed by hash slots, and which grows, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(6)
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.queues.put(ROUTED, {"partitions": 3})
+    await broker.messages.publish([PublishPart(ROUTED, _keyed(20))])
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice)
+    await broker.queues.put(ROUTED, {"partitions": 5})
+    await broker.messages.publish([PublishPart(ROUTED, _keyed(20))])
+    await broker.messages.lease(ROUTED, max=1, lease_ms=600_000)
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
-    "-webhooks": tell_of_webhooks,
-    "-holds": tell_of_holds, "-groups": tell_of_groups,
+    "-webhooks": tell_of_webhooks, "-keys": tell_of_keys,
+    "-holds": tell_of_holds, "-groups": tell_of_groups, "-ids": tell_of_ids, "-routing": tell_of_routing,
 }  # fmt: skip
-"""What the name of the journal's directory ends with -> what is in it."""
+"""The end of the name of the journal's directory -> its content."""
 
 
-async def _open(root: Path, clock: ManualClock, dice: random.Random) -> tuple[LocalEngine, ShardHost, Broker]:
+async def _open(
+    root: Path, clock: ManualClock, dice: random.Random, **options: int
+) -> tuple[LocalEngine, ShardHost, Broker]:
     engine = LocalEngine(str(root), segment_bytes=SEGMENT_BYTES)
     node = engine.node_id(NODE)
-    host = await open_shard(engine, 0, clock, node, segments_kept=1)
+    host = await open_shard(engine, 0, clock, node, segments_kept=1, **options)
     return engine, host, Broker(host, dice.getrandbits)
 
 
 async def _first_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -> None:
     backoff = {"kind": "fixed", "base_ms": 100, "cap_ms": 100, "jitter": 0.0}
-    await broker.put_queue(WORK, {"max_retries": 1, "backoff": backoff, "lease_ms": 5_000})
-    await broker.put_queue(KEPT, {"partitions": 2, "retention": {"mode": "keep", "ms": 86_400_000}})
-    await broker.publish([PublishPart(WORK, _numbered(0, 10))])
-    await broker.publish([PublishPart(KEPT, _keyed(8))], ProducerSeq("billing", 3, 100))
-    await broker.publish([PublishPart(WORK, _with_everything())])
+    await broker.queues.put(WORK, {"max_retries": 1, "backoff": backoff, "lease_ms": 5_000})
+    await broker.queues.put(KEPT, {"partitions": 2, "retention": {"mode": "keep", "ms": 86_400_000}})
+    await broker.messages.publish([PublishPart(WORK, _numbered(0, 10))])
+    await broker.messages.publish([PublishPart(KEPT, _keyed(8))], ProducerSeq("billing", 3, 100))
+    await broker.messages.publish([PublishPart(WORK, _with_everything())])
     clock.advance(10)
-    await broker.lease(KEPT, group="audit", max=3)
-    leased = await broker.lease(WORK, max=6, consumer="worker-1")
-    await broker.ack(receipts(leased)[:2])
-    await broker.nack(receipts(leased)[2:3], error="not now")
-    await broker.reject(receipts(leased)[3:4], error="never")
+    await broker.messages.lease(KEPT, group="audit", max=3)
+    leased = await broker.messages.lease(WORK, max=6, consumer="worker-1")
+    await broker.messages.ack(receipts(leased)[:2])
+    await broker.messages.nack(receipts(leased)[2:3], error="not now")
+    await broker.messages.reject(receipts(leased)[3:4], error="never")
 
 
 async def _second_chapter(host: ShardHost, broker: Broker, clock: ManualClock) -> None:
-    await broker.put_queue(ONCE, {"delivery": "at_most_once"})
-    await broker.put_queue(BRIEF, {"ttl_ms": 500})
-    await broker.publish([PublishPart(ONCE, _numbered(100, 3)), PublishPart(BRIEF, _numbered(200, 2))])
-    await broker.lease(ONCE, max=2)
-    delayed = await broker.publish([PublishPart(WORK, _delayed())])
+    await broker.queues.put(ONCE, {"delivery": "at_most_once"})
+    await broker.queues.put(BRIEF, {"ttl_ms": 500})
+    await broker.messages.publish([PublishPart(ONCE, _numbered(100, 3)), PublishPart(BRIEF, _numbered(200, 2))])
+    await broker.messages.lease(ONCE, max=2)
+    delayed = await broker.messages.publish([PublishPart(WORK, _delayed())])
     ids = [ulid_text(run.id + row) for run in delayed.runs for row in range(run.count)]
-    await broker.cancel(WORK, ids=ids[:1])
-    await broker.reschedule(WORK, ids=ids[1:2], delay_ms=7_200_000)
-    leased = await broker.lease(WORK, group="audit", max=8, consumer="worker-2", lease_ms=2_000)
-    await broker.extend(receipts(leased)[:2], lease_ms=9_000)
-    await broker.release(receipts(leased)[2:3])
-    await broker.nack(receipts(leased)[3:4], delay_ms=50, error="später")
-    await broker.reject(receipts(leased)[4:5])
-    await broker.ack(receipts(leased)[5:6])
+    await broker.scheduled.cancel(WORK, ids=ids[:1])
+    await broker.scheduled.reschedule(WORK, ids=ids[1:2], delay_ms=7_200_000)
+    leased = await broker.messages.lease(WORK, group="audit", max=8, consumer="worker-2", lease_ms=2_000)
+    await broker.messages.extend(receipts(leased)[:2], lease_ms=9_000)
+    await broker.messages.release(receipts(leased)[2:3])
+    await broker.messages.nack(receipts(leased)[3:4], delay_ms=50, error="später")
+    await broker.messages.reject(receipts(leased)[4:5])
+    await broker.messages.ack(receipts(leased)[5:6])
     # Two leases of `audit` run out, the two messages of `brief` are too old.
     clock.advance(2_500)
-    await broker.lease(WORK, group="late", max=3, lease_ms=60_000)
-    again = await broker.lease(WORK, group="audit", max=2, consumer="worker-3")
-    await broker.nack(receipts(again), error="the last attempt of some")
-    await broker.publish([PublishPart(KEPT, _keyed(4))], ProducerSeq("billing", 3, 108))
+    await broker.messages.lease(WORK, group="late", max=3, lease_ms=60_000)
+    again = await broker.messages.lease(WORK, group="audit", max=2, consumer="worker-3")
+    await broker.messages.nack(receipts(again), error="the last attempt of some")
+    await broker.messages.publish([PublishPart(KEPT, _keyed(4))], ProducerSeq("billing", 3, 108))
     await host.loop.submit(TrimPartition(host.loop.shard.paths[KEPT], 0, 2))
-    await broker.publish([PublishPart(DOOMED, _numbered(300, 2))])
-    for destroy in (broker.purge_queue, broker.delete_queue):
+    await broker.messages.publish([PublishPart(DOOMED, _numbered(300, 2))])
+    for destroy in (broker.queues.purge, broker.queues.delete):
         await destroy(DOOMED, confirm=await _token(destroy))
     clock.advance(10)
-    await broker.publish([PublishPart(WORK, _numbered(400, 2))])
+    await broker.messages.publish([PublishPart(WORK, _numbered(400, 2))])
 
 
 async def _token(destroy: Any) -> str:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
@@ -50,7 +50,7 @@ def write(root: Path) -> None:
             read_stream(spark, server.url, root / "checkpoint-messages", queue="orders")
             read_stream(spark, server.url, root / "checkpoint-events", table="events")
             orders.publish_many([{"n": n} for n in range(10, 20)], keys=[str(n) for n in range(10)])
-            lake, broker = Lake.open_or_create(root / "lake"), Broker(server.url, None, 20.0)
+            lake, broker = Lake.open_or_create(root / "lake"), BrokerCalls(server.url, None, 20.0)
             Archive(spark, lake, broker, rows_per_batch=8).once()
             orders.publish_many([{"n": n} for n in range(20, 25)], keys=[str(n) for n in range(5)])
         confirm = server.ask("DELETE", "/v1/queues/gone").json["error"]["details"]["confirm"]

@@ -39,7 +39,7 @@ async def publish_until_full(box, size: int = 100_000, queue: str = "orders", **
 async def ack_everything(box, queue: str = "orders", max: int = 1000) -> int:
     acked = 0
     while leased := await box.lease(queue, max=max):
-        results = await box.broker.ack([message.receipt for message in leased])
+        results = await box.broker.messages.ack([message.receipt for message in leased])
         assert {result.status for result in results} == {"acked"}
         acked += len(leased)
     return acked
@@ -113,7 +113,7 @@ def test_full_disk_with_nothing_to_free_costs_no_rounds(tmp_path, monkeypatch):
             (held,) = await box.lease("orders")
             rounds = box.host.upkeep.rounds
             for _ in range(200):
-                await box.broker.extend([held.receipt], lease_ms=60_000)
+                await box.broker.messages.extend([held.receipt], lease_ms=60_000)
                 with pytest.raises(DiskFull):
                     await box.publish("orders", b"no")
                 await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_full_disk_takes_publishes_again_once_a_queue_is_emptied(tmp_path, way):
 
 
 async def empty(box, queue: str, way: str) -> None:
-    call = box.broker.purge_queue if way == "purge" else box.broker.delete_queue
+    call = box.broker.queues.purge if way == "purge" else box.broker.queues.delete
     path = parse_queue(queue)
     with pytest.raises(Conflict) as refused:
         await call(path)

@@ -26,7 +26,7 @@ from penstock.testing.inprocess import InProcess, in_process
 from penstock.transports.dialects.table import with_dialects
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
-from penstock.transports.http.direct import Direct
+from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.http.protocol import HttpProtocol
 
 ONE = {"queue": "orders", "messages": [{"payload": 1}]}
@@ -38,7 +38,7 @@ class Caller:
 
     def __init__(self, box: InProcess):
         self.box = box
-        self._direct = Direct(HttpApp(box.broker, SystemClock(), with_dialects(["queen"])))
+        self._direct = InProcessHttp(HttpApp(box.broker, SystemClock(), with_dialects(["queen"])))
 
     async def post(self, path: str, body: object) -> Answer:
         headers = ((b"content-type", b"application/json"),)
@@ -68,7 +68,7 @@ async def alone(path: object, files: OsFiles) -> AsyncIterator[Caller]:
     """With a queue and a message in it."""
     async with in_process(lambda: LocalEngine(str(path), files=files)) as box:
         caller = Caller(box)
-        await box.broker.put_queue(ORDERS, {"max_payload_bytes": 1_024})
+        await box.broker.queues.put(ORDERS, {"max_payload_bytes": 1_024})
         await caller.post("/v1/publish", ONE)
         yield caller
 
@@ -153,7 +153,7 @@ def test_each_answer_is_sent_once_over_a_socket(tmp_path):
 
 
 async def publish_one_by_one(caller: Caller) -> tuple[str, object]:
-    await caller.box.broker.put_queue(parse_queue("others"), {})
+    await caller.box.broker.queues.put(parse_queue("others"), {})
     messages = [{"queue": "orders", "payload": 1}, {"queue": "others", "payload": 2}]
     return "/v1/publish", {"atomic": False, "messages": messages}
 
@@ -230,7 +230,7 @@ def test_duration_of_a_publish_includes_the_sync(tmp_path):
             app.metrics.publish_took = took.append
             for _ in range(3):
                 headers = ((b"content-type", b"application/json"),)
-                await Direct(app).ask("POST", "/v1/publish", headers, msgspec.json.encode(ONE))
+                await InProcessHttp(app).ask("POST", "/v1/publish", headers, msgspec.json.encode(ONE))
                 await asyncio.sleep(0)
             return took
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import struct
 import tracemalloc
+from itertools import accumulate
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -157,7 +158,7 @@ def test_every_cut_of_the_last_frame_leaves_exactly_the_durable_prefix(journal, 
     assert journal.read() == list(enumerate(bodies, 1))
 
 
-def test_what_an_earlier_life_left_in_the_file_is_no_damage(journal):
+def test_old_content_of_a_reused_file_is_not_damage(journal):
     """Whole older frames behind the end, wherever in them the end is, and behind every cut of the last frame."""
     bodies = [body_of(RECORDS[1]), body_of(*RECORDS[2:4]), body_of(RECORDS[4])]
     older, chain = frames_of([body_of(record) for record in RECORDS[1:]])
@@ -193,7 +194,7 @@ def test_what_an_old_message_holds_is_not_taken_for_a_frame(journal):
             assert len(journal.read()) == count
 
 
-def test_a_lost_write_is_damage_also_where_an_earlier_life_looks_out_of_the_hole(journal):
+def test_lost_write_in_a_reused_file_is_damage(journal):
     """Of three frames the middle one never arrived: what stands there is whole, and old."""
     bodies = [body_of(RECORDS[3]) * 20, body_of(RECORDS[3]) * 30, body_of(RECORDS[3]) * 40]
     older, chain = frames_of([body_of(record) for record in RECORDS[1:]] * 5)
@@ -209,7 +210,7 @@ def test_a_lost_write_is_damage_also_where_an_earlier_life_looks_out_of_the_hole
     assert names_its_place(error, journal.path(first))
 
 
-def test_after_a_torn_tail_the_journal_goes_on(journal):
+def test_journal_continues_after_a_torn_tail(journal):
     frames, _ = frames_of([b"".join([body_of(RECORDS[1])]), body_of(RECORDS[2])])
     journal.path().write_bytes(file_header(1, CHAIN_START) + frames[0] + frames[1][:50])
     journal.set_hint(1)
@@ -287,17 +288,35 @@ def test_without_the_hint_only_the_last_frame_can_be_taken_for_torn(journal):
     frames, _ = frames_of(bodies)
     clean = file_header(1, CHAIN_START) + b"".join(frames)
     last_at = len(clean) - len(frames[-1])
+    starts = list(accumulate(map(len, frames[:-1]), initial=FILE_HEADER_BYTES))
     for at in range(FILE_HEADER_BYTES, len(clean)):
         data = bytearray(clean)
         data[at] ^= 0x10
         journal.path().write_bytes(data)
         journal.set_hint(0)
-        if at >= last_at:
+        if any(at - start in (2, 3) for start in starts):
+            with pytest.raises(Damaged, match="not supported: a newer version wrote it"):
+                journal.read()
+        elif at >= last_at:
             assert journal.read() == list(enumerate(bodies[:3], 1))
         else:
             with pytest.raises(Damaged, match="a whole frame stands behind it") as caught:
                 journal.read()
             assert names_its_place(caught, journal.path())
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "batch", "never"])
+def test_a_frame_of_a_newer_version_is_no_torn_tail(journal, fsync):
+    frames, _ = frames_of([body_of(record) for record in RECORDS[:3]])
+    newer = bytearray(frames[2])
+    newer[2] = 2
+    data = file_header(1, CHAIN_START) + frames[0] + frames[1] + bytes(newer)
+    journal.path().write_bytes(data)
+    opened = LocalJournal(journal.files, journal.place, 0, f"{journal.place}/reserve", fsync, 1 << 20)
+    with pytest.raises(Damaged, match=r"offset \d+: frame version 2, .* a newer version wrote it"):
+        opened.open()
+    journal.files.close_all()
+    assert journal.path().read_bytes() == data
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**31, 2**32 - 1])
@@ -359,7 +378,7 @@ def three_files(journal) -> Journal:
 
 def test_a_missing_file_in_the_middle(three_files):
     three_files.path(3).unlink()
-    with pytest.raises(Damaged, match=r"ends with frame 2, the next file begins with 5"):
+    with pytest.raises(Damaged, match=r"offset \d+: the file does not end with frame 4, behind which .* begins"):
         three_files.read()
 
 
@@ -372,7 +391,7 @@ def test_a_missing_last_file(three_files):
 def test_a_missing_first_file(three_files):
     three_files.path(1).unlink()
     journal = three_files.opened()
-    with pytest.raises(Damaged, match="begins after frame 1"):
+    with pytest.raises(Damaged, match="the journal begins with frame 3, and no snapshot"):
         asyncio.run(recover(journal, NODE))
     three_files.files.close_all()
 
@@ -386,7 +405,7 @@ def test_no_files_at_all(three_files):
 
 @pytest.mark.parametrize("first", [1, 3, 5])
 @pytest.mark.parametrize("content", [b"", bytes(FILE_HEADER_BYTES), b"\xff" * 200, b"PENSTKJ1" + bytes(100)])
-def test_a_file_that_is_none(three_files, first, content):
+def test_invalid_segment_file_is_rejected(three_files, first, content):
     three_files.path(first).write_bytes(content)
     with pytest.raises(Damaged, match=f"{three_files.path(first)}, offset 0: "):
         three_files.read()

@@ -40,7 +40,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_los
     async def first_life() -> list[bytes]:
         acknowledged = []
         async with in_process(local(tmp_path, FailingFiles(fail), segment_bytes=600)) as box:
-            await box.broker.put_queue(ORDERS, {})
+            await box.broker.queues.put(ORDERS, {})
             fail.armed = True
             for round_number in range(40):
                 payloads = [b"%d-%d" % (round_number, caller) for caller in range(3)]
@@ -49,6 +49,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_los
                 if box.failures:
                     assert good == [], "a commit failed, and part of it was acknowledged"
                     assert all(isinstance(reply, Unavailable) for reply in replies)
+                    assert replies[0].details == {"outcome": "unknown"}
                     break
                 acknowledged += good
             assert len(box.failures) == 1
@@ -56,16 +57,17 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_los
             for call in (
                 partial(box.publish, "orders", b"x"),
                 partial(box.lease, "orders"),
-                partial(box.broker.ack, []),
+                partial(box.broker.messages.ack, []),
             ):
-                with pytest.raises(Unavailable):
+                with pytest.raises(Unavailable) as refused:
                     await call()
+                assert refused.value.details == {}, "this call surely did nothing"
         return acknowledged
 
     async def second_life() -> list[bytes]:
         async with in_process(local(tmp_path)) as box:
             assert box.broker.ready
-            return [m.payload for m in messages((await box.broker.read(ORDERS, max=1000)).runs)]
+            return [m.payload for m in messages((await box.broker.log.read(ORDERS, max=1000)).runs)]
 
     acknowledged = asyncio.run(first_life())
     found = asyncio.run(second_life())
@@ -178,11 +180,11 @@ def test_a_full_disk_refuses_publishes_while_consumers_finish(tmp_path):
                     await box.publish("orders", b"no")
                 # Everything that finishes messages still works: leases, nacks, extensions, acks.
                 first = await box.lease("orders", max=1)
-                await box.broker.nack([first[0].receipt], delay_ms=0)
+                await box.broker.messages.nack([first[0].receipt], delay_ms=0)
                 done = []
                 while leased := await box.lease("orders", max=10):
-                    await box.broker.extend([leased[0].receipt], lease_ms=60_000)
-                    settled = await box.broker.ack([message.receipt for message in leased])
+                    await box.broker.messages.extend([leased[0].receipt], lease_ms=60_000)
+                    settled = await box.broker.messages.ack([message.receipt for message in leased])
                     assert {result.status for result in settled} == {"acked"}
                     done += [message.payload for message in leased]
                     await box.advance(1)
@@ -191,7 +193,7 @@ def test_a_full_disk_refuses_publishes_while_consumers_finish(tmp_path):
                 await publish_when_there_is_room(box, b"there is room again")
                 (again,) = await box.lease("orders")
                 assert again.payload == b"there is room again"
-                await box.broker.ack([again.receipt])
+                await box.broker.messages.ack([again.receipt])
             assert box.failures == []
 
     asyncio.run(run())
@@ -209,7 +211,7 @@ def test_when_even_the_reserve_is_used_up_nothing_is_half_done(tmp_path, monkeyp
             disk.room = 0
             # The zeros that were written ahead still take small commits; after them there is nothing.
             for _ in range(200):
-                extensions = [box.broker.extend([leased[0].receipt], lease_ms=60_000) for _ in range(500)]
+                extensions = [box.broker.messages.extend([leased[0].receipt], lease_ms=60_000) for _ in range(500)]
                 replies = await asyncio.gather(*extensions, return_exceptions=True)
                 refused = [reply for reply in replies if isinstance(reply, Exception)]
                 if refused:
@@ -217,13 +219,13 @@ def test_when_even_the_reserve_is_used_up_nothing_is_half_done(tmp_path, monkeyp
             assert len(refused) == 500, "a commit fits as a whole or not at all"
             assert {type(error) for error in refused} == {DiskFull}
             with pytest.raises(DiskFull):
-                await box.broker.ack([leased[0].receipt])
+                await box.broker.messages.ack([leased[0].receipt])
             assert box.failures == [], "a full disk is no reason to stop"
             disk.room = fill + 2 * limits.DISK_RESERVE_BYTES
             # The shard was read again: what was acknowledged is there, what was refused has not happened.
             for _ in range(500):
                 try:
-                    results = await box.broker.ack([message.receipt for message in leased])
+                    results = await box.broker.messages.ack([message.receipt for message in leased])
                     break
                 except DiskFull:
                     await asyncio.sleep(0.01)
@@ -232,7 +234,7 @@ def test_when_even_the_reserve_is_used_up_nothing_is_half_done(tmp_path, monkeyp
             rest = []
             while more := await box.lease("orders", max=10):
                 rest += [message.payload for message in more]
-                await box.broker.ack([message.receipt for message in more])
+                await box.broker.messages.ack([message.receipt for message in more])
             assert rest == [*stored[5:], b"last"]
 
     asyncio.run(run())
@@ -254,7 +256,7 @@ def test_a_broker_starts_on_a_disk_without_room(tmp_path):
                 await box.publish("orders", b"no")
             leased = await box.lease("orders", max=10)
             assert [message.payload for message in leased] == [b"%d" % number for number in range(10)]
-            await box.broker.ack([message.receipt for message in leased])
+            await box.broker.messages.ack([message.receipt for message in leased])
 
     asyncio.run(first_life())
     asyncio.run(second_life())
@@ -310,3 +312,11 @@ def test_the_directory_that_got_a_new_one_is_synced(name, tmp_path, monkeypatch)
     files.make_dir(name)
     assert Path(name).is_dir()
     assert synced == [Path(name).resolve().parent]
+
+
+def test_each_level_of_a_new_directory_is_synced(tmp_path, monkeypatch):
+    synced = []
+    files = OsFiles()
+    monkeypatch.setattr(files, "sync_dir", lambda path: synced.append(path))
+    files.make_dir(f"{tmp_path}/var/lib/penstock")
+    assert synced == [f"{tmp_path}", f"{tmp_path}/var", f"{tmp_path}/var/lib"]

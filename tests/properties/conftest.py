@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Shared fixtures of these tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.core import ranges
+from penstock.core.offsets import ranges
 
 
 @pytest.fixture(scope="session", autouse=True)

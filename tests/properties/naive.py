@@ -13,8 +13,8 @@ from penstock.batch import Batch, layout
 from penstock.core import records
 from penstock.core.config import QueueConfig
 from penstock.core.lifecycle import FINAL, TIME, TRANSITIONS, State
-from penstock.core.publishing import partition_of
-from penstock.core.ranges import pairs
+from penstock.core.offsets.ranges import pairs
+from penstock.core.routing import partition_of
 
 LET_GO = "let go"
 """Over without a fact about this message: its log was trimmed or purged, or the group never had it."""
@@ -60,11 +60,11 @@ class Message:
     redriven: bool = False
     """Neither its time to live nor retention ends it."""
     released_at: int = 0
-    """When it was last let go of by a consumer."""
+    """The time of the last release by a consumer."""
     lives: dict[int, Life] = field(default_factory=dict)
 
     def overdue(self, now: int) -> bool:
-        """Past its time to live. If it is still there somebody holds it, and nobody else is given it."""
+        """Past its time to live. A message that is still leased then is not delivered to other groups."""
         return self.expires is not None and self.expires <= now
 
     def deliverable(self, group: int, now: int) -> bool:
@@ -78,8 +78,9 @@ class HeldLease:
 
 
 class NaiveQueue:
-    def __init__(self, config: QueueConfig):
+    def __init__(self, config: QueueConfig, routing: int):
         self.config = config
+        self.routing = routing
         self.logs: list[list[Message]] = [[] for _ in range(config.partitions)]
         self.starts = [0] * config.partitions
         self.groups: dict[str, int] = {}
@@ -114,7 +115,7 @@ class NaiveQueue:
                 self.starts[number] = max(self.starts[number], floor)
 
     def occupied(self, group: int, now: int) -> bool:
-        """Somebody of the group has something, or something failed and waits."""
+        """A message of the group is leased, or waits for a retry."""
         lives = [message.lives[group] for message in self.messages() if message.lives[group].end is None]
         return any(life.lease is not None or (life.attempt and life.due > now) for life in lives)
 
@@ -216,7 +217,7 @@ class Naive:
                     continue
                 partition = emptiest
                 if len(queue.logs) == 1 or batch.has(layout.KEY):
-                    partition = partition_of(batch.string(layout.KEY, row), len(queue.logs))
+                    partition = partition_of(batch.string(layout.KEY, row), len(queue.logs), queue.routing)
                 place = (queue_number, partition)
                 offset = len(queue.logs[partition]) + added.get(place, 0)
                 added[place] = added.get(place, 0) + 1
@@ -260,10 +261,10 @@ class Naive:
     def _queueconfigured(self, record: records.QueueConfigured) -> None:
         queue = self.queues.get(record.queue)
         if queue is None:
-            self.queues[record.queue] = NaiveQueue(record.config)
+            self.queues[record.queue] = NaiveQueue(record.config, record.routing)
             return
         if queue.config.retention.mode == "until_acked" and record.config.retention.mode == "keep" and queue.groups:
-            # What everybody had finished was let go of, and does not come back for groups that begin later.
+            # Messages that all groups had finished were removed, and are not read by groups that are created later.
             for message in queue.messages():
                 if all(life.end is not None for life in message.lives.values()):
                     message.gone = message.gone or LET_GO
@@ -325,7 +326,7 @@ class Naive:
             elif message.offset < start:
                 life.end = LET_GO
             elif until_acked and others and all(other.end is not None for other in others):
-                # Nothing is kept for those who come later: what everybody has finished is let go.
+                # Without retention `keep`, a message that all groups have finished is removed.
                 life.end = LET_GO
             message.lives[group] = life
 
@@ -344,7 +345,7 @@ class Naive:
         queue = self.queues[record.queue]
         before = queue.starts[record.partition]
         queue.starts[record.partition] = max(before, record.start)
-        # What lies further back was redriven, or somebody had it when retention came by.
+        # Earlier messages were redriven, or leased when retention passed.
         for message in queue.logs[record.partition][before : record.start]:
             message.expires = None
             for life in message.lives.values():

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.assignment import NOBODY, assign
+from penstock.core.state.assignment import NOBODY, assign
 
 NAMES = [f"m{number}" for number in range(40)]
 
@@ -45,7 +45,7 @@ def test_it_is_the_same_every_time_and_stays_once_reached(situation):
 
 
 @given(situations())
-def test_nobody_gives_up_anything_unless_they_have_more_than_their_share(situation):
+def test_only_members_above_their_share_give_up_partitions(situation):
     members, owners = situation
     assigned = assign(members, owners)
     for member in members:
@@ -70,7 +70,7 @@ def test_no_balanced_assignment_has_fewer_moves(situation):
 
 
 @given(st.integers(1, 64), st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES[:12])), max_size=40))
-def test_one_who_comes_or_goes_moves_no_more_than_one_share(partitions, steps):
+def test_join_or_leave_moves_at_most_one_share(partitions, steps):
     members: list[str] = []
     owners = [NOBODY] * partitions
     for joins, name in steps:
@@ -78,7 +78,7 @@ def test_one_who_comes_or_goes_moves_no_more_than_one_share(partitions, steps):
             continue
         members = [*members, name] if joins else [member for member in members if member != name]
         after = assign(members, owners)
-        # The share of the newcomer; or of who left, which may be one larger than a share is afterwards.
+        # The share of the new member; or of the one that left, which may be larger by one than a share afterwards.
         share = -(-partitions // len(members)) if joins else owners.count(name)
         assert moves(owners, after) <= share
         owners = after

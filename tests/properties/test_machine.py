@@ -26,8 +26,8 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.groups import kept_alone
-from penstock.core.leasing import Fit
+from penstock.core.decide.groups import kept_alone
+from penstock.core.decide.leasing import Fit
 from penstock.core.lifecycle import State
 from penstock.core.rebuild import end_replay
 from penstock.core.records import Record
@@ -133,6 +133,11 @@ def has_messages(machine: MachineAgainstModel) -> bool:
     return any(queue.messages() for queue in machine.model.queues.values())
 
 
+def given_up(queue: NaiveQueue) -> str:
+    """The outcome of a message that a group gives up."""
+    return "dead_lettered" if queue.config.dead_letter else "dropped"
+
+
 class MachineAgainstModel(RuleBasedStateMachine):
     steps = 0
     configs = configs
@@ -199,7 +204,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         raise AssertionError("time has done its work ten times over, and still has something to do")
 
     def check_nothing_is_late(self) -> None:
-        """No lease past its deadline; no message past its time to live, unless somebody has it."""
+        """No lease past its deadline; no message past its time to live, unless it is leased."""
         for queue in self.model.queues.values():
             for message in queue.messages():
                 lives = message.lives.values()
@@ -315,7 +320,8 @@ class MachineAgainstModel(RuleBasedStateMachine):
             self.claimable.append((run.lease, run.nonce, run.first, run.first + run.count))
 
     def predict(self, number: int, group: int, wanted: int) -> list[tuple[int, int, int]] | None:
-        """(partition, offset, attempt) of what a lease must get, in its order; None if that cannot be said."""
+        """(partition, offset, attempt) of the messages that a lease must get, in order; None if the model does not
+        decide it."""
         return self.model.predict_lease(number, group, wanted, self.shard.queues[number].turn, self.now)
 
     # Rules are drawn evenly; these are what brokers mostly do.
@@ -336,7 +342,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         def expected(queue: NaiveQueue, message, life):
             budget = queue.config.max_retries if message.budget is None else message.budget
             if life.attempt > budget:
-                return ("dead_lettered", None)
+                return (given_up(queue), None)
             return ("retrying", self.bounds_of_due(queue, life.attempt, delay_ms))
 
         self.check_outcomes(claims, commands.Nack(claims, delay_ms, "it broke"), expected)
@@ -345,7 +351,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def reject(self, data: st.DataObject) -> None:
         claims = self.pick_claims(data)
-        self.check_outcomes(claims, commands.Reject(claims, "no"), lambda _q, _m, _l: ("dead_lettered", None))
+        self.check_outcomes(claims, commands.Reject(claims, "no"), lambda queue, _m, _l: (given_up(queue), None))
 
     @precondition(has_leases)
     @rule(data=st.data())

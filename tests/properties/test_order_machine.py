@@ -15,18 +15,18 @@ from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 from naive import Life, Message
-from test_machine import MachineAgainstModel, expanded, sometimes
+from test_machine import MachineAgainstModel, expanded, given_up, sometimes
 from turns import Ranks, Rounds, Row, by_tenant, check_rules, in_flight, seniority
 
 from penstock.batch import Batch, build, layout
 from penstock.core import commands, invariants, records
 from penstock.core.config import QueueConfig, parse_config, same_order
-from penstock.core.lanes import Lanes
-from penstock.core.line import place_of
-from penstock.core.ranges import pairs
+from penstock.core.offsets.ranges import pairs
+from penstock.core.order.fifo import place_of
+from penstock.core.order.lanes import Lanes
 from penstock.core.records import Record
 from penstock.core.state import Shard
-from penstock.core.traits import hash_of
+from penstock.core.state.traits import hash_of
 
 KEYS = [b"", b"a", b"b", b"c", b"d", b"e"]
 TENANTS = [b"", b"red", b"green", b"blue"]
@@ -130,8 +130,8 @@ class OrderMachine(MachineAgainstModel):
             self.submit(commands.Nack(claims, dice.choice([None, 0, 300]), "it broke"))
         else:
             kind = {"ack": commands.Ack, "release": commands.Release, "reject": commands.Reject}[fate]
-            status = {"ack": "acked", "release": "released", "reject": "dead_lettered"}[fate]
-            self.check_outcomes(claims, kind(claims), lambda _q, _m, _l: (status, None))
+            status = {"ack": "acked", "release": "released", "reject": None}[fate]
+            self.check_outcomes(claims, kind(claims), lambda queue, _m, _l: (status or given_up(queue), None))
 
     burst_again, burst_more = burst, burst
 
@@ -142,7 +142,7 @@ class OrderMachine(MachineAgainstModel):
         before = self.model.queues[number].config if number in self.model.queues else None
         super().applied(record)
         if isinstance(record, records.QueueConfigured) and before is not None and same_order(before, record.config):
-            # Everybody stays where they are; other weights are a new round.
+            # Positions stay; other weights start a new round.
             if before.lane_weights != record.config.lane_weights:
                 self.rounds = {name: rounds for name, rounds in self.rounds.items() if name[0] != number}
         elif isinstance(record, records.QueueConfigured | records.QueuePurged):

@@ -23,9 +23,9 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.members import Share
-from penstock.core.rebalancing import seat_of
+from penstock.core.decide.rebalancing import seat_of
 from penstock.core.state import Shard
+from penstock.core.state.members import Share
 from penstock.errors import PenstockError, StaleGeneration, UnknownMember
 
 NAMES = ["ada", "bob", "cyd", "dee"]
@@ -34,7 +34,7 @@ SESSION_MS, DRAIN_MS, LEASE_MS = 5_000, 2_000, 20_000
 
 
 class Incarnation:
-    """One who joined, as they see it."""
+    """One member, from its own view."""
 
     def __init__(self, name: str, share: Share, now: int):
         self.name = name
@@ -53,9 +53,9 @@ class MembersMachine(RuleBasedStateMachine):
         self.records: list = []
         self.entropy = 0
         self.known: list[Incarnation] = []
-        """Everyone who ever joined, the newest bearer of a name last."""
+        """All members that ever joined, the newest of a name last."""
         self.hands: dict[tuple[int, int], str] = {}
-        """(lease, partition) -> the name of who was given it."""
+        """(lease, partition) -> the name of the member that got it."""
         self.claims: dict[int, commands.LeasedRun] = {}
 
     @initialize(partitions=st.integers(1, 7))
@@ -135,7 +135,7 @@ class MembersMachine(RuleBasedStateMachine):
         try:
             reply = self.submit(command)
         except (UnknownMember, StaleGeneration):
-            # Unmoved partitions never stop: only who is replaced or gone is refused, never who is merely behind.
+            # Unmoved partitions do not pause: only a replaced or expired member is refused, never one that is behind.
             assert not self.current(who) or who.name not in self.membership.members
             return
         assert self.current(who)
@@ -158,7 +158,7 @@ class MembersMachine(RuleBasedStateMachine):
     )
 
     def holders(self) -> dict[int, str]:
-        """Per partition, who was given the leases that live in it."""
+        """Per partition, the members with open leases of it."""
         held: dict[int, str] = {}
         for lease in self.shard.leases.values():
             name = self.hands.get((lease.id, lease.partition), "nobody")

@@ -159,7 +159,7 @@ class History:
             self.note(record)
 
     def note(self, record: Record) -> None:
-        """What is finished, and for whom, from the records alone."""
+        """The finished messages of each group, from the records alone."""
         if isinstance(record, records.Published):
             self.published |= {
                 (record.queue, record.partition, record.offset + row) for row in range(record.batch.count)
@@ -201,7 +201,7 @@ def stored(record: Record) -> Record:
 
 
 def differ(one: Shard, other: Shard, which: str) -> None:
-    """Digests are quick and say nothing; what they are of says where."""
+    """Digests are fast; the digested values locate a difference."""
     assert snapshot.dump(one) == snapshot.dump(other), which
     pytest.fail(f"{which}: its digest is another one")
 
@@ -240,7 +240,7 @@ def test_a_snapshot_behind_every_record_leads_to_the_same_state():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_not_finished_is_still_there(seed):
-    """Only for queues that keep nothing: there nobody but the groups decides what is over."""
+    """Only for queues without retention `keep`: there the groups alone decide which messages are finished."""
     history = History(seed)
     history.run(1500)
     shard = reloaded(history.shard)

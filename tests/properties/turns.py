@@ -13,7 +13,7 @@ from itertools import groupby
 
 from naive import Life, Message, NaiveQueue
 
-from penstock.core.lanes import BOOST_AFTER_MS
+from penstock.core.order.lanes import BOOST_AFTER_MS
 
 Chosen = tuple[int, int]
 """(partition, offset)."""
@@ -75,9 +75,9 @@ def check_rules(
         left = [m for m in queue.messages() if m.deliverable(group, now) and m not in messages]
         capped = [m for m in left if cap is not None and flying.get(m.tenant, 0) >= cap]
         if ordered:
-            # What was given up and brought back may have its key already while it waits.
+            # A redriven dead letter may have its key already while it waits.
             blocked |= {m.key for m in queue.messages() if m.lives[group].redriven and m.lives[group].end is None}
-            # What another group holds past its time keeps its place until it ends.
+            # A message that another group holds past its time keeps its position until it ends.
             blocked |= {m.key for m in queue.messages() if m.lives[group].end is None and m.overdue(now)}
             blocked |= {m.key for m in capped if m.key}  # the first of the key is one whose tenant must wait
         for message in left:

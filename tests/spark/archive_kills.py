@@ -12,11 +12,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from penstock.pipeline.connect import Broker as Reached
+from penstock.pipeline.connect import BrokerCalls as Reached
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from penstock.sync import Client
-from tests.spark.kills import BATCHES, Broker, Driver, Outcome, campaign, through
+from tests.spark.kills import BATCHES, BrokerCalls, Driver, Outcome, campaign, through
 from tests.spark.pipe import BATCH
 
 MOMENTS = ("writing", "commit", "any")
@@ -49,7 +49,7 @@ class LakeMoment:
 
 def run(kind: str, seed: int, directory: Path, driver: Driver) -> Outcome:
     chance = random.Random(seed)
-    broker = Broker(directory / "data")
+    broker = BrokerCalls(directory / "data")
     lake = directory / "lake"
     try:
         with Client(broker.url) as client:

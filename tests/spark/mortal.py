@@ -103,8 +103,8 @@ def main() -> int:
 
     def balances(url: str) -> bool:
         report = audit(spark, url)
-        for trouble in report.troubles:
-            print(f"  {trouble}")
+        for discrepancy in report.discrepancies:
+            print(f"  {discrepancy}")
         return report.balances
 
     wrong = campaign(kills, balances)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
@@ -41,7 +41,7 @@ def pipe(spark: Any, url: str, checkpoint: str) -> None:
 
 
 def archive(spark: Any, url: str, lake: str) -> None:
-    Archive(spark, Lake.open_or_create(lake), Broker(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
+    Archive(spark, Lake.open_or_create(lake), BrokerCalls(url, None, 60.0), queues=["in"], rows_per_batch=BATCH).once()
 
 
 def main() -> None:

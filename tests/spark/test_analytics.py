@@ -127,7 +127,7 @@ def test_batches_add_up_even_when_interrupted(spark, eventful, in_one_go, tmp_pa
     assert Analysis(spark, lake, eventful.url).step() is None
 
 
-def test_what_is_over_is_forgotten(in_one_go):
+def test_finished_messages_are_not_stored(in_one_go):
     left = table(in_one_go, "open")
     by_queue = left.groupby("queue_id")["offset"].nunique().to_dict()
     orders = left[left.queue_id == left.queue_id.min()]

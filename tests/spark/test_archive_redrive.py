@@ -11,7 +11,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 
 from deltalake import DeltaTable
 
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
 from penstock.pipeline.lake.redrive_table import RedriveRows
@@ -24,7 +24,7 @@ FAST = 100_000
 
 @pytest.fixture(scope="module")
 def broker(server):
-    return Broker(server.url, None, 20.0)
+    return BrokerCalls(server.url, None, 20.0)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def spec(queue, where, *, target, group=None, **options):
 
 
 def read_all(client, queue):
-    partitions = [each["partition"] for each in client.queue(queue).stats()["partitions"]]
+    partitions = [each.partition for each in client.queue(queue).stats().partitions]
     follow = client.queue(queue).follow
     return [message for n in partitions for batch in follow(partition=n, wait=0) for message in batch]
 
@@ -74,7 +74,7 @@ def test_chosen_messages_are_published_once_and_recorded(spark, client, broker, 
 
     preview = ArchiveRedrive(spark, lake, broker, asked).preview()
     assert preview.messages == len(expected) and 0 < len(preview.sample) <= 10
-    assert client.queue("again").stats()["totals"]["published"] == 0
+    assert client.queue("again").stats().totals["published"] == 0
 
     outcome = ArchiveRedrive(spark, lake, broker, asked, "first").run(FAST)
     assert (outcome.messages, outcome.published) == (len(expected), len(expected))
@@ -130,7 +130,7 @@ def test_interrupted_redrive_resumes(spark, client, broker, lake, where, monkeyp
         report = stop_at_third if where == "after it is noted" else (lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             ArchiveRedrive(spark, lake, broker, asked, where.replace(" ", "-")).run(1_000, report)
-    assert 200 <= queue.stats()["totals"]["published"] < 1_000
+    assert 200 <= queue.stats().totals["published"] < 1_000
     # At another rate, so that nothing is cut where it was cut before.
     ArchiveRedrive(spark, lake, broker, asked, where.replace(" ", "-")).run(FAST)
     assert sorted(message.value["order"] for message in read_all(client, queue.path)) == list(range(1_000))
@@ -150,7 +150,7 @@ def test_invalid_redrive_is_refused_and_publishes_nothing(spark, client, broker,
     refuses("--redrive-id is a name", redrive_id="../../etc/passwd")
     ArchiveRedrive(spark, lake, broker, spec("orders", "false", target="untouched"), "taken").run()
     refuses("was something else", where="key = 'k1'", redrive_id="taken")
-    assert client.queue("untouched").stats()["totals"]["published"] == 0
+    assert client.queue("untouched").stats().totals["published"] == 0
 
 
 def test_redrive_is_locked_by_its_process(spark, broker, lake):
@@ -168,7 +168,7 @@ def test_redrive_of_no_messages_publishes_nothing(spark, broker, lake):
 
 def test_redrive_command(spark, client, broker, lake, monkeypatch):
     # The session is that of all tests here, and not to be slowed down for them.
-    monkeypatch.setattr("penstock.pipeline.session.stand_back", lambda _: None)
+    monkeypatch.setattr("penstock.pipeline.session.run_in_background", lambda _: None)
     client.create_queue("by-hand", retention={"mode": "keep"})
     command = ["pipeline", "redrive", "--lake", str(lake.directory), "--queue", "orders", "--where", "key = 'k1'",
                "--to", "by-hand", "--url", broker.url, "-o", "json"]  # fmt: skip
@@ -177,7 +177,7 @@ def test_redrive_command(spark, client, broker, lake, monkeypatch):
     told = json.loads(looked.stdout)
     assert told["total"] == 143 and len(told["messages"]) == 10 and told["messages"][0]["key"] == "k1"
     refused = CliRunner().invoke(app, command, input="n\n")
-    assert refused.exit_code == 1 and not client.queue("by-hand").stats()["totals"]["published"]
+    assert refused.exit_code == 1 and not client.queue("by-hand").stats().totals["published"]
     done = CliRunner().invoke(app, [*command, "--yes", "--redrive-id", "hand", "--rate", "100000"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["published"] == 143 and "redrive hand" in done.stderr

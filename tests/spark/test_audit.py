@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from penstock.client.lowlevel import bulk
+from penstock.pipeline import bulk
 from penstock.pipeline.audit import audit, examine, take_state
-from penstock.pipeline.connect import Broker
-from penstock.pipeline.fates import Balance
+from penstock.pipeline.connect import BrokerCalls
+from penstock.pipeline.lifecycle_rules import Balance
 from penstock.server.cli import app
 from tests.spark.eventful import make_eventful
 from tests.spark.mortal import kill_under_load
@@ -28,7 +28,7 @@ def eventful(server):
 @pytest.fixture(scope="module")
 def history(spark, eventful):
     """The events and the state of the eventful broker."""
-    broker = Broker(eventful.url, None, 10.0)
+    broker = BrokerCalls(eventful.url, None, 10.0)
     state = take_state(broker, "test")
     broker.ask(bulk.remove_hold("test"))
     events = spark.read.format("penstock").options(url=eventful.url, table="events").load().persist()
@@ -38,7 +38,7 @@ def history(spark, eventful):
 
 def test_an_eventful_history_balances(history):
     report = examine(*history)
-    assert not report.troubles
+    assert not report.discrepancies
     assert report.balances
     found = {(line.queue.rpartition("/")[2], line.queue_id, line.group): line.balance for line in report.lines}
     by_name = {(queue, group): balance for (queue, _, group), balance in found.items() if queue != "gone"}
@@ -77,7 +77,7 @@ def test_a_doctored_history_is_caught(history):
     report = examine(events, state)
     assert not report.balances
     assert {line.queue for line in report.lines if line.verdict == "unbalanced"} == {ORDERS}
-    told = {trouble.what: [name.split()[0] for name in trouble.named] for trouble in report.troubles}
+    told = {discrepancy.what: [name.split()[0] for name in discrepancy.named] for discrepancy in report.discrepancies}
     assert told.pop("acked while pending") == ["0/22"], "its delivery was left out"
     assert told.pop("offsets of which no publish is recorded") == ["0/24"], "its publish was left out"
     assert told.pop("something happened to them, but they were never published") == ["0/24"]
@@ -97,10 +97,10 @@ def test_a_history_without_its_beginning_proves_nothing(history):
     report = examine(events.where(F.col("frame") > middle), state._replace(start=middle))
     assert not report.balances
     assert {line.verdict for line in report.lines} == {"incomplete"}
-    assert not report.troubles
+    assert not report.discrepancies
 
 
-def test_the_command_says_so(spark, eventful):
+def test_audit_command_reports_discrepancies(spark, eventful):
     told = CliRunner().invoke(app, ["pipeline", "audit", "--url", eventful.url, "-o", "json"])
     answer = json.loads(told.output)
     assert answer["balances"] is True
@@ -108,7 +108,7 @@ def test_the_command_says_so(spark, eventful):
     assert eventful.ask("GET", "/v1/holds").json["holds"] == []
 
 
-def test_nobody_is_there(spark):
+def test_audit_without_a_broker_fails(spark):
     refused = CliRunner().invoke(app, ["pipeline", "audit", "--url", "http://127.0.0.1:9"])
     assert refused.exit_code == 1
     assert "cannot reach http://127.0.0.1:9" in refused.output
@@ -117,6 +117,6 @@ def test_nobody_is_there(spark):
 def test_it_balances_after_kills_and_while_busy(spark, tmp_path):
     with kill_under_load(tmp_path / "data", kills=3, seed=5) as server:
         report = audit(spark, server.url)
-        assert not report.troubles
+        assert not report.discrepancies
         assert report.balances
         assert len(report.lines) == 4

@@ -36,14 +36,14 @@ from penstock.pipeline.session import prepare
 prepare()
 url, lake = sys.argv[1:]
 from penstock.pipeline.analytics import Analysis
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
 from penstock.server.cli import app
 spark = spark_session(remote="local[1]")
-broker, reported = Broker(url, None, 20.0), []
+broker, reported = BrokerCalls(url, None, 20.0), []
 Archive(spark, Lake.open_or_create(lake), broker, queues=["archived"], report=reported.append).once()
 print("archived", sum(each.rows for each in reported if each.source != "events"))
 spec = redrive_spec("archived", "offset < 7", group=None, target=None, delay_ms=0, priority=None)

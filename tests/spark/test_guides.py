@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline import session
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from tests.acceptance.http_server import running
@@ -80,7 +80,7 @@ def test_examples_of_the_guide_to_spark_run(spark, broker, tmp_path):
 def test_examples_of_the_guide_to_the_lake_run(spark, broker, tmp_path):
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     pytest.importorskip("polars", reason="Polars is not installed")
-    Archive(spark, Lake.open_or_create(tmp_path / "lake"), Broker(broker.url, None, 20.0)).once()
+    Archive(spark, Lake.open_or_create(tmp_path / "lake"), BrokerCalls(broker.url, None, 20.0)).once()
     # DuckDB would fetch its extension over the network.
     duckdb.sql(f"CREATE OR REPLACE MACRO delta_scan(path) AS TABLE FROM read_parquet('{tmp_path}/lake/messages/*/*/*')")
     broker.publish("orders", {"order": 400})

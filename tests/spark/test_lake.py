@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.subject import EVENTS
 from penstock.pipeline.lake.tables import Lake, LakeTable
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def broker(server):
-    return Broker(server.url, None, 20.0)
+    return BrokerCalls(server.url, None, 20.0)
 
 
 def archive(spark, lake, broker, queues, **options):
@@ -169,7 +169,7 @@ def test_wrong_queue_broker_or_directory_is_refused_before_work(spark, client, b
     with pytest.raises(PipelineError, match="no queue"):
         archive(spark, tmp_path / "one", broker, ["nobody-made-it"])
     with pytest.raises(PipelineError, match="cannot reach"):
-        archive(spark, tmp_path / "two", Broker("http://127.0.0.1:9", None, 1.0), ["x"])
+        archive(spark, tmp_path / "two", BrokerCalls("http://127.0.0.1:9", None, 1.0), ["x"])
     (tmp_path / "three").mkdir()
     (tmp_path / "three" / "thesis.txt").touch()
     with pytest.raises(PipelineError, match="other files"):
@@ -184,4 +184,4 @@ def test_lake_of_another_broker_is_refused(spark, client, broker, tmp_path):
     with running(tmp_path / "other") as stranger:
         stranger.ask("PUT", "/v1/queues/home", {"retention": {"mode": "keep"}})
         with pytest.raises(PipelineError, match="another broker"):
-            archive(spark, tmp_path / "lake", Broker(stranger.url, None, 5.0), ["home"])
+            archive(spark, tmp_path / "lake", BrokerCalls(stranger.url, None, 5.0), ["home"])

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.java import find_java
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
@@ -68,11 +68,11 @@ def test_follow_copies_new_messages_and_stops_on_sigterm(client, server, tmp_pat
     orders.publish_many(list(range(5)))
     with Following(lake, server.url) as archive:
         archive.until(lambda: offsets(lake, "orders") == first(25))
-        # As Ctrl-C does it: everybody in the group hears of it.
+        # As Ctrl-C does it: all processes of the group get the signal.
         os.killpg(archive.process.pid, signal.SIGINT)
         assert archive.process.wait(timeout=PATIENCE_S) == 0, archive.said()
         assert archive.said().count("stopped; the next run resumes here") == 2
-    report = verify(Lake(lake), Broker(server.url, None, 5.0))
+    report = verify(Lake(lake), BrokerCalls(server.url, None, 5.0))
     assert report.sound, report.faults
 
 
@@ -89,7 +89,7 @@ def test_killed_follow_has_every_row_once(spark, client, server, tmp_path):
     _ack_all(busy)
     count = 540
     assert 60 <= len(offsets(lake, "busy")) < 500
-    broker = Broker(server.url, None, 5.0)
+    broker = BrokerCalls(server.url, None, 5.0)
     Archive(spark, Lake(lake), broker, queues=["busy"]).once()
     assert held(server, lake)["queues"] == {"default/default/busy": {"0": count}}
     assert offsets(lake, "busy") == first(count)

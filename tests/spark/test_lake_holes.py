@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
 import penstock.pipeline
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
@@ -18,7 +18,7 @@ def test_cancelled_messages_are_no_gap(spark, server, tmp_path):
     ids = [message["id"] for message in server.publish("orders", *range(20), delay_ms=3_600_000)]
     gone = [0, 1, 5, *range(8, 13), 19]
     server.ask("POST", "/v1/cancel", {"queue": "orders", "ids": [ids[number] for number in gone]})
-    lake, broker = Lake.open_or_create(tmp_path / "lake"), Broker(server.url, None, 20.0)
+    lake, broker = Lake.open_or_create(tmp_path / "lake"), BrokerCalls(server.url, None, 20.0)
     # One of these batches finds nothing.
     Archive(spark, lake, broker, queues=["orders"], rows_per_batch=4).once()
     left = [number for number in range(20) if number not in gone]

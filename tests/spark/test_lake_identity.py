@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 import penstock.pipeline
 from penstock.pipeline.analytics import Analysis
 from penstock.pipeline.audit import audit
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
+from penstock.pipeline.lake.subject import Subject
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.lake.verify import verify
 from penstock.pipeline.options import PipelineError
@@ -28,7 +29,7 @@ from tests.spark.recreate import create, recreate
 
 @pytest.fixture
 def broker(server):
-    return Broker(server.url, None, 20.0)
+    return BrokerCalls(server.url, None, 20.0)
 
 
 def archive(spark, lake, broker, *queues, **options):
@@ -94,6 +95,20 @@ def test_queue_recreated_while_the_archive_follows(server, broker, tmp_path):
     assert report.sound, report.faults
 
 
+def test_archive_queries_of_two_incarnations_run_at_the_same_time(spark, server, broker, tmp_path):
+    """The query of the deleted queue ends at its next batch; the archive may find the new queue before that."""
+    former = create(server, "replaced", *range(10))
+    work = Archive(spark, Lake.open_or_create(tmp_path / "lake"), broker, queues=["replaced"])
+    queries = [work._start(Subject("default/default/replaced", former), {"processingTime": "1 hour"})]
+    try:
+        present = recreate(server, "replaced", *range(4))
+        queries.append(work._start(Subject("default/default/replaced", present), {"processingTime": "1 hour"}))
+        assert len({query.name for query in queries}) == 2
+    finally:
+        for query in queries:
+            query.stop()
+
+
 def test_all_events_deleted_is_unsound(spark, server, broker, tmp_path):
     create(server, "unsound", *range(10))
     lake = tmp_path / "lake"
@@ -127,7 +142,7 @@ def test_lake_of_another_broker_is_refused_everywhere(spark, server, broker, tmp
     archive(spark, lake, broker, "mine")
     with running(tmp_path / "other") as other:
         create(other, "mine", *range(30))
-        stranger = Broker(other.url, None, 5.0)
+        stranger = BrokerCalls(other.url, None, 5.0)
         for attempt in (
             lambda: archive(spark, lake, stranger, "mine"),
             lambda: archive(spark, lake, stranger, "mine", adopt=True),

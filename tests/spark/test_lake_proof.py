@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip
 from typer.testing import CliRunner
 
 import penstock.pipeline
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.compact import compact
 from penstock.pipeline.lake.tables import Lake
@@ -26,7 +26,7 @@ COUNT = 1_000
 
 @pytest.fixture(scope="module")
 def broker(server):
-    return Broker(server.url, None, 20.0)
+    return BrokerCalls(server.url, None, 20.0)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_payloads_are_parsed_by_a_schema(read, orders):
 
 
 def test_positions_by_offset_and_time(read, client, orders):
-    ends = {str(each["partition"]): each["end_offset"] for each in orders.stats()["partitions"]}
+    ends = {str(each.partition): each.end_offset for each in orders.stats().partitions}
     starting = json.dumps({partition: end - 5 for partition, end in ends.items()})
     assert read(queue="orders", startingOffset=starting).count() == 15
     assert read(queue="orders", endingOffset='{"0": 4, "1": 0, "2": 1}').count() == 5
@@ -70,7 +70,7 @@ def test_positions_by_offset_and_time(read, client, orders):
 
 
 def test_kafka_names_of_options_work(read, orders):
-    ends = {str(each["partition"]): each["end_offset"] for each in orders.stats()["partitions"]}
+    ends = {str(each.partition): each.end_offset for each in orders.stats().partitions}
     offsets = json.dumps({"orders": {"0": ends["0"] - 5, "1": -1, "2": -2}})
     assert read(queue="orders", startingOffsets=offsets).count() == 5 + ends["2"]
     assert read(queue="orders", endingOffsets='{"0": 4, "1": 0, "2": -1}').count() == 4 + ends["2"]

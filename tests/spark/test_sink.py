@@ -9,14 +9,14 @@ from pyspark.errors import AnalysisException, PythonException
 
 from penstock.batch import build, layout
 from penstock.client import lowlevel as calls
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.outgoing import Outgoing
 from penstock.pipeline.staging import Commit, Stage, stage_of
 
 
 def payloads(client, queue):
     found = []
-    for partition in range(client.queue(queue).config()["config"]["partitions"]):
+    for partition in range(client.queue(queue).config().config.partitions):
         for batch in client.queue(queue).follow(partition=partition, wait=0):
             found += [message.payload for message in batch]
     return found
@@ -35,7 +35,7 @@ def test_columns_become_what_they_say(spark, client, write):
         b"text", False, "k1", 2, {"h": "1"},
     )  # fmt: skip
     assert (second.value, second.key, second.headers) == ([1], "k2", {})
-    assert client.queue("sink/a").stats()["scheduled"] == 1
+    assert client.queue("sink/a").stats().scheduled == 1
     (other,) = client.queue("sink/b").read()
     assert (other.value, other.key, other.priority) == ({"a": 1}, None, 0)
 
@@ -44,7 +44,7 @@ def test_many_rows_from_many_tasks(spark, client, write):
     client.create_queue("many", partitions=2, retention={"mode": "keep"})
     write(spark.range(0, 25_000, numPartitions=4).selectExpr("cast(id as string) as payload"), queue="many")
     assert sorted(map(int, payloads(client, "many"))) == list(range(25_000))
-    assert [each["queue"] for each in client.queues("spark-sink")["queues"]] == []
+    assert [each.queue for each in client.queues("spark-sink").queues] == []
 
 
 def test_a_job_under_a_name_happens_once(spark, client, write):
@@ -68,7 +68,7 @@ def test_a_failed_job_leaves_nothing(spark, client, write):
     with pytest.raises(Exception, match="no"):
         write(frame, queue="failed")
     assert payloads(client, "failed") == []
-    assert [each["queue"] for each in client.queues("spark-sink")["queues"] if "commits" not in each["queue"]] == []
+    assert [each.queue for each in client.queues("spark-sink").queues if "commits" not in each.queue] == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_failed_job_leaves_nothing(spark, client, write):
         ("select 'a' as body", {"queue": "x"}, "the sink has no column 'body'"),
         ("select 1 as payload", {"queue": "x"}, "is binary or string, not int"),
         ("select 'k' as key", {"queue": "x"}, "needs a column `payload`"),
-        ("select 'a' as payload", {}, "say where to publish"),
+        ("select 'a' as payload", {}, "the sink needs a queue"),
         ("select 'a' as payload, 'Bad Name' as queue", {}, "is not a queue path"),
         ("select cast(null as string) as payload", {"queue": "x"}, "has no payload"),
         ("select 'a' as payload, repeat('k', 300) as key", {"queue": "x"}, "over the limit of 256"),
@@ -88,7 +88,7 @@ def test_mistakes_are_named_and_nothing_is_written(spark, client, write, rows, o
     with pytest.raises((AnalysisException, PythonException)) as refused:
         write(spark.sql(rows), **options)
     assert words in str(refused.value)
-    assert [each["queue"] for each in client.queues("default/default/x")["queues"]] == []
+    assert [each.queue for each in client.queues("default/default/x").queues] == []
 
 
 def test_overwriting_is_refused_with_what_to_do(spark, server):
@@ -110,7 +110,7 @@ def test_a_stream_writes_every_row_once_over_restarts(spark, stream, client, ser
         query.awaitTermination()
     found = payloads(client, "out")
     assert len(found) == len(set(found)) == 3_000
-    left = [each["queue"] for each in client.queues("spark-sink")["queues"]]
+    left = [each.queue for each in client.queues("spark-sink").queues]
     assert [name for name in left if "batch" in name] == []
 
 
@@ -119,7 +119,7 @@ def test_a_stream_writes_every_row_once_over_restarts(spark, stream, client, ser
 
 @pytest.fixture
 def broker(server):
-    return Broker(server.url, None, 10.0)
+    return BrokerCalls(server.url, None, 10.0)
 
 
 def outgoing(queue, *rows):
@@ -151,11 +151,11 @@ def test_a_commit_that_stopped_half_way_is_finished(broker, client):
     assert manifest.tasks
     Commit(broker, "job-2", 5).publish([])
     assert payloads(client, "half") == [f"{number}-{row}".encode() for number in range(100) for row in "ab"]
-    # Done, also after its numbers are forgotten; and a stage that somebody made again is removed.
-    broker.ask(calls.put_queue(stage_of("job-2", 5), {}))
+    # Done, also after its sequence numbers expired; and a stage that was created again is removed.
+    broker.ask(calls.operation("put_queue", dict, queue=stage_of("job-2", 5), body={}))
     Commit(broker, "job-2", 5).publish([(0, parts)])
     assert len(payloads(client, "half")) == 200
-    assert client.queues("spark-sink/job-2/batch")["queues"] == []
+    assert client.queues("spark-sink/job-2/batch").queues == []
 
 
 def test_a_task_that_outlives_its_failed_job_leaves_nothing(broker, client, server):
@@ -168,7 +168,7 @@ def test_a_task_that_outlives_its_failed_job_leaves_nothing(broker, client, serv
         stage.put(outgoing(path, "b"))
 
     def staged(job):
-        return client.queues(f"spark-sink/{job}")["queues"]
+        return client.queues(f"spark-sink/{job}").queues
 
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(outlive)

@@ -36,17 +36,17 @@ def test_view_is_read(spark, view, orders):
 def test_view_is_written(spark, view, client, orders):
     view("v2", orders, "(payload string, key string)")
     spark.sql("INSERT INTO v2 VALUES ('{\"n\": 10}', 'k')")
-    assert client.queue(orders).stats()["totals"]["published"] == 11
+    assert client.queue(orders).stats().totals["published"] == 11
 
 
-def test_create_table_says_that_a_view_works(spark, server, orders):
+def test_create_table_error_suggests_a_view(spark, server, orders):
     options = f"USING penstock OPTIONS (url '{server.url}', queue '{orders}')"
     with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE t1 {options}")
     assert not spark.catalog.tableExists("t1")
 
 
-def test_table_with_columns_says_it_when_it_is_used(spark, server, orders):
+def test_table_with_columns_fails_when_it_is_used(spark, server, orders):
     """Spark creates such a table without a question to the data source."""
     options = f"USING penstock OPTIONS (url '{server.url}', queue '{orders}')"
     spark.sql(f"CREATE TABLE t2 (offset bigint, payload binary) {options}")

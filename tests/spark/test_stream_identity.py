@@ -33,7 +33,7 @@ def events_of(server, **options):
 
 
 def rows(reader, start, end):
-    """What tasks read between two offsets, as dictionaries."""
+    """The rows between two offsets, as dictionaries."""
     parts = reader.partitions(start, end)
     return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 

@@ -34,7 +34,7 @@ def test_batches_are_no_larger_than_asked(stream, spark, client, tmp_path):
     assert offsets_in(spark, tmp_path, "limited") == offsets_in(spark, tmp_path, "by-size")
 
 
-def test_a_query_goes_on_where_it_was_also_with_more_partitions(stream, spark, client, tmp_path):
+def test_query_resumes_at_its_checkpoint_with_more_partitions(stream, spark, client, tmp_path):
     queue = client.create_queue("growing", retention={"mode": "keep"})
     queue.publish_many([1, 2, 3])
     run(stream(queue="growing"), "growing", tmp_path)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed: pip install 'penstock[spark]'")
 
 import penstock.pipeline
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.archive import Archive
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.options import PipelineError
@@ -24,7 +24,7 @@ def lake(tmp_path):
 
 
 def archive(spark, server, lake, queue):
-    Archive(spark, lake, Broker(server.url, None, 20.0), queues=[queue]).once()
+    Archive(spark, lake, BrokerCalls(server.url, None, 20.0), queues=[queue]).once()
 
 
 def ack_all(queue):

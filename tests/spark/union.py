@@ -40,7 +40,7 @@ class Read(NamedTuple):
     queue: str
     rows: int
     late: bool
-    """Made before the broker let go of some of it, and used after."""
+    """Created before the broker removed some of its messages, and used after."""
     faults: list[str]
 
     def __str__(self) -> str:
@@ -55,9 +55,9 @@ def watch(spark: Any, server: Server, lake: Path, reads: int) -> Iterator[Read]:
         client.create_queue(LETS_GO, partitions=PARTITIONS)
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(Following(lake, server.url, "--queue", KEEPS, "--queue", LETS_GO))
-        # What is acked before the hold stands is nobody's.
+        # Messages acked before the hold is set are not held.
         archive.until(lambda: is_held(server, lake, LETS_GO))
-        trouble = stack.enter_context(_busy(server.url))
+        discrepancy = stack.enter_context(_busy(server.url))
         archive.until(lambda: all(len(_archived(lake, queue)) == PARTITIONS for queue in (KEEPS, LETS_GO)))
         before: defaultdict[str, dict[int, int]] = defaultdict(dict)
         for number in range(reads):
@@ -68,7 +68,7 @@ def watch(spark: Any, server: Server, lake: Path, reads: int) -> Iterator[Read]:
                     seam = _archived(lake, queue)
                     archive.until(functools.partial(_has_let_go, server, queue, seam))
                 yield _checked(queue, rows, before[queue], late=late)
-        assert not trouble, trouble
+        assert not discrepancy, discrepancy
         assert archive.stop() == 0, archive.said()
 
 
@@ -106,8 +106,8 @@ def _has_let_go(server: Server, queue: str, offsets: list[int]) -> bool:
 
 @contextlib.contextmanager
 def _busy(url: str) -> Iterator[list[Exception]]:
-    """Somebody publishes, and somebody acks. What goes wrong for them is in the list."""
-    over, trouble = threading.Event(), []
+    """Publishes and acks; errors are added to the list."""
+    over, discrepancy = threading.Event(), []
 
     def publish(client: Client) -> None:
         number = 0
@@ -130,13 +130,13 @@ def _busy(url: str) -> Iterator[list[Exception]]:
             with Client(url) as client:
                 what(client)
         except Exception as error:
-            trouble.append(error)
+            discrepancy.append(error)
 
     threads = [threading.Thread(target=work, args=(what,)) for what in (publish, ack)]
     for thread in threads:
         thread.start()
     try:
-        yield trouble
+        yield discrepancy
     finally:
         over.set()
         for thread in threads:

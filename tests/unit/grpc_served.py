@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import grpc
+from at_once import at_once
 from google.rpc import status_pb2
 from patience import until
 
@@ -44,10 +45,10 @@ class Served:
 
     def ready(self, queue: str) -> int:
         """Messages that the group `default` can lease now."""
-        return self.broker.stats(f"default/default/{queue}")["ready"]
+        return at_once(self.broker.stats.queue(f"default/default/{queue}"))["ready"]
 
     def leased(self, queue: str) -> int:
-        return self.broker.stats(f"default/default/{queue}")["leased"]
+        return at_once(self.broker.stats.queue(f"default/default/{queue}"))["leased"]
 
 
 @asynccontextmanager

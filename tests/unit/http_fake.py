@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.batch import Batch
-from penstock.broker.types import DeliveredRun, FoundLetter, LeaseReply, PublishedRun, PublishReply, ReadReply, Touched
+from penstock.broker.types import (
+    CancelResult,
+    DeliveredRun,
+    FoundLetter,
+    LeaseReply,
+    PublishedRun,
+    PublishReply,
+    ReadReply,
+)
 from penstock.clock import SystemClock
-from penstock.core.deadletters import DeadLetter
+from penstock.core.state.dead_letters import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
 from penstock.pending import PendingReply
 from penstock.transports.http import HttpApp
@@ -34,9 +43,10 @@ class FakeBroker:
     """Enough of the facade to see what the edge asks of it. `fails` is raised by the next call, whatever it is."""
 
     ready = True
+    damage = (0, 0)
 
     def __init__(self) -> None:
-        self.queues: dict[str, list[Batch]] = {}
+        self.stored: dict[str, list[Batch]] = {}
         self.configs: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, Any]] = []
         self.fails: BaseException | None = None
@@ -45,6 +55,19 @@ class FakeBroker:
         self.cancelled = False
         self._waiting: set[asyncio.Future] = set()
         self.inline_commits = 0
+        self.messages = SimpleNamespace(
+            publish=self.publish, lease=self.lease, lease_scope=self.lease_scope, ack=self.ack, nack=self.nack,
+            reject=self.reject, release=self.release, extend=self.extend,
+        )  # fmt: skip
+        self.scheduled = SimpleNamespace(cancel=self.cancel, reschedule=self.reschedule)
+        self.log = SimpleNamespace(read=self.read, peek=self.peek)
+        self.queues = SimpleNamespace(
+            list=self.list_queues, paths=lambda: sorted(self.stored), get=self.get_queue, put=self.put_queue,
+            patch=self.patch_queue, delete=self.delete_queue, purge=self.purge_queue,
+        )  # fmt: skip
+        self.stats = SimpleNamespace(queue=self.queue_stats, summary=self.summary)
+        self.groups = SimpleNamespace(list=self.list_groups)
+        self.dead_letters = SimpleNamespace(page=self.list_dead_letters)
 
     def _note(self, name: str, *what: Any) -> None:
         self.calls.append((name, what))
@@ -53,7 +76,7 @@ class FakeBroker:
             raise failure
 
     async def _park(self, queue, wait_ms: int) -> None:
-        if wait_ms and not self.queues.get(queue):
+        if wait_ms and not self.stored.get(queue):
             self.parked.set()
             try:
                 await asyncio.wait_for(self.arrived.wait(), wait_ms / 1000)
@@ -67,15 +90,15 @@ class FakeBroker:
         self.inline_commits += 1
 
     def _known(self, queue: str) -> list[Batch]:
-        if queue not in self.queues:
+        if queue not in self.stored:
             raise QueueNotFound(f"there is no queue {queue}")
-        return self.queues[queue]
+        return self.stored[queue]
 
     def publish(self, parts, producer=None) -> PendingReply:
         self._note("publish", parts, producer)
         runs = []
         for number, part in enumerate(parts):
-            stored = self.queues.setdefault(part.queue, [])
+            stored = self.stored.setdefault(part.queue, [])
             offset = sum(batch.count for batch in stored)
             stored.append(part.batch)
             runs.append(PublishedRun(number, part.queue, 0, offset, part.batch.count, FIRST_ID + offset, False, None))
@@ -107,14 +130,14 @@ class FakeBroker:
 
         def finish() -> None:
             runs = self._runs(queue, max, "r1.0.7.00000000000000ff.")
-            self.queues[queue] = []
+            self.stored[queue] = []
             pending.complete(LeaseReply(runs, [Settled(receipt, "acked") for receipt in ack]))
 
         async def wait() -> None:
             await self._park(queue, wait_ms)
             finish()
 
-        if not wait_ms or self.queues.get(queue):
+        if not wait_ms or self.stored.get(queue):
             finish()
             return pending
 
@@ -154,11 +177,11 @@ class FakeBroker:
 
     async def cancel(self, queue, *, ids=None, key=None):
         self._note("cancel", queue, ids, key)
-        return 1, [Touched("x", "cancelled")]
+        return 1, [CancelResult("x", "cancelled")]
 
     async def reschedule(self, queue, *, ids=None, key=None, deliver_at_ms=None, delay_ms=None):
         self._note("reschedule", queue, ids, key, deliver_at_ms, delay_ms)
-        return 1, [Touched("x", "rescheduled")]
+        return 1, [CancelResult("x", "rescheduled")]
 
     async def read(
         self,
@@ -183,10 +206,10 @@ class FakeBroker:
         self._note("peek", queue, max, group)
         return self._runs(queue, max, None)
 
-    def list_queues(self, *, prefix="", page=1, limit=50):
+    async def list_queues(self, *, prefix="", page=1, limit=50):
         self._note("list_queues", prefix, page, limit)
-        entries = [{"queue": name} for name in sorted(self.queues)][:limit]
-        return {"queues": entries, "total": len(self.queues), "page": page, "limit": limit}
+        entries = [{"queue": name} for name in sorted(self.stored)][:limit]
+        return {"queues": entries, "total": len(self.stored), "page": page, "limit": limit}
 
     def get_queue(self, queue):
         self._note("get_queue", queue)
@@ -195,8 +218,8 @@ class FakeBroker:
 
     async def put_queue(self, queue, config, *, confirm=None):
         self._note("put_queue", queue, config)
-        created = queue not in self.queues
-        self.queues.setdefault(queue, [])
+        created = queue not in self.stored
+        self.stored.setdefault(queue, [])
         return {"queue": queue, "config": config}, created
 
     async def patch_queue(self, queue, changes, *, confirm=None):
@@ -214,7 +237,7 @@ class FakeBroker:
         self._note("purge_queue", queue, confirm)
         return {"purged": 0}
 
-    def stats(self, queue):
+    async def queue_stats(self, queue):
         self._note("stats", queue)
         self._known(queue)
         names = (
@@ -228,15 +251,15 @@ class FakeBroker:
             "groups": [{"group": "default", "lag": 4, "busy_workers": 2, "finished": 9, "service_s": 4.5}],
         }  # fmt: skip
 
-    def summary(self):
+    async def summary(self):
         self._note("summary")
-        return {"queues": len(self.queues), "leased": 7}
+        return {"queues": len(self.stored), "leased": 7}
 
-    def groups(self, queue):
+    async def list_groups(self, queue):
         self._note("groups", queue)
         return {"groups": []}
 
-    async def dead_letters(self, queue, *, group=None, filter=None, page=1, limit=50, after=None):
+    async def list_dead_letters(self, queue, *, group=None, filter=None, page=1, limit=50, after=None):
         self._note("dead_letters", queue, group, filter, page, limit, after)
         entries = self._letters(queue)
         return {"dead_letters": entries, "total": len(entries), "page": page, "limit": limit, "next": None}

@@ -1,4 +1,4 @@
-"""Waiting for what comes true by itself, and tells nobody."""
+"""Wait for conditions without an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue that is as simple as can be and does everything at random: what the lives of messages are checked against."""
+"""A simple model of a queue with random events, to check timelines against."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.pipeline.ground import place_of
 from penstock.pipeline.history import SCHEMA, History
+from penstock.pipeline.lake.spans import place_of
 
 QUEUE = 7
 LIVE = ("pending", "leased")
 
 
 class Model:
-    """Keeps what has become of every message in every group, and tells of it in events."""
+    """Keeps the state of every message in every group, and its events."""
 
     def __init__(self, seed: int, *, keeps: bool):
         self.dice = random.Random(seed)
@@ -27,7 +27,7 @@ class Model:
         self.about_queues: list[dict[str, Any]] = []
         self.start = self.end = 0
         self.gone: dict[int, str] = {}
-        """What ended them for everybody."""
+        """The event that ended the messages for all groups."""
         self.cells: dict[str, dict[int, str]] = {}
         """Group -> offset -> what has become of it."""
         self.leases: dict[str, dict[int, int]] = {}
@@ -181,7 +181,7 @@ class Model:
         self.about_queues.append(event | {"queue": "a/b/c"} | values)
 
     def history(self, after: int = 0, until: int = 2**40) -> History:
-        """What happened in these frames."""
+        """The events of these frames."""
         chosen = [row for row in self.rows if place_of(after + 1, 0) <= row["place"] < place_of(until + 1, 0)]
         return history_of(chosen)
 

@@ -15,7 +15,7 @@ EPOCH_NS = 1_760_000_000 * SECOND_NS
 
 
 class Machine:
-    """The two clocks of a machine: one that nobody can set, and one that everybody can."""
+    """The two clocks of a machine: a monotonic one, and the wall clock, which can be set."""
 
     def __init__(self) -> None:
         self.real_ns = 77 * SECOND_NS
@@ -74,7 +74,7 @@ def test_a_step_is_closed_at_a_tenth_of_real_time_without_going_back_or_jumping(
 
 
 def test_after_slewing_back_it_is_never_ahead_of_the_wall_clock(machine):
-    """A message that is due by our clock must be due by everybody's."""
+    """A message that is due by this clock must be due by all clocks."""
     subject = clock.SystemClock()
     machine.wall_ns -= 2 * SECOND_NS
     run_until_agreed(machine, subject, limit_s=60)

@@ -125,6 +125,6 @@ def test_what_is_no_zone_is_refused_by_the_field_s_name(zone):
     assert refused.value.details == {"field": "timezone"}
 
 
-def test_what_never_comes_and_what_is_beyond_the_calendar_are_none():
+def test_impossible_fire_times_are_none():
     assert cron.next_fire("* * */20 * 1L", "UTC", 0) is None
     assert cron.next_fire("* * * * *", "UTC", 2**52) is None

@@ -64,6 +64,7 @@ def test_what_is_not_a_ulid_is_the_callers_mistake(text):
         ("email/high", "email/default/high"),
         ("email/notifications/high", "email/notifications/high"),
         ("0", "default/default/0"),
+        ("Shop_1.EU/eu-west.1/Orders_v2", "Shop_1.EU/eu-west.1/Orders_v2"),
         ("a" * 64, f"default/default/{'a' * 64}"),
     ],
 )
@@ -74,7 +75,29 @@ def test_queue_paths(text, path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "/", "a/", "/a", "a//b", "a/b/c/d", "A", "a_b", "a.b", "-a", "a" * 65, "ä", "a\n", "a b", "٣", None, 7],
+    [
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        "a/b/c/d",
+        "-a",
+        "_a",
+        ".a",
+        "..",
+        "a/../b",
+        "a:b",
+        "a%2Fb",
+        "a~b",
+        "a" * 65,
+        "ä",
+        "a\n",
+        "a b",
+        "٣",
+        None,
+        7,
+    ],
 )
 def test_what_is_not_a_queue_path_is_refused_by_the_rule(text):
     with pytest.raises(InvalidRequest, match="one to three segments") as caught:

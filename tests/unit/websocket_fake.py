@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from at_once import at_once
 from patience import until
 
 from penstock.ids import parse_queue
@@ -103,13 +104,13 @@ class Edge:
         return Client(self.sockets, protocol)
 
     async def create(self, queue: str, **config: Any) -> None:
-        await self.broker.put_queue(parse_queue(queue), config)
+        await self.broker.queues.put(parse_queue(queue), config)
 
     async def publish(self, queue: str, *payloads: bytes, **columns: Any) -> None:
         await self.box.publish(queue, *payloads, **columns)
 
     def metrics(self) -> str:
-        return self.app.metrics.exposition(self.broker)[0].decode()
+        return at_once(self.app.metrics.exposition(self.broker))[0].decode()
 
     async def settle(self) -> None:
         """Wait until all returned leases are settled."""

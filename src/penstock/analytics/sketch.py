@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 EXACT_BELOW = 128
-STEPS = 64
-"""Buckets between a power of two and the next one."""
 _STEP_BITS = 6
+"""64 buckets between a power of two and the next one."""
 
 
 def bucket_of(ms: int) -> int:

@@ -43,7 +43,7 @@ FAILURES = pa.schema(
      ("error", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("queue_id", pa.int64()),
      ("batch", pa.int64())]
 )  # fmt: skip
-GROUND = pa.schema(
+CATALOG = pa.schema(
     [("queue_id", pa.int64()), ("queue", pa.string()), ("facts", pa.string()), ("standing", pa.string())]
 )
 OPEN = pa.schema(
@@ -61,7 +61,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "minutes": (MINUTES, ["day"]),
     "consumers": (CONSUMERS, ["day"]),
     "failures": (FAILURES, ["day"]),
-    "ground": (GROUND, []),
+    "ground": (CATALOG, []),  # the catalog of queues; the name is part of the format
     "open": (OPEN, ["slot"]),
     "batches": (BATCHES, []),
 }

@@ -22,6 +22,7 @@ _INTEGER_BOUNDS: dict[int, tuple[str, int, int]] = {
     layout.TTL_MS: ("ttl_ms", 0, limits.TTL_MS_MAX),
     layout.MAX_RETRIES: ("max_retries", -1, limits.RETRIES_MAX),
     layout.PAYLOAD_KIND: ("payload_kind", 0, 1),
+    layout.HAS_PRIORITY: ("has_priority", 0, 1),
 }
 _STRING_BOUNDS: dict[int, tuple[str, int]] = {
     layout.KEY: ("key", limits.KEY_BYTES_MAX),
@@ -47,7 +48,7 @@ def check_client_frame(batch: Batch) -> Batch:
                 values = batch.integers(column)
                 if min(values) < low or max(values) > high:
                     row = next(i for i, value in enumerate(values) if not low <= value <= high)
-                    raise _broken(row, name, f"{values[row]} is outside {low} to {high}")
+                    raise broken_rule(row, name, f"{values[row]} is outside {low} to {high}")
         for column, (name, size_max) in _STRING_BOUNDS.items():
             if batch.columns & column:
                 _check_strings(batch, column, name, size_max)
@@ -79,15 +80,6 @@ def check_payload_sizes(batch: Batch, size_max: int) -> None:
         )
 
 
-def check_priorities(batch: Batch, low: int, high: int) -> None:
-    """Raises InvalidRequest for the first message whose priority is not in these bounds."""
-    if batch.has(layout.PRIORITY):
-        values = batch.integers(layout.PRIORITY)
-        if min(values) < low or max(values) > high:
-            row = next(i for i, value in enumerate(values) if not low <= value <= high)
-            raise _broken(row, "priority", f"{values[row]} is not a lane of this queue: use {low} (critical) to {high}")
-
-
 def check_delivery_times(batch: Batch, now_ms: int) -> None:
     """Raises InvalidRequest for the first message with a delivery time long past.
 
@@ -97,7 +89,7 @@ def check_delivery_times(batch: Batch, now_ms: int) -> None:
     if batch.has(layout.DELIVER_AT_MS):
         for row, moment in enumerate(batch.integers(layout.DELIVER_AT_MS)):
             if moment and is_long_past(moment, now_ms):
-                raise _broken(row, "deliver_at_ms", long_past(moment, now_ms))
+                raise broken_rule(row, "deliver_at_ms", long_past(moment, now_ms))
 
 
 def is_long_past(moment_ms: int, now_ms: int) -> bool:
@@ -112,15 +104,15 @@ def _check_strings(batch: Batch, column: int, name: str, size_max: int) -> None:
     check: Callable[[bytes], object] = check_headers if column == layout.HEADERS else bytes.decode
     for row, value in enumerate(batch.strings(column)):
         if len(value) > size_max:
-            raise _broken(row, name, f"{len(value)} bytes are over the limit of {size_max}")
+            raise broken_rule(row, name, f"{len(value)} bytes are over the limit of {size_max}")
         if value:
             try:
                 check(value)
             except UnicodeDecodeError:
-                raise _broken(row, name, "is not UTF-8") from None
+                raise broken_rule(row, name, "is not UTF-8") from None
             except InvalidRequest as error:
-                raise _broken(row, name, error.message) from None
+                raise broken_rule(row, name, error.message) from None
 
 
-def _broken(row: int, name: str, reason: str) -> InvalidRequest:
+def broken_rule(row: int, name: str, reason: str) -> InvalidRequest:
     return InvalidRequest(f"message {row}, {name}: {reason}", details={"row": row, "field": name})

@@ -8,7 +8,7 @@ need no checks. `check.py` holds the further rules for frames of clients.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
@@ -232,12 +232,22 @@ class Batch:
             first, count,
         )  # fmt: skip
 
-    def _cut_out(self) -> bytes:
-        """Encode the messages of this run as a separate frame."""
+    def with_integers(self, column: int, values: Sequence[int], *, without: int = 0) -> Batch:
+        """The same messages in a separate frame with this fixed column, instead of their own if they have it, and
+        without another one."""
+        width = layout.fixed_width(column.bit_length() - 1)
+        return Batch.open(self._cut_out({column: array(_FORMATS[width], values).tobytes()}, without), known=True)
+
+    def _cut_out(self, replaced: Mapping[int, bytes] = {}, without: int = 0) -> bytes:
+        """Encode the messages of this run as a separate frame, with these fixed columns instead of their own."""
         view = memoryview(self._bytes)
         parts: list[Buffer] = [b""]
-        for column in self._positions:
-            if column.bit_length() <= layout.VAR_SHIFT:
+        columns = 0
+        for column in sorted({*self._positions, *replaced} - {without}):
+            columns |= column
+            if column in replaced:
+                parts.append(replaced[column])
+            elif column.bit_length() <= layout.VAR_SHIFT:
                 parts.append(self.integers(column).cast("B"))
             else:
                 offsets, base = self._var(column)
@@ -245,12 +255,11 @@ class Batch:
         offsets, base = self._payload_offsets, self._payload_base
         parts += (offsets.cast("B"), view[base + offsets[0] : base + offsets[self.count]])
         size = layout.HEADER.size + sum(map(len, parts))
-        parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self.flags, self.count, self.columns, size)
+        parts[0] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self.flags, self.count, columns, size)
         return b"".join(parts)
 
     def pick(self, rows: Sequence[int]) -> Batch:
-        """Encode these rows, in this order, as a separate frame. Costs work per message; used to split keys by
-        partition."""
+        """Encode these rows, in this order, as a separate frame. Costs work per message."""
         flags = self.flags
         kinds = self.kinds() if flags & layout.KIND_MASK == layout.KIND_MIXED else None
         payloads = self.payloads()
@@ -260,15 +269,28 @@ class Batch:
                 continue
             values = self.integers(column) if column < 1 << layout.VAR_SHIFT else self.strings(column)
             columns[column] = [values[row] for row in rows]  # type: ignore[assignment]
-        return Batch.open(
-            build(
-                [payloads[row] for row in rows],
-                kind=flags & layout.KIND_MASK,
-                kinds=None if kinds is None else [kinds[row] for row in rows],
-                columns=columns,
-                checked=self.checked,
-            )
+        frame = build(
+            [payloads[row] for row in rows],
+            kind=flags & layout.KIND_MASK,
+            kinds=None if kinds is None else [kinds[row] for row in rows],
+            columns=columns,
+            checked=self.checked,
         )
+        return Batch.open(frame, known=True)
+
+    def split(self, parts: Sequence[Sequence[int]]) -> list[Batch]:
+        """Encode the rows of each part, in their order, as a separate frame. Work per message is done once for all
+        parts together."""
+        ordered = self.pick([row for rows in parts for row in rows])
+        if len(parts) == 1:
+            return [ordered]
+        batches, first = [], 0
+        for rows in parts:
+            part = ordered.run(first, first + len(rows))
+            # A frame of its own: a run would keep the messages of the other parts in memory.
+            batches.append(Batch.open(part.frame, known=True))
+            first += len(rows)
+        return batches
 
 
 def build(

@@ -1,7 +1,7 @@
 """Says when the dead letters of a queue are too many, or grow too fast; once when it begins and once when it is over.
 
-Nobody counts anything for this: a queue's letters have a number, and what came within a minute is the difference of
-two of them. Queues without `dead_letter_alarm` cost one comparison every few seconds.
+No counter is kept for this: a queue's letters are numbered, and the number of letters within a minute is the
+difference of two numbers. Queues without `dead_letter_alarm` cost one comparison every few seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.state import Queue
 from penstock.logs import get_logger
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView
 
 LOOK_EVERY_S = 5.0
 MINUTE_MS = 60_000
@@ -27,8 +27,8 @@ class Alarm(NamedTuple):
 
 
 class Alarms:
-    def __init__(self, loop: ShardLoop):
-        self._loop = loop
+    def __init__(self, view: ShardView):
+        self._view = view
         self._active: dict[int, Alarm] = {}
         self._samples: dict[int, deque[tuple[int, int]]] = {}
         """Per queue: (time, letters since the process started), of the last minute."""
@@ -44,10 +44,9 @@ class Alarms:
         return None if alarm is None else alarm._asdict()
 
     def active(self) -> list[str]:
-        """Paths of the queues that somebody should look at."""
+        """Paths of the queues whose alarm is on."""
         self._look_at_all()
-        queues = self._loop.shard.queues
-        return sorted(queues[number].path for number in self._active if number in queues)
+        return sorted(queue.path for number in self._active if (queue := self._view.queue_numbered(number)) is not None)
 
     async def _watch(self) -> None:
         while True:
@@ -55,11 +54,10 @@ class Alarms:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _look_at_all(self) -> None:
-        queues = self._loop.shard.queues
-        for number in [number for number in self._samples if number not in queues]:
+        for number in [number for number in self._samples if self._view.queue_numbered(number) is None]:
             del self._samples[number]
             self._active.pop(number, None)
-        for queue in list(queues.values()):
+        for queue in list(self._view.queues()):
             if queue.config.dead_letter_alarm is not None or queue.number in self._active:
                 self._look(queue)
 
@@ -76,7 +74,7 @@ class Alarms:
                 why.append("per_minute")
         before = self._active.get(queue.number)
         if why and before is None:
-            self._active[queue.number] = Alarm(self._loop.now_ms(), why)
+            self._active[queue.number] = Alarm(self._view.now_ms(), why)
             _log.warning("dead_letter_alarm", queue=queue.path, why=why, letters=letters, per_minute=per_minute)
         elif why and before is not None:
             self._active[queue.number] = before._replace(why=why)
@@ -85,7 +83,7 @@ class Alarms:
             _log.info("dead_letter_alarm_over", queue=queue.path, letters=letters, since_at_ms=before.since_at_ms)
 
     def _per_minute(self, number: int) -> int:
-        now_ms, total = self._loop.now_ms(), self._loop.counters.of(number).dead_lettered
+        now_ms, total = self._view.now_ms(), self._view.counters.of(number).dead_lettered
         samples = self._samples.setdefault(number, deque([(now_ms, 0)]))
         # The oldest one is the last from before the minute, so that the difference covers all of it.
         if now_ms - samples[-1][0] >= LOOK_EVERY_S * 1000 / 2:

@@ -54,7 +54,7 @@ class Analytics:
     ) -> AnalyticsQueuesReply:
         span, chosen = self._span(from_ms, to_ms, None), QueueFilter(prefix=prefix)
         found, until = await self._ask(lambda reader: (reader.queues(chosen, span), reader.analysed_until_ms()))
-        now = {row.queue: _now(row) for row in self._stats.rows(prefix)}
+        now = {row.queue: _now(row) for row in await self._stats.rows(prefix)}
         shown = found[(page - 1) * limit : page * limit]
         for queue in shown:
             queue.now = now.get(queue.queue)
@@ -76,7 +76,7 @@ class Analytics:
             )  # fmt: skip
 
         reply = await self._ask(read)
-        reply.now = self._present(queue, prefix)
+        reply.now = await self._present(queue, prefix)
         if queue is not None and not reply.now and not reply.groups and not reply.counts.published:
             raise QueueNotFound(f"there is no queue {queue}, and nothing was counted of it in this time")
         return reply
@@ -113,8 +113,8 @@ class Analytics:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _present(self, queue: str | None, prefix: str) -> list[AnalyticsNow]:
-        rows = self._stats.rows(prefix if queue is None else queue)
+    async def _present(self, queue: str | None, prefix: str) -> list[AnalyticsNow]:
+        rows = await self._stats.rows(prefix if queue is None else queue)
         return [_now(row) for row in rows if queue is None or row.queue == queue]
 
     async def _ask(self, question: Callable[[AnalyticsReader], T]) -> T:

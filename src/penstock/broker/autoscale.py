@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock import limits
 from penstock.broker.stats import Stats
-from penstock.core.state import Queue
-from penstock.runtime.loop import ShardLoop
+from penstock.ids import QueuePath
+from penstock.runtime.view import ShardView
 from penstock.runtime.workload import covered_ms
 
 NEVER = -1
@@ -20,15 +21,23 @@ NEVER = -1
 
 
 class Autoscale:
-    def __init__(self, loop: ShardLoop, stats: Stats):
-        self._loop = loop
+    def __init__(self, view: ShardView, stats: Stats):
+        self._view = view
         self._stats = stats
 
     def signal(
-        self, queue: Queue, group: str, *, target_drain_s: float, min_workers: int, max_workers: int
+        self,
+        path: QueuePath,
+        *,
+        group: str = "default",
+        target_drain_s: float = 60.0,
+        min_workers: int = 0,
+        max_workers: int = limits.WORKERS_MAX,
     ) -> dict[str, Any]:
-        now_ms = self._loop.brought_to_now()
-        counters = self._loop.counters
+        """How fast messages come and go, and how many workers would drain what waits in `target_drain_s`."""
+        queue = self._view.queue(path)
+        now_ms = self._view.advance()
+        counters = self._view.counters
         seconds = covered_ms(now_ms, counters.began_ms) / 1000
         arrival = counters.rates(queue.number, now_ms)["published_per_s"]
         number = queue.groups.get(group)
@@ -56,7 +65,7 @@ class Autoscale:
             "in_flight": in_flight,
             "backlog": ready + in_flight,
             "busy_workers": busy,
-            "waiting_consumers": self._loop.waiting_in(queue, group),
+            "waiting_consumers": self._view.waiting_in(queue, group),
             "time_to_drain_s": round(time_to_drain_s(ready, arrival, service), 3),
             "target_drain_s": target_drain_s,
             "suggested_workers": suggested(
@@ -76,10 +85,10 @@ def suggested(required: float, per_worker: float, busy: int, backlog: int, least
     """Workers for a required rate. As long as nothing has been finished there is no rate to go by: then those that
     are busy are suggested, and one if there is anything to do."""
     if per_worker > 0:
-        # Rates are measured: a hair above a whole number is that number, not one worker more. What should be done in
-        # next to no time takes infinitely many.
+        # Rates are measured, so a value slightly above a whole number does not add a worker. `min` bounds the quotient
+        # where the target time is close to 0.
         wanted = math.ceil(min(required / per_worker - 1e-6, most))
     else:
         wanted = max(busy, 1 if backlog or required > 0 else 0)
-    # Whatever is in somebody's hands, somebody has to finish.
+    # Leased messages are part of the backlog: at least one worker is needed to finish them.
     return min(max(wanted, 1 if backlog else 0, least), most)

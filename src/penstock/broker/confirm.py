@@ -17,10 +17,12 @@ class Confirmations:
     def __init__(self, secret: bytes):
         self._secret = secret
 
-    def demand(self, action: str, target: str, token: str | None, now_ms: int, would_lose: dict[str, Any]) -> None:
+    def demand(
+        self, action: str, target: str, token: str | None, now_ms: int, would_lose: dict[str, Any], shown: str = ""
+    ) -> None:
         """Return if the token confirms this; otherwise refuse, with the token that would."""
         if not self.confirms(action, target, token, now_ms):
-            raise self.refusal(action, target, now_ms, would_lose)
+            raise self.refusal(action, target, now_ms, would_lose, shown)
 
     def confirms(self, action: str, target: str, token: str | None, now_ms: int) -> bool:
         window = now_ms // VALID_MS
@@ -28,10 +30,8 @@ class Confirmations:
             hmac.compare_digest(token.encode(), self._token(action, target, window - age).encode()) for age in (0, 1)
         )
 
-    def refusal(
-        self, action: str, target: str, now_ms: int, would_lose: dict[str, Any], *, shown: str | None = None
-    ) -> Conflict:
-        """What to raise. `shown` is for people, where `target` is more than they said."""
+    def refusal(self, action: str, target: str, now_ms: int, would_lose: dict[str, Any], shown: str = "") -> Conflict:
+        """The error to raise. `shown` is the name for the message, where `target` holds more than the caller named."""
         return Conflict(
             f"{action} {shown or target} cannot be undone; repeat the call with confirm=<token> if you mean it",
             details={"confirm": self._token(action, target, now_ms // VALID_MS), "would_lose": would_lose},

@@ -1,4 +1,4 @@
-"""Events for those who ask: in bulk for programs, and told one by one for people."""
+"""Reading events: in bulk for programs, and one by one as text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from penstock.batch import layout
+from penstock.broker.finding import find_message
 from penstock.broker.identity import Identity
 from penstock.core import records
-from penstock.core.ranges import pairs
+from penstock.core.offsets.ranges import pairs
 from penstock.core.state import FormerQueue, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
 from penstock.runtime.events import EventLog, EventRecord
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.history import MessageHistory
+from penstock.runtime.view import ShardView
 from penstock.wire.events import (
     RECORD,
     WHOLE_FRAME,
@@ -44,61 +47,83 @@ class Bulk(NamedTuple):
 
 
 class Events:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], identity: Identity):
+    """The records of the journal as events, as far back as the journal goes."""
+
+    def __init__(self, view: ShardView, log: EventLog, history: MessageHistory, identity: Identity):
+        self._view = view
+        self._log = log
+        self._history = history
         self._identity = identity
-        self._find = find
-        """A queue by its full path; raises QueueNotFound."""
-        self._loop = loop
-        self._log = EventLog(loop)
+
+    async def history(self, path: QueuePath, *, id: str) -> dict[str, Any]:
+        """The events of a message, by its id or its client id."""
+        queue = self._view.queue(path)
+        handle = find_message(self._view.log, queue, id)
+        if handle is None:
+            return {"queue": path, "id": id, "partition": None, "offset": None, "complete": False, "events": []}
+        found = await self._history.of(queue, handle.id)
+        return {
+            "queue": path,
+            "id": ulid_text(handle.id),
+            "partition": found.partition,
+            "offset": found.offset,
+            "complete": found.complete,
+            "events": msgspec.to_builtins(found.events),
+        }
 
     async def read(self, query: EventsQuery, path: QueuePath | None = None) -> EventsReply:
         """Event by event. All events of a record are in one answer."""
-        queue = None if path is None else self._find(path).number
         found: list[Event] = []
-        after, missing, start = await self._begin(query.after)
-        at = after
-        async with aclosing(self._log.records(*after, query.until)) as told:
-            looked = 0
-            async for one in told:
-                looked += 1
-                if queue is None or one.queue == queue:
-                    if len(found) >= query.max:
-                        break
-                    found += self._events(one)
-                at = Position(one.frame, one.number)
-                if looked == LOOKED_MAX:
-                    break
-            else:
-                at = self._caught_up(at, query.until)
-        return EventsReply(0, found, str(at), start, self._loop.durable_index, missing)
+
+        def take(record: EventRecord) -> bool:
+            if len(found) >= query.max:
+                return False
+            found.extend(self._events(record))
+            return True
+
+        at, missing, start = await self._read(query, path, take)
+        return EventsReply(0, found, str(at), start, self._view.durable_index, missing)
 
     async def read_bulk(self, query: EventsQuery, path: QueuePath | None = None) -> Bulk:
         """Records as they are stored, without their messages."""
-        queue = None if path is None else self._find(path).number
         parts: list[bytes | memoryview] = []
         room = query.max_bytes
         numbers: set[int] = set()
-        after, missing, start = await self._begin(query.after)
-        at = after
-        async with aclosing(self._log.records(*after, query.until)) as told:
+
+        def take(record: EventRecord) -> bool:
+            nonlocal room
+            if room <= 0:
+                return False
+            meta, about = record.record
+            parts.extend((RECORD.pack(record.frame, record.number, len(meta), len(about)), meta, about))
+            room -= RECORD.size + len(meta) + len(about)
+            numbers.add(record.queue)
+            return True
+
+        at, missing, start = await self._read(query, path, take)
+        names = {str(number): self._names(number) for number in sorted(numbers) if number}
+        end, broker = self._view.durable_index, self._identity.broker
+        return Bulk(EventsMeta(0, str(at), start, end, missing, names, broker), parts)
+
+    async def _read(
+        self, query: EventsQuery, path: QueuePath | None, take: Callable[[EventRecord], bool]
+    ) -> tuple[Position, Missing | None, int]:
+        """Give the records to `take` until it refuses one. Returns the last position, what of the journal is gone, and
+        where the journal begins."""
+        queue = None if path is None else self._view.queue(path).number
+        at, missing, start = await self._begin(query.after)
+        async with aclosing(self._log.records(*at, query.until)) as found:
             looked = 0
-            async for one in told:
+            async for record in found:
                 looked += 1
-                if queue is None or one.queue == queue:
-                    if room <= 0:
-                        break
-                    meta, about = one.record
-                    parts += (RECORD.pack(one.frame, one.number, len(meta), len(about)), meta, about)
-                    room -= RECORD.size + len(meta) + len(about)
-                    numbers.add(one.queue)
-                at = Position(one.frame, one.number)
+                if queue in (None, record.queue) and not take(record):
+                    break
+                at = Position(record.frame, record.number)
                 if looked == LOOKED_MAX:
                     break
             else:
                 at = self._caught_up(at, query.until)
-        names = {str(number): self._names(number) for number in sorted(numbers) if number}
-        end, broker = self._loop.durable_index, self._identity.broker
-        return Bulk(EventsMeta(0, str(at), start, end, missing, names, broker), parts)
+        return at, missing, start
 
     async def ranges(self, query: EventRangesQuery) -> EventRangesReply:
         """Where to cut what is asked for, so that each part tells of about as much."""
@@ -121,7 +146,7 @@ class Events:
                 open_range.until = at = frame.frame
                 open_range.rows += frame.rows
                 open_range.bytes += frame.bytes
-        return EventRangesReply(0, ranges, at, start, self._loop.durable_index, missing, self._identity.broker)
+        return EventRangesReply(0, ranges, at, start, self._view.durable_index, missing, self._identity.broker)
 
     async def _begin(self, text: str) -> tuple[Position, Missing | None, int]:
         """Where to begin, what of that is gone, and where the journal begins."""
@@ -145,7 +170,7 @@ class Events:
 
     def _caught_up(self, at: Position, until: int | None) -> Position:
         """Nothing more is to be told up to there: what is about no message need not be looked at again."""
-        last = self._loop.durable_index if until is None else min(until, self._loop.durable_index)
+        last = self._view.durable_index if until is None else min(until, self._view.durable_index)
         return max(at, Position(last)) if last >= at.frame else at
 
     # -- names ------------------------------------------------------------------------------------------------
@@ -158,7 +183,7 @@ class Events:
         return Names(known.path, {str(group): name for group, name in groups.items()}, uuid)
 
     def _known(self, number: int) -> Queue | FormerQueue | None:
-        return self._loop.shard.queues.get(number) or self._loop.shard.former_queues.get(number)
+        return self._view.queue_numbered(number) or self._view.former_queue(number)
 
     # -- one by one -------------------------------------------------------------------------------------------
 
@@ -213,7 +238,7 @@ _KINDS: dict[type, str] = {
     records.GroupCreated: "group_created",
     records.QueuePurged: "purged",
 }
-"""What an event is called, where it is not what its record is called."""
+"""Names of events that differ from the tag of their record."""
 
 
 def _replaced(event: Event, **values: Any) -> Event:

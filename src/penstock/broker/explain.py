@@ -1,10 +1,9 @@
-"""`explain`: why a message is still here. Joins what the machine says (`core/explain.py`) with what only the runtime
-knows: the ids of messages, who is asking, and whether anything can be written at all.
+"""`explain`: why a message is still in its queue. Joins the reasons of the state machine (`core/explain.py`) with facts
+of the runtime: the ids of messages, the waiting consumers, and whether the journal accepts writes.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +14,16 @@ from penstock.broker.finding import find_message
 from penstock.broker.stats import Stats
 from penstock.broker.webhooks import Webhooks
 from penstock.core import explain as core
-from penstock.core.explain import Explainer, Explanation, Reason
+from penstock.core.explain import Explanation, Reason
 from penstock.core.lifecycle import State
 from penstock.core.records import Published
 from penstock.core.state import Queue
-from penstock.ids import ulid_text
-from penstock.runtime.loop import ShardLoop
+from penstock.durations import duration_text
+from penstock.ids import QueuePath, ulid_text
+from penstock.runtime.view import ShardView
 
 LATELY_MS = 60_000
-"""Who asked within this time counts as being there: no wait is longer."""
+"""A consumer whose last lease request is newer than this counts as present: no wait is longer."""
 
 
 HOLDERS_SHOWN = 10
@@ -31,7 +31,7 @@ HOLDERS_SHOWN = 10
 
 
 class NoConsumer(Reason, frozen=True, tag="no_consumer"):
-    """Nobody waits for messages of this group, and nobody has asked for a minute."""
+    """No consumer waits for messages of this group, and none has asked for a minute."""
 
     blocks = False
     last_asked_at_ms: int | None
@@ -54,36 +54,38 @@ class WebhookRests(Reason, frozen=True, tag="webhook_rests"):
 
 
 class Explanations:
-    def __init__(self, loop: ShardLoop, webhooks: Webhooks, stats: Stats):
-        self._loop = loop
+    def __init__(self, view: ShardView, webhooks: Webhooks, stats: Stats):
+        self._view = view
         self._stats = stats
         self._webhooks = webhooks
 
-    async def explain(self, queue: Queue, group: str, message_id: str | None) -> dict[str, Any]:
-        """The message with this id; or without one the head of every partition that has anything waiting."""
-        if message_id is not None:
-            entries = [self._by_id(queue, group, message_id)]
+    async def explain(self, path: QueuePath, *, id: str | None = None, group: str = "default") -> dict[str, Any]:
+        """Why the message with this id is not being delivered to this group now; without an id the head of every
+        partition that has anything waiting."""
+        queue = self._view.queue(path)
+        if id is not None:
+            entries = [self._by_id(queue, group, id)]
         else:
             entries = []
             for number in range(len(queue.partitions)):
                 # Each entry speaks of its own moment: with many partitions, others have their turn in between.
-                offset = Explainer(self._loop.shard, queue, group, self._loop.brought_to_now()).head(number)
+                offset = self._view.explainer(queue, group, self._view.advance()).head(number)
                 if offset is not None:
                     entries.append(self._at(queue, group, number, offset))
-                await asyncio.sleep(0)
-        asked = self._loop.last_asked_ms(queue, group)
+                await self._view.give_way()
+        asked = self._view.last_asked_ms(queue, group)
         return {
             "queue": queue.path,
             "group": group,
-            "at_ms": self._loop.now_ms(),
-            "waiting_consumers": self._loop.waiting_in(queue, group),
+            "at_ms": self._view.now_ms(),
+            "waiting_consumers": self._view.waiting_in(queue, group),
             "last_asked_at_ms": asked,
             "held_by": self._stats.holders(queue, HOLDERS_SHOWN),
             "messages": entries,
         }
 
     def _by_id(self, queue: Queue, group: str, text: str) -> dict[str, Any]:
-        handle = find_message(self._loop.log, queue, text)
+        handle = find_message(self._view.log, queue, text)
         if handle is not None and handle.partition is not None and handle.offset is not None:
             return self._at(queue, group, handle.partition, handle.offset)
         shown = text if handle is None else ulid_text(handle.id)
@@ -95,10 +97,10 @@ class Explanations:
         }  # fmt: skip
 
     def _at(self, queue: Queue, group: str, number: int, offset: int) -> dict[str, Any]:
-        now_ms = self._loop.brought_to_now()
+        now_ms = self._view.advance()
         record = self._record(queue, number, offset)
-        explainer = Explainer(self._loop.shard, queue, group, now_ms)
-        found = explainer.explain(number, offset, _own_due_ms(queue, record, offset) if record is not None else None)
+        explainer = self._view.explainer(queue, group, now_ms)
+        found = explainer.explain(number, offset, own_due_ms(queue, record, offset) if record is not None else None)
         reasons = [*found.reasons, *self._of_runtime(queue, group, found, now_ms)]
         return {
             "id": None if record is None else ulid_text(record.id + offset - record.offset),
@@ -113,8 +115,8 @@ class Explanations:
         }
 
     def _record(self, queue: Queue, number: int, offset: int) -> Published | None:
-        """What was published here; None if it is not durable yet, or its bytes are gone."""
-        for run in self._loop.log.runs(queue.number, number, offset, offset + 1):
+        """The record that published this offset; None if it is not durable yet, or its bytes are gone."""
+        for run in self._view.log.runs(queue.number, number, offset, offset + 1):
             return run.record
         return None
 
@@ -122,13 +124,13 @@ class Explanations:
         if found.state != State.READY:
             return []
         reasons: list[Reason] = []
-        if self._loop.without_room:
+        if self._view.without_room:
             reasons.append(DiskFull())
         rest = self._webhooks.rest_of(queue.path, group)
         if rest is not None:
             return [*reasons, WebhookRests(*rest)]
-        asked = self._loop.last_asked_ms(queue, group)
-        waiting = self._loop.waiting_in(queue, group)
+        asked = self._view.last_asked_ms(queue, group)
+        waiting = self._view.waiting_in(queue, group)
         if group in queue.groups and not waiting and (asked is None or now_ms - asked > LATELY_MS):
             reasons.append(NoConsumer(asked))
         return reasons
@@ -141,8 +143,8 @@ class Explanations:
         return shown
 
 
-def _own_due_ms(queue: Queue, record: Published, offset: int) -> int:
-    """When the message wanted to be delivered when it was published."""
+def own_due_ms(queue: Queue, record: Published, offset: int) -> int:
+    """The delivery time of a message by its own fields and by the present delay of the queue."""
     row, batch = offset - record.offset, record.batch
     due = record.at + queue.config.delay_ms
     if batch.has(layout.DELAY_MS):
@@ -156,7 +158,7 @@ def _own_due_ms(queue: Queue, record: Published, offset: int) -> int:
 
 
 def _sentence(found: Explanation, reasons: list[Reason], now_ms: int) -> str:
-    """What is in the way, most important first; for people, so it may change."""
+    """The reasons as text, most important first. The wording is not part of the contract."""
     if not reasons:
         return "Ready, and nothing is in the way: the next consumer that asks gets it."
     told = "; ".join(_WORDS[type(reason)](reason, now_ms) for reason in reasons)
@@ -168,7 +170,7 @@ def _sentence(found: Explanation, reasons: list[Reason], now_ms: int) -> str:
 def _in(at_ms: int | None, now_ms: int) -> str:
     if at_ms is None:
         return "at a time that is not known here"
-    return f"in {(at_ms - now_ms) / 1000:.1f} s" if at_ms > now_ms else "now"
+    return f"in {duration_text(at_ms - now_ms)}" if at_ms > now_ms else "now"
 
 
 def _who(consumer: str) -> str:
@@ -187,9 +189,9 @@ def _retry(reason: core.WaitingForRetry, now_ms: int) -> str:
 
 
 def _leased(reason: core.LeasedTo, now_ms: int) -> str:
-    since = (now_ms - reason.since_at_ms) / 1000
+    since = duration_text(now_ms - reason.since_at_ms)
     return (
-        f"leased to {_who(reason.consumer)} for {since:.1f} s, attempt {reason.attempt}; the lease ends "
+        f"leased to {_who(reason.consumer)} for {since}, attempt {reason.attempt}; the lease ends "
         f"{_in(reason.deadline_at_ms, now_ms)}"
     )
 
@@ -265,7 +267,7 @@ def _lane(reason: core.LaneShareSpent, now_ms: int) -> str:  # noqa: ARG001
 def _nobody(reason: NoConsumer, now_ms: int) -> str:
     if reason.last_asked_at_ms is None:
         return "no consumer of this group has asked since the server started"
-    return f"no consumer of this group has asked for {(now_ms - reason.last_asked_at_ms) / 1000:.0f} s"
+    return f"no consumer of this group has asked for {duration_text(now_ms - reason.last_asked_at_ms)}"
 
 
 def _webhook(reason: WebhookRests, now_ms: int) -> str:

@@ -1,9 +1,9 @@
-"""What happens to messages, as it happens: for those who watch, and for nobody else.
+"""A live feed of message events for watchers.
 
-Facts are told when they are durable, in the next turn of the event loop, out of the frame that was just written; as
-long as nobody watches, that costs a look whether somebody does. Watching is not reading: of a large batch the first
-messages are named and the rest are counted, and of a frame with very many records the last ones are passed over. Who
-needs every message reads the log.
+Events are sent when their records are durable, in the next turn of the event loop, from the frame that was just
+written; without watchers the cost is one check. The feed is a sample: of a large batch the first messages are named and
+the rest are counted, and of a frame with very many records the last ones are left out. A client that needs every
+message reads the log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from penstock.batch import layout
 from penstock.core import records
-from penstock.core.ranges import pairs, total
+from penstock.core.offsets.ranges import pairs, total
 from penstock.core.records import Record
 from penstock.ids import ulid_text
 from penstock.journal.codec import decode
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView
 
 NAMED_MAX = 100
 """Messages that one happening names."""
@@ -46,8 +46,8 @@ Told: TypeAlias = Callable[[list[Happening]], None]
 
 
 class Feed:
-    def __init__(self, loop: ShardLoop):
-        self._loop = loop
+    def __init__(self, view: ShardView):
+        self._view = view
         self._watchers: dict[object, Told] = {}
         self._frames: list[bytes] = []
         self._queues: dict[int, str] = {}
@@ -55,15 +55,15 @@ class Feed:
     def watch(self, told: Told) -> Callable[[], None]:
         """From now on `told` hears what happens, until the function that is returned is called."""
         if not self._watchers:
-            self._queues = {number: queue.path for number, queue in self._loop.shard.queues.items()}
-            self._loop.on_facts = self._on_facts
+            self._queues = {queue.number: queue.path for queue in self._view.queues()}
+            self._view.follow_records(self._on_facts)
         key = object()
         self._watchers[key] = told
 
         def stop() -> None:
             self._watchers.pop(key, None)
             if not self._watchers:
-                self._loop.on_facts = None
+                self._view.follow_records(None)
 
         return stop
 
@@ -115,7 +115,7 @@ class Feed:
     def _names(self, queue: int, partition: int, ranges: list[int]) -> Iterator[str]:
         room = NAMED_MAX
         for first, stop in pairs(ranges):
-            for record, inside, after in self._loop.log.runs(queue, partition, first, min(stop, first + room)):
+            for record, inside, after in self._view.log.runs(queue, partition, first, min(stop, first + room)):
                 for offset in range(inside, after):
                     row = offset - record.offset
                     yield record.batch.string(layout.ID, row).decode() or ulid_text(record.id + row)

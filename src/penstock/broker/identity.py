@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID, uuid5
 
-from penstock.broker.refusals import other_incarnation
 from penstock.core.state import Queue
+from penstock.errors import Conflict
 from penstock.ids import ulid_text
 
 
@@ -28,5 +28,9 @@ class Identity:
 
     def check(self, queue: Queue, uuid: str | None) -> None:
         """Raises Conflict if the caller means another incarnation of the queue; None means any."""
-        if uuid is not None and uuid != self.uuid_of(queue.number):
-            raise other_incarnation(queue.path, uuid, self.uuid_of(queue.number))
+        present = self.uuid_of(queue.number) if uuid is not None else None
+        if uuid != present:
+            raise Conflict(
+                f"queue {queue.path} was deleted and created again: its uuid is {present}, not {uuid}",
+                details={"field": "uuid", "uuid": present},
+            )

@@ -1,24 +1,22 @@
-"""Who holds a message, by its id: for callers that settle by id and never saw a receipt.
+"""The lease that holds a message, by the message's id: for callers that settle by id and have no receipt.
 
-There is no index of ids. Whatever can be settled is held by a lease, so ids are looked up where there are leases: the
-queues know the ids that clients gave their messages, the log finds the ids that we gave, and one pass over the leases
-says who holds what was found.
+There is no index of ids. A message that can be settled is held by a lease, so ids are looked up where there are leases:
+the queues know the ids that clients gave their messages, the log finds the ids that the broker gave, and one pass over
+the leases finds the lease of each message.
 """
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.core.lease import Lease
-from penstock.core.state import Queue
+from penstock.core.state.leases import Lease
 from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import QueuePath, receipt_prefix, ulid_value
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView
 
 FIND_STEP = 50
 """Messages looked up between two turns of the event loop."""
@@ -38,18 +36,17 @@ class Holder(NamedTuple):
     consumer: str
     receipt: str
     strict: bool
-    """The queue lets nobody else settle it by id."""
+    """The queue lets only the lease's consumer settle it by id."""
 
 
 class InFlight:
-    def __init__(self, loop: ShardLoop, queue: Callable[[str], Queue]):
-        self._loop = loop
-        self._queue = queue
+    def __init__(self, view: ShardView):
+        self._view = view
 
     async def receipts(
         self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""
     ) -> list[str | None]:
-        """For each id the receipt of the lease that holds it, None if nobody holds it, or somebody else.
+        """For each id the receipt of the lease that holds it, None if no lease or another consumer's lease holds it.
 
         An id is the message's own, or the one that its publisher gave it. Raises Conflict if several leases fit.
         """
@@ -58,7 +55,7 @@ class InFlight:
         for step, text in enumerate(ids, 1):
             places.append(search.places(text))
             if step % FIND_STEP == 0:
-                await asyncio.sleep(0)
+                await self._view.give_way()
         holders = self._holders({place for found in places for place in found})
         return [
             _settled_by(
@@ -73,7 +70,7 @@ class InFlight:
         return any(each.receipt == receipt for found in holders.values() for each in found)
 
     def _search(self, queue: QueuePath | None) -> _Search:
-        return _Search(self._loop, None if queue is None else self._queue(queue).number)
+        return _Search(self._view, None if queue is None else self._view.queue(queue).number)
 
     def _holders(self, places: Collection[Place]) -> dict[Place, list[Holder]]:
         """One pass over the leases, however many places."""
@@ -81,7 +78,7 @@ class InFlight:
         offsets: dict[tuple[int, int], list[int]] = {}
         for queue, partition, offset in sorted(places):
             offsets.setdefault((queue, partition), []).append(offset)
-        for lease in self._loop.shard.leases.values() if places else ():
+        for lease in self._view.leases() if places else ():
             wanted = offsets.get((lease.queue, lease.partition))
             if wanted is not None and lease.held[0].first <= wanted[-1] and lease.held[-1].stop > wanted[0]:
                 for run in lease.held:
@@ -91,7 +88,8 @@ class InFlight:
         return holders
 
     def _holder(self, lease: Lease, offset: int) -> Holder:
-        queue = self._loop.shard.queues[lease.queue]
+        queue = self._view.queue_numbered(lease.queue)
+        assert queue is not None, "a queue that is deleted has no leases"
         return Holder(
             queue.path,
             queue.group_names[lease.group],
@@ -102,7 +100,8 @@ class InFlight:
 
 
 def _settled_by(text: str, holders: Sequence[Holder], consumer: str) -> str | None:
-    """The receipt that this caller may use. Whoever says a name is taken by it; who says none, where that is enough."""
+    """The receipt that this caller may use. A caller with a consumer name gets the lease of that consumer, or one
+    without a consumer; a caller without a name gets a lease of a queue that is not strict."""
     if consumer:
         may = [each for each in holders if each.consumer == consumer]
         may = may or [each for each in holders if not each.consumer and not each.strict]
@@ -119,13 +118,11 @@ def _settled_by(text: str, holders: Sequence[Holder], consumer: str) -> str | No
 class _Search:
     """Finds where messages are, in the partitions of which something is leased. Made for one call."""
 
-    def __init__(self, loop: ShardLoop, queue: int | None):
-        self._loop = loop
-        now_ms = loop.brought_to_now()
+    def __init__(self, view: ShardView, queue: int | None):
+        self._view = view
+        now_ms = view.advance()
         self._partitions = {
-            (lease.queue, lease.partition)
-            for lease in loop.shard.leases.values()
-            if queue is None or lease.queue == queue
+            (lease.queue, lease.partition) for lease in view.leases() if queue is None or lease.queue == queue
         }
         self._queues = {number for number, _ in self._partitions}
         self._known_since_ms = now_ms - limits.DEDUP_WINDOW_MS
@@ -143,17 +140,18 @@ class _Search:
         return {
             Place(queue, partition, offset)
             for queue, partition in self._partitions
-            if (offset := self._loop.log.find(queue, partition, message_id)) is not None
+            if (offset := self._view.log.find(queue, partition, message_id)) is not None
         }
 
     def _with_client_id(self, client_id: bytes) -> Iterator[Place]:
         for number in self._queues:
-            known = self._loop.shard.queues[number].dedup.ids.get(client_id)
+            queue = self._view.queue_numbered(number)  # None: deleted since the search began
+            known = queue.dedup.place_of(client_id) if queue is not None else None
             if known is not None:
-                yield Place(number, known[1].partition, known[1].offset)
+                yield Place(number, known.partition, known.offset)
 
     def _old_ids(self) -> dict[bytes, list[Place]]:
-        """Queues know ids for a day. What was published before that and is held now has its id where it is stored."""
+        """Ids of leased messages that are older than the queues' id index (one day), read from the log."""
         if self._old is None:
             self._old = {}
             for queue, partition in self._partitions:
@@ -163,11 +161,11 @@ class _Search:
         return self._old
 
     def _leased_before(self, queue: int, partition: int) -> Iterator[tuple[int, int]]:
-        """What is leased of this partition and may be older than ids are known."""
-        index = self._loop.log.indexes.get((queue, partition))
-        if index is None:
+        """Leased runs of this partition that may be older than the queue's id index."""
+        index, found = self._view.log.indexes.get((queue, partition)), self._view.queue_numbered(queue)
+        if index is None or found is None:
             return
-        for progress in self._loop.shard.queues[queue].partitions[partition].progress.values():
+        for progress in found.partitions[partition].progress.values():
             for first, stop in progress.leased:
                 piece = index.at(first)
                 if piece >= len(index) or index.time_of(piece) >= self._known_since_ms:
@@ -175,7 +173,7 @@ class _Search:
                 yield first, stop
 
     def _stored_ids(self, queue: int, partition: int, first: int, stop: int) -> Iterable[tuple[bytes, Place]]:
-        for record, inside, after in self._loop.log.runs(queue, partition, first, stop):
+        for record, inside, after in self._view.log.runs(queue, partition, first, stop):
             if record.batch.has(layout.ID):
                 own = record.batch.strings(layout.ID)
                 for offset in range(inside, after):

@@ -1,108 +1,136 @@
-"""What a publish has to pass before anything is decided, and the queues that it makes.
+"""Checks of a publish before it is decided, and creation of the queues that it names.
 
-What is refused leaves nothing behind, also not a queue that would have been made for it.
+A refused publish has no effect: the queues that it would have created are not created either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from penstock.batch.check import check_delivery_times, check_payload_sizes, check_priorities
-from penstock.broker.types import ProducerSeq, PublishPart
+from penstock import limits
+from penstock.batch import Batch, layout
+from penstock.batch.check import check_delivery_times, check_payload_sizes
+from penstock.batch.priorities import with_priorities
+from penstock.broker.types import ProducerSeq, PublishPart, Submit
 from penstock.core import commands
 from penstock.core.config import QueueConfig, parse_config
-from penstock.core.decide import decide
-from penstock.core.lanes import LANES
-from penstock.errors import InvalidRequest, QueueFull, QueueNotFound, TooLarge
+from penstock.core.order.lanes import LANES, NORMAL
+from penstock.errors import InvalidRequest, QueueFull, TooLarge
 from penstock.ids import QueuePath
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView, queue_not_found
+
+
+class _Priorities(NamedTuple):
+    """The priorities that messages may have in a queue of some order."""
+
+    default: int
+    low: int
+    high: int
+    unless: str
+    """Why others are refused."""
+
+
+_PRIORITIES = {
+    "fifo": _Priorities(0, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX, "is not a priority"),
+    "lanes": _Priorities(NORMAL, 0, LANES - 1, f"is not a lane of the queue: use 0 (critical) to {LANES - 1}"),
+    "heap": _Priorities(0, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX, "is not a priority"),
+}
+
+
+def default_priority(config: QueueConfig) -> int:
+    """The priority of a message that has none."""
+    return _PRIORITIES[config.order].default
+
+
+def ignored(parts: Sequence[commands.Part], config_of: Callable[[int], QueueConfig]) -> tuple[str, ...]:
+    """The options of these messages that have no effect in their queues, for the reply."""
+    for number, batch in parts:
+        if batch.has(layout.PRIORITY) and config_of(number).order == "fifo" and any(batch.integers(layout.PRIORITY)):
+            return ("priority",)
+    return ()
+
+
+def prioritized(batch: Batch, config: QueueConfig) -> Batch:
+    """The batch with the priority that each message has in such a queue. Raises InvalidRequest."""
+    if config.order == "fifo" and not batch.has(layout.PRIORITY | layout.HAS_PRIORITY):
+        return batch  # as most batches are
+    return with_priorities(batch, *_PRIORITIES[config.order])
 
 
 class Intake:
-    def __init__(self, loop: ShardLoop, *, auto_create: bool):
-        self._loop = loop
+    def __init__(self, view: ShardView, submit: Submit, *, auto_create: bool):
+        self._view = view
+        self._submit = submit
         self._auto_create = auto_create
 
-    def check(self, parts: Sequence[PublishPart], create_as: dict[str, Any] | None = None) -> None:
-        """Refuse what its queue would not take."""
-        for part in parts:
-            config = self._config(part.queue, create_as)
-            check_payload_sizes(part.batch, config.max_payload_bytes)
-            check_delivery_times(part.batch, self._loop.now_ms())
-            if config.order == "lanes":
-                check_priorities(part.batch, 0, LANES - 1)
+    def accept(
+        self, parts: Sequence[PublishPart], producer: ProducerSeq, create_as: dict[str, Any] | None = None,
+        *, may_create: bool = True,
+    ) -> list[commands.Part]:  # fmt: skip
+        """The parts with the numbers of their queues, which are created if they do not exist.
 
-    def check_to_come(self, path: QueuePath, priority: int, size: int = 0) -> None:
-        """The same for messages that are yet to be made, with payloads of this size."""
-        config = self._config(path)
+        Without `may_create` the result is empty if a queue does not exist.
+        """
+        now_ms, numbered = self._view.now_ms(), []
+        new: dict[QueuePath, QueueConfig] = {}
+        for path, batch in parts:
+            queue = self._view.find_queue(path)
+            config = queue.config if queue is not None else self._config(path, create_as)
+            check_payload_sizes(batch, config.max_payload_bytes)
+            check_delivery_times(batch, now_ms)
+            if queue is None:
+                new[path] = config
+            numbered.append(commands.Part(0 if queue is None else queue.number, prioritized(batch, config)))
+        if new and not may_create:
+            return []
+        if new:
+            self._view.check(commands.Publish(numbered, 0, *producer))
+            for path, config in new.items():
+                _check_room(path, config, sum(part.batch.count for part in parts if part.queue == path))
+            created = {path: self._create(path, config) for path, config in new.items()}
+            numbered = [
+                part if part.queue else commands.Part(created[path], part.batch)
+                for part, (path, _) in zip(numbered, parts, strict=True)
+            ]
+        return numbered
+
+    def check_message(self, path: QueuePath, priority: int | None, size: int = 0) -> int:
+        """Refuse a message of this priority and size that is yet to be published. Returns the priority it will have."""
+        queue = self._view.find_queue(path)
+        config = queue.config if queue is not None else self._config(path)
         if size > config.max_payload_bytes:
             raise TooLarge(
                 f"payload: {size} bytes are over the limit of {config.max_payload_bytes} of queue {path}",
                 details={"field": "payload", "max_payload_bytes": config.max_payload_bytes},
             )
-        if config.order == "lanes" and not 0 <= priority < LANES:
-            raise InvalidRequest(
-                f"priority: {priority} is not a lane of queue {path}, 0 (critical) to {LANES - 1}",
-                details={"field": "priority"},
-            )
+        priorities = _PRIORITIES[config.order]
+        if priority is not None and not priorities.low <= priority <= priorities.high:
+            raise InvalidRequest(f"priority: {priority} {priorities.unless}", details={"field": "priority"})
+        return priorities.default if priority is None else priority
 
-    def rehearse(
-        self, parts: Sequence[PublishPart], producer: ProducerSeq | None = None,
-        create_as: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        """Where a queue has to be made first: refuse what would be refused afterwards. Changes nothing."""
-        paths = self._loop.shard.paths
-        new = {part.queue: self._config(part.queue, create_as) for part in parts if part.queue not in paths}
-        if new:
-            self._rehearse(parts, producer)
-            _check_room(parts, new)
+    def make_queue(self, path: QueuePath) -> None:
+        """See to it that the queue exists; raises as a publish to it would."""
+        if self._view.find_queue(path) is None:
+            config = self._config(path)
+            self._view.check(commands.Publish([], 0))
+            self._create(path, config)
 
-    def _rehearse(self, parts: Sequence[PublishPart], producer: ProducerSeq | None) -> None:
-        shard, now_ms = self._loop.shard, self._loop.now_ms()
-        name, epoch, seq = producer or ("", 0, 0)
-        there: dict[int, list[commands.Part]] = {}
-        for part in parts:
-            number = shard.paths.get(part.queue)
-            if number is not None:
-                known = commands.Part(number, part.batch)
-                there.setdefault(number, []).append(known)
-                if name:
-                    decide(shard, commands.Publish([known], 0, name, epoch, seq), now_ms)
-            seq += part.batch.count
-        for known_parts in there.values():
-            # Together: the last one may be the one for which there is no room.
-            decide(shard, commands.Publish(known_parts, 0), now_ms)
-
-    def made(self, path: QueuePath) -> int:
-        """The number of the queue as a publish would find it; raises as a publish would."""
-        self._config(path)
-        return self.number(path)
-
-    def number(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> int:
-        """Of a queue that is there, or is made now."""
-        number = self._loop.shard.paths.get(path)
-        if number is None:
-            self._loop.check_publish()
-            # Not awaited: the publish is parked behind it, and what is refused is refused there and then.
-            self._loop.submit(commands.ConfigureQueue(path, parse_config(create_as or {})))
-            number = self._loop.shard.paths[path]
-        return number
+    def _create(self, path: QueuePath, config: QueueConfig) -> int:
+        # Not awaited: the publish is committed behind it, and a refusal is raised at once.
+        self._submit(commands.ConfigureQueue(path, config))
+        return self._view.queue(path).number
 
     def _config(self, path: QueuePath, create_as: dict[str, Any] | None = None) -> QueueConfig:
-        number = self._loop.shard.paths.get(path)
-        if number is not None:
-            return self._loop.shard.queues[number].config
+        """The settings with which the queue would be created."""
         if not self._auto_create:
-            raise QueueNotFound(f"there is no queue {path}", details={"queue": path})
+            raise queue_not_found(path)
         return parse_config(create_as or {})
 
 
-def _check_room(parts: Sequence[PublishPart], new: Mapping[QueuePath, QueueConfig]) -> None:
-    for path, config in new.items():
-        count = sum(part.batch.count for part in parts if part.queue == path)
-        if config.max_messages is not None and count > config.max_messages:
-            raise QueueFull(
-                f"queue {path} would hold at most {config.max_messages} messages; {count} do not fit",
-                details={"depth": 0, "max_messages": config.max_messages},
-            )
+def _check_room(path: QueuePath, config: QueueConfig, count: int) -> None:
+    if config.max_messages is not None and count > config.max_messages:
+        raise QueueFull(
+            f"queue {path} would hold at most {config.max_messages} messages; {count} do not fit",
+            details={"depth": 0, "max_messages": config.max_messages},
+        )

@@ -1,50 +1,17 @@
-"""Leases with their messages, which are read from the log while the commit is being written."""
+"""The messages of a lease, read from the log while the commit is being written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from penstock.broker.receipts import Claims
-from penstock.broker.types import DeliveredRun, LeaseReply
+from penstock.broker.types import DeliveredRun
 from penstock.core import commands
 from penstock.core.records import Published
-from penstock.errors import PenstockError
 from penstock.ids import receipt_prefix
-from penstock.pending import PendingReply
-from penstock.runtime.loop import ShardLoop
-from penstock.wire.delivery import Settled
+from penstock.runtime.log import MessageLog
 
 
-def lease(
-    loop: ShardLoop,
-    command: commands.Lease | commands.LeaseScope,
-    wait_ms: int,
-    ack: Sequence[str],
-    path: str,
-    generation: Callable[[], int | None],
-) -> PendingReply[LeaseReply]:
-    """Settle the receipts of `ack`, then lease. `path` is that of the queue; empty for a scope."""
-    if not ack:
-        return loop.lease(command, wait_ms).then(lambda runs: LeaseReply(delivered(loop, runs, path), (), generation()))
-    claims = Claims(ack)
-    acked = loop.submit(commands.Ack(claims.claims)).then(claims.results)
-
-    def only_acked(results: Sequence[Settled]) -> LeaseReply:
-        return LeaseReply([], results, generation())
-
-    # The results of the acks must be told even if the lease is refused: a client that repeated the acks would only hear
-    # that they are stale. The refusal is told to the next lease, which acks nothing.
-    try:
-        leased = loop.lease(command, wait_ms)
-    except PenstockError:
-        return acked.then(only_acked)
-    return leased.then(
-        lambda runs: LeaseReply(delivered(loop, runs, path), acked.prepared, generation()),
-        lambda _refusal: only_acked(acked.prepared),
-    )
-
-
-def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
+def delivered(log: MessageLog, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
     """The messages of a lease, read from the log; `path` is their queue's, or empty if each run has its own."""
     runs: list[DeliveredRun] = []
     find: Callable[[int], Published | None]
@@ -63,10 +30,10 @@ def delivered(loop: ShardLoop, leased: list[commands.LeasedRun], path: str = "")
                 deadline, lease_ms = lease.deadline, lease.lease_ms
                 prefix = receipt_prefix(0, lease.lease, lease.nonce)
         while first < stop:
-            # What an order leaves out makes many short runs of one record.
+            # Offsets that an order skips split one record into many short runs.
             if partition != lease.partition or queue != lease.queue:
                 queue, partition, end = lease.queue, lease.partition, 0
-                find = loop.log.finder(queue, partition)
+                find = log.finder(queue, partition)
             if not begin <= first < end:
                 found = find(first)
                 assert found is not None, (

@@ -1,40 +1,58 @@
-"""Groups whose partitions are assigned, as the facade shows them: join, be heard, leave, and who has what."""
+"""Groups whose partitions are assigned, as the facade shows them: join, heartbeat, leave, owners of partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock import limits
-from penstock.broker.types import ShareReply
+from penstock.broker.types import Entropy, ShareReply, Submit
 from penstock.core import commands
-from penstock.core.members import Membership, Share
-from penstock.core.rebalancing import busy_partitions
 from penstock.core.state import Queue
-from penstock.runtime.loop import ShardLoop
+from penstock.core.state.members import Share
+from penstock.core.state.sessions import busy_partitions
+from penstock.ids import QueuePath
+from penstock.runtime.view import ShardView
 
 NAME_BITS = 64
-"""Of a member that did not bring a name: unique, and nothing anybody could guess to impersonate it."""
+"""Random bits in the generated name of a member that joins without one: unique, and not guessable."""
 
 
 class Members:
-    def __init__(self, loop: ShardLoop, entropy: Callable[[int], int]):
-        self._loop = loop
+    def __init__(self, view: ShardView, submit: Submit, entropy: Entropy):
+        self._view = view
+        self._submit = submit
         self._entropy = entropy
 
-    async def join(self, queue: Queue, group: str, member: str | None, session_ms: int, drain_ms: int) -> ShareReply:
+    async def join(
+        self,
+        path: QueuePath,
+        *,
+        group: str = "default",
+        member: str | None = None,
+        session_ms: int = 30_000,
+        drain_ms: int = 30_000,
+    ) -> ShareReply:
+        """Become a member, which makes the group an assigned one: partitions are shared out among its members."""
+        number = self._view.queue(path).number
         name = member or f"member-{self._entropy(NAME_BITS):0{NAME_BITS // 4}x}"
-        share = await self._loop.submit(commands.Join(queue.number, group, name, session_ms, drain_ms))
+        share = await self._submit(commands.Join(number, group, name, session_ms, drain_ms))
         return _reply(name, share)
 
     async def heartbeat(
-        self, queue: Queue, group: str, member: str, generation: int, released: Sequence[int]
+        self, path: QueuePath, *, group: str = "default", member: str, generation: int, released: Sequence[int] = ()
     ) -> ShareReply:
-        command = commands.Heartbeat(queue.number, group, member, generation, list(released))
-        return _reply(member, await self._loop.submit(command))
+        """Renew the session and return the member's partitions. `released` ends handovers of partitions to give up."""
+        number = self._view.queue(path).number
+        command = commands.Heartbeat(number, group, member, generation, list(released))
+        return _reply(member, await self._submit(command))
 
-    async def leave(self, queue: Queue, group: str, member: str, generation: int | None) -> bool:
-        left: bool = await self._loop.submit(commands.Leave(queue.number, group, member, generation))
+    async def leave(
+        self, path: QueuePath, *, group: str = "default", member: str, generation: int | None = None
+    ) -> bool:
+        """False if it was not a member. Its leases may still be settled, for the time that it named when it joined."""
+        number = self._view.queue(path).number
+        left: bool = await self._submit(commands.Leave(number, group, member, generation))
         return left
 
 
@@ -45,13 +63,8 @@ def _reply(member: str, share: Share) -> ShareReply:
     )  # fmt: skip
 
 
-def membership_of(queue: Queue, group: str) -> Membership | None:
-    number = queue.groups.get(group)
-    return queue.memberships.get(number) if number is not None else None
-
-
 def describe(queue: Queue, group: int, now_ms: int) -> dict[str, Any]:
-    """What `GET /v1/groups` says about members; a plain group has generation 0 or what it once had, and none."""
+    """The member fields of `GET /v1/groups`. A plain group has no members and keeps its last generation, at first 0."""
     membership = queue.memberships.get(group)
     if membership is None:
         return {"kind": "plain", "generation": 0, "members": []}

@@ -6,84 +6,104 @@ refused with a token and with what would be lost, and done only with that token.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from penstock.broker.confirm import Confirmations
 from penstock.broker.identity import Identity
+from penstock.broker.stats import ROW_COST, Stats
+from penstock.broker.types import Submit
 from penstock.core import commands
 from penstock.core.config import QueueConfig, keeps_dead_letters_shorter, keeps_messages_shorter, parse_config
-from penstock.core.deadletters import oldest_first
-from penstock.core.ranges import RangeSet
+from penstock.core.offsets.ranges import RangeSet
 from penstock.core.state import Partition, Queue
+from penstock.core.state.dead_letters import count_letters
 from penstock.ids import QueuePath
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.pace import Slices
 from penstock.runtime.retention import first_kept
+from penstock.runtime.view import ShardView
 
 
 class Queues:
-    def __init__(self, loop: ShardLoop, find: Callable[[str], Queue], confirmations: Confirmations, identity: Identity):
-        self._loop = loop
-        self._find = find
-        """A queue by its full path; raises QueueNotFound."""
+    def __init__(
+        self, view: ShardView, submit: Submit, confirmations: Confirmations, identity: Identity, stats: Stats
+    ):  # fmt: skip
+        self._view = view
+        self._stats = stats
+        self._submit = submit
         self._confirmations = confirmations
         self._identity = identity
 
-    def list(self, prefix: str, page: int, limit: int) -> dict[str, Any]:
-        paths = sorted(path for path in self._loop.shard.paths if path.startswith(prefix))
-        chosen = paths[(page - 1) * limit : page * limit]
-        return {"queues": [self.get(path) for path in chosen], "total": len(paths), "page": page, "limit": limit}
+    async def list(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
+        paths, slices, entries = self._view.paths(prefix), Slices(self._view.give_way), []
+        for path in paths[(page - 1) * limit : page * limit]:
+            queue = self._view.find_queue(path)  # None: deleted meanwhile
+            if queue is not None:
+                entries.append(self._shown(queue))
+                await slices.spend(ROW_COST * len(queue.partitions))
+        return {"queues": entries, "total": len(paths), "page": page, "limit": limit}
+
+    def paths(self) -> builtins.list[str]:
+        """The paths of all queues, sorted."""
+        return self._view.paths("")
 
     def get(self, path: str) -> dict[str, Any]:
-        queue = self._find(path)
+        return self._shown(self._view.queue(path))
+
+    def _shown(self, queue: Queue) -> dict[str, Any]:
         return {
             "queue": queue.path,
             "uuid": self._identity.uuid_of(queue.number),
             "config": msgspec.to_builtins(queue.config),
-            "depth": queue.depth(),
+            **self._stats.brief(queue),
         }
 
-    async def put(self, path: QueuePath, values: dict[str, Any], confirm: str | None) -> tuple[dict[str, Any], bool]:
-        """The queue, and whether it is new."""
-        if path in self._loop.shard.paths:
-            return await self.patch(path, values, confirm), False
-        await self._loop.submit(commands.ConfigureQueue(path, parse_config(values)))
+    async def put(
+        self, path: QueuePath, values: dict[str, Any], *, confirm: str | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Create the queue with these settings, or change exactly these; also whether the queue is new.
+
+        A change that would let go of stored messages raises Conflict with a token, and needs it as `confirm`.
+        """
+        if self._view.find_queue(path) is not None:
+            return await self.patch(path, values, confirm=confirm), False
+        await self._submit(commands.ConfigureQueue(path, parse_config(values)))
         return self.get(path), True
 
-    async def patch(self, path: QueuePath, changes: dict[str, Any], confirm: str | None) -> dict[str, Any]:
-        queue = self._find(path)
+    async def patch(self, path: QueuePath, changes: dict[str, Any], *, confirm: str | None = None) -> dict[str, Any]:
+        """Like `put`, but never creates the queue."""
+        queue = self._view.queue(path)
         config = parse_config(changes, queue.config)
         would_lose = self._lost_by(queue, config)
         if any(would_lose.values()):
             # The token is for this very change: one that was given for a milder change confirms no other.
-            target, now_ms = f"{path}\0{msgspec.json.encode(config).decode()}", self._loop.now_ms()
-            if not self._confirmations.confirms("change", target, confirm, now_ms):
-                raise self._confirmations.refusal("change", target, now_ms, would_lose, shown=f"queue {path}")
-        await self._loop.submit(commands.ConfigureQueue(path, config))
+            target, now_ms = f"{path}\0{msgspec.json.encode(config).decode()}", self._view.now_ms()
+            self._confirmations.demand("change", target, confirm, now_ms, would_lose, f"queue {path}")
+        await self._submit(commands.ConfigureQueue(path, config))
         return self.get(path)
 
-    async def delete(self, path: QueuePath, confirm: str | None) -> dict[str, Any]:
+    async def delete(self, path: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
         return await self._destroy("delete", path, confirm, commands.DeleteQueue)
 
-    async def purge(self, path: QueuePath, confirm: str | None) -> dict[str, Any]:
+    async def purge(self, path: QueuePath, *, confirm: str | None = None) -> dict[str, Any]:
         return await self._destroy("purge", path, confirm, commands.PurgeQueue)
 
     async def _destroy(
         self, action: str, path: QueuePath, confirm: str | None, make: Callable[[int], commands.Command]
     ) -> dict[str, Any]:
-        queue = self._find(path)
+        queue = self._view.queue(path)
         lost = {"messages": queue.depth(), "dead_letters": queue.dead_letters()}
-        self._confirmations.demand(action, path, confirm, self._loop.now_ms(), lost)
-        await self._loop.submit(make(queue.number))
+        self._confirmations.demand(action, path, confirm, self._view.now_ms(), lost)
+        await self._submit(make(queue.number))
         return {"queue": path, action + "d": True, "lost": lost}
 
     # -- what a change lets go of -------------------------------------------------------------------------------------
 
     def _lost_by(self, queue: Queue, config: QueueConfig) -> dict[str, int]:
-        """What the new settings let go of at once, and what they keep for a shorter time than the present ones."""
+        """Counts of messages and letters that the new settings remove at once, or keep for a shorter time than now."""
         messages = letters = all_messages = all_letters = 0
         if keeps_messages_shorter(queue.config, config):
             for number, partition in enumerate(queue.partitions):
@@ -101,9 +121,9 @@ class Queues:
 
     def _kept(self, queue: Queue, number: int, partition: Partition, config: QueueConfig) -> tuple[int, int]:
         """Stored messages that the present settings keep, and how many of them the new ones keep."""
-        old, new, now_ms = queue.config.retention, config.retention, self._loop.now_ms()
-        first = first_kept(self._loop.log, queue, number, old, now_ms)
-        after = max(first, first_kept(self._loop.log, queue, number, new, now_ms))
+        old, new, now_ms = queue.config.retention, config.retention, self._view.now_ms()
+        first = first_kept(self._view.log, queue, number, old, now_ms)
+        after = max(first, first_kept(self._view.log, queue, number, new, now_ms))
         keeps = old.mode == "keep"
         return _count(partition, first, keeps=keeps), _count(partition, after, keeps=keeps and new.mode == "keep")
 
@@ -112,9 +132,8 @@ class Queues:
         excess = queue.dead_letters() - config.dead_letter_max if config.dead_letter_max is not None else 0
         if config.dead_letter_ttl_ms is None:
             return max(0, excess)
-        bound = self._loop.now_ms() - config.dead_letter_ttl_ms
-        oldest = oldest_first([partition.dead for partition in queue.partitions])
-        return max(excess, sum(1 for _ in takewhile(lambda entry: entry[0].dead_at <= bound, oldest)))
+        bound = self._view.now_ms() - config.dead_letter_ttl_ms
+        return max(excess, count_letters([partition.dead for partition in queue.partitions], until_ms=bound))
 
 
 def _count(partition: Partition, first: int, *, keeps: bool) -> int:

@@ -3,15 +3,15 @@
 A redrive is a fact before anything moves, and what it has moved is counted in the same decision that moves it. So a
 restart goes on where it ended, and a redrive that is asked for again answers what it did: its id makes it happen once.
 
-Without a target the messages become ready again in their own place, for the group that gave them up and for nobody
-else. With a target they are published there as copies; the copy and the end of the letter are one decision.
+Without a target the messages become ready again at their own offsets, only for the group that gave them up. With a
+target they are published there as copies; the copy and the end of the letter are one decision.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -19,39 +19,105 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import Batch, build, layout
-from penstock.broker.deadletters import Candidate, Scan, Which
+from penstock.broker.deadletters import Candidate, DeadLetterOperations, Scan, Which, parse_which
+from penstock.broker.intake import Intake, default_priority
+from penstock.broker.types import Entropy, Submit
 from penstock.core import commands
-from penstock.core.deadletters import Redrive
 from penstock.core.state import Queue
-from penstock.errors import DiskFull, NotFound, QueueFull, QueueNotFound, RateLimited, Unavailable
-from penstock.ids import ulid_text
-from penstock.runtime.loop import ShardLoop
+from penstock.core.state.dead_letters import Redrive
+from penstock.errors import DiskFull, InvalidRequest, NotFound, QueueFull, QueueNotFound, RateLimited, Unavailable
+from penstock.ids import QueuePath, ulid_text
+from penstock.runtime.view import ShardView
 from penstock.wire.filters import parse_filter
 
 STEPS_PER_S = 10
 """A redrive moves a tenth of its rate at a time."""
+SAMPLE = 10
+"""Letters that a dry run shows."""
 PAUSE_S = 1.0
 """After something passing: a full target, a full disk, a commit that does not keep up."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
-_KEPT_INTEGERS = ((layout.PRIORITY, 0), (layout.TTL_MS, 0), (layout.MAX_RETRIES, -1))
+_KEPT_INTEGERS = ((layout.TTL_MS, 0), (layout.MAX_RETRIES, -1))
 _KEPT_TEXTS = (layout.KEY, layout.TENANT)
 
 
 class Redrives:
-    """The redrives of a shard that are under way."""
-
-    def __init__(self, loop: ShardLoop, entropy: Callable[[int], int]):
-        self._loop = loop
+    def __init__(
+        self, view: ShardView, submit: Submit, letters: DeadLetterOperations, intake: Intake, entropy: Entropy
+    ):
+        self._view = view
+        self._submit = submit
+        self._letters = letters
+        self._intake = intake
         self._entropy = entropy
         self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
-        # An end that was decided but found no room on the disk was no end.
-        loop.on_reread = self.resume
+        """The redrives that are under way, by queue and id."""
+
+    async def start(
+        self,
+        path: QueuePath,
+        *,
+        group: str | None = None,
+        filter: str | None = None,
+        ids: Sequence[str] | None = None,
+        target: QueuePath | None = None,
+        delay_ms: int = 0,
+        priority: int | None = None,
+        rate_per_s: int = 100,
+        dry_run: bool = True,
+        redrive_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
+        queue, which = self._view.queue(path), parse_which(group, filter, ids)
+        if group and group not in queue.groups:
+            raise NotFound(f"queue {path} has no group {group!r}", details={"field": "group"})
+        elsewhere = None if target == path else target
+        self._check_target(elsewhere, priority)
+        name = redrive_id or ulid_text(self._view.now_ms() << 80 | self._entropy(80))
+        if dry_run:
+            count, sample = await self._letters.count(queue, which, SAMPLE)
+            return {"redrive_id": name, "queue": path, "dry_run": True, "count": count, "sample": sample}
+        if elsewhere is not None:
+            self._intake.make_queue(elsewhere)
+        started = self._submit(
+            commands.StartRedrive(
+                queue.number, name, group or "", filter, [message.to_bytes(16, "big") for message in which.ids or ()],
+                elsewhere or "", delay_ms, priority, rate_per_s,
+            )
+        )  # fmt: skip
+        # Started before the record is durable, because the caller may be cancelled by then. Moves are written after it.
+        self.go_on(queue.number, name)
+        await started
+        return {"dry_run": False, **described(queue, find(self._view.queue(path), name))}
+
+    def _check_target(self, elsewhere: QueuePath | None, priority: int | None) -> None:
+        if elsewhere is not None:
+            self._intake.check_message(elsewhere, priority)
+        elif priority is not None:
+            raise InvalidRequest(
+                "a message that becomes ready again in its own place keeps its priority; name another queue as target",
+                details={"field": "priority"},
+            )
+
+    def list(self, path: QueuePath, redrive_id: str | None = None) -> dict[str, Any]:
+        """Those under way and the latest that ended, newest first; or the one of this id."""
+        queue = self._view.queue(path)
+        chosen = [find(queue, redrive_id)] if redrive_id is not None else [*reversed(queue.redrives.values())]
+        return {"redrives": [described(queue, redrive) for redrive in chosen]}
+
+    async def stop(self, path: QueuePath, redrive_id: str) -> dict[str, Any]:
+        """Messages that were already moved are not moved back; the others stay dead letters."""
+        queue = self._view.queue(path)
+        find(queue, redrive_id)
+        await self._submit(commands.EndRedrive(queue.number, redrive_id, "stopped"))
+        return described(queue, find(self._view.queue(path), redrive_id))
 
     def resume(self) -> None:
-        """Go on with what is under way and nobody sees to: the last process did, or thought that it had ended."""
-        for queue in self._loop.shard.queues.values():
+        """Continue redrives that are under way and have no task in this process, such as those of the last process, or
+        those whose end was decided and not written because the disk was full."""
+        for queue in self._view.queues():
             for redrive in queue.redrives.values():
                 if redrive.running:
                     self.go_on(queue.number, redrive.id)
@@ -61,13 +127,7 @@ class Redrives:
         if task is None or task.done():
             self._tasks[queue, redrive_id] = asyncio.ensure_future(self._run(queue, redrive_id))
 
-    async def stop(self, queue: Queue, redrive_id: str) -> None:
-        """What has moved stays moved; the rest stays where it is."""
-        find(queue, redrive_id)
-        await self._loop.submit(commands.EndRedrive(queue.number, redrive_id, "stopped"))
-
     async def close(self) -> None:
-        self._loop.on_reread = lambda: None
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -78,9 +138,9 @@ class Redrives:
             while (redrive := self._running(queue, redrive_id)) is not None:
                 if mover is None or mover.redrive is not redrive:
                     # The first time; or the shard has read itself again, and what was decided last may not have been.
-                    mover = _Mover(self._loop, self._entropy, queue, redrive)
+                    mover = _Mover(self._view, self._submit, self._entropy, queue, redrive)
                 try:
-                    await (self._loop.submit(mover.ending()) if mover.ended else mover.step())
+                    await (self._submit(mover.ending()) if mover.ended else mover.step())
                 except (Unavailable, DiskFull, RateLimited):
                     await asyncio.sleep(PAUSE_S)
                 except QueueNotFound:
@@ -89,7 +149,7 @@ class Redrives:
             self._tasks.pop((queue, redrive_id), None)
 
     def _running(self, queue: int, redrive_id: str) -> Redrive | None:
-        found = self._loop.shard.queues.get(queue)
+        found = self._view.queue_numbered(queue)
         redrive = found.redrives.get(redrive_id) if found is not None else None
         return redrive if redrive is not None and redrive.running else None
 
@@ -97,17 +157,18 @@ class Redrives:
 class _Mover:
     """Moves the letters of one redrive, a few at a time."""
 
-    def __init__(self, loop: ShardLoop, entropy: Callable[[int], int], queue: int, redrive: Redrive):
+    def __init__(self, view: ShardView, submit: Submit, entropy: Entropy, queue: int, redrive: Redrive):
         self.redrive = redrive
         self.skipped = 0
         self.error = ""
-        self._loop = loop
+        self._view = view
+        self._submit = submit
         self._entropy = entropy
         self._queue = queue
         ids = [int.from_bytes(message_id, "big") for message_id in redrive.ids]
         by_filter = parse_filter(redrive.filter) if redrive.filter is not None else None
         which = Which(redrive.group, by_filter, ids if by_filter is None else None)
-        self._scan = Scan(loop, queue, which, until_ms=redrive.at)
+        self._scan = Scan(view, queue, which, until_ms=redrive.at)
         self._pending: deque[Candidate] = deque()
         """Found, and not moved yet."""
         self._most = max(1, min(limits.REDRIVE_STEP_MESSAGES, redrive.rate_per_s // STEPS_PER_S))
@@ -134,7 +195,7 @@ class _Mover:
             return
         command, taken, skipped = self._in_place() if not self.redrive.target else self._copies()
         try:
-            moved = await self._loop.submit(command) if command.letters else 0
+            moved = await self._submit(command) if command.letters else 0
         except QueueFull:
             if taken == 1:
                 raise
@@ -154,18 +215,15 @@ class _Mover:
 
     def _copies(self) -> tuple[commands.RedriveLetters, int, int]:
         """The step's command, with how many of the pending letters it deals, and how many of those it leaves alone."""
-        shard = self._loop.shard
-        target = shard.paths.get(self.redrive.target)
-        if target is None:
-            raise QueueNotFound(f"there is no queue {self.redrive.target}")
-        size_max = shard.queues[target].config.max_payload_bytes
+        target = self._view.queue(self.redrive.target)
+        size_max = target.config.max_payload_bytes
         chosen: list[Candidate] = []
         taken = size = skipped = 0
         for candidate in islice(self._pending, self._step):
             run = candidate.run
             if run is None:
                 raise Unavailable("a dead letter is not durable yet")
-            if run.batch.payload_bytes_max() > size_max:
+            if candidate.damaged or run.batch.payload_bytes_max() > size_max:
                 skipped += 1
             else:
                 chosen.append(candidate)
@@ -174,19 +232,27 @@ class _Mover:
             if size >= limits.REDRIVE_STEP_BYTES:
                 break
         letters = [candidate.name for candidate in chosen]
-        part = commands.Part(target, copies(chosen, self.redrive)) if chosen else None
+        part = (
+            commands.Part(target.number, copies(chosen, self.redrive, default_priority(target.config)))
+            if chosen
+            else None
+        )
         return commands.RedriveLetters(self._queue, self.redrive.id, letters, part, self._entropy(80)), taken, skipped
 
 
-def copies(candidates: Sequence[Candidate], redrive: Redrive) -> Batch:
+def copies(candidates: Sequence[Candidate], redrive: Redrive, priority: int) -> Batch:
     """The messages as they are to be published again: the same bytes, and headers that say where they come from.
 
     A client's id stays behind, or the copy might be taken for a duplicate; so does the moment at which the original
-    was due. A time to live starts over.
+    was due. A time to live starts over. `priority` is for messages that have none.
     """
     runs = [candidate.run for candidate in candidates]
     batches = [run.batch for run in runs if run is not None]
     columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
+    if priority or any(batch.has(layout.PRIORITY) for batch in batches):
+        columns[layout.PRIORITY] = [
+            batch.integers(layout.PRIORITY)[0] if batch.has(layout.PRIORITY) else priority for batch in batches
+        ]
     for column, nothing in _KEPT_INTEGERS:
         if any(batch.has(column) for batch in batches):
             columns[column] = [batch.integers(column)[0] if batch.has(column) else nothing for batch in batches]

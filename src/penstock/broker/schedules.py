@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
 
 import msgspec
 
 from penstock import cron, limits
+from penstock.broker.intake import Intake
+from penstock.broker.types import Submit
 from penstock.core import commands
-from penstock.core.decide import decide
+from penstock.core.decide.schedules import NAME_HEADER, TIME_HEADER, upcoming
 from penstock.core.records import ScheduleSpec, Template
-from penstock.core.schedules import NAME_HEADER, TIME_HEADER, schedule_of, upcoming
 from penstock.core.state import Schedule
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath, parse_queue
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView
 from penstock.wire.publishing import batch_of
 from penstock.wire.schedules import (
     ScheduleError,
@@ -29,56 +29,49 @@ from penstock.wire.schedules import (
 
 
 class Schedules:
-    """The schedules of one shard. `check` refuses what a queue would not take, by priority and size; `make_queue` sees
-    to it that a queue exists, or refuses."""
-
-    def __init__(
-        self,
-        loop: ShardLoop,
-        check: Callable[[QueuePath, int, int], None],
-        make_queue: Callable[[QueuePath], object],
-    ):
-        self._loop = loop
-        self._check = check
-        self._make_queue = make_queue
+    def __init__(self, view: ShardView, submit: Submit, intake: Intake):
+        self._view = view
+        self._submit = submit
+        self._intake = intake
 
     async def put(self, name: str, asked: ScheduleRequest) -> tuple[ScheduleReply, bool]:
         """Create or change; also whether it is new. Setting what is set already changes nothing."""
         cron.check(asked.cron, asked.timezone)
+        path, template = parse_queue(asked.queue), _template(name, asked.message)
+        priority = self._intake.check_message(path, asked.message.priority, len(template.payload))
         spec = ScheduleSpec(
-            parse_queue(asked.queue),
+            path,
             asked.cron,
-            _template(name, asked.message),
+            msgspec.structs.replace(template, priority=priority),
             asked.timezone,
             asked.catch_up,
             asked.starts_at_ms,
             asked.ends_at_ms,
         )
-        created = name not in self._loop.shard.schedules
+        created = name not in self._view.schedules()
         command = commands.SetSchedule(name, spec)
-        # A rehearsal, which changes nothing: what is refused must not leave a queue behind.
-        decide(self._loop.shard, command, self._loop.now_ms())
-        self._check(QueuePath(spec.queue), spec.message.priority or 0, len(spec.message.payload))
-        self._make_queue(QueuePath(spec.queue))
-        await self._loop.submit(command)
+        # Everything is checked before the queue is created: a refused schedule leaves no queue behind.
+        self._view.check(command)
+        self._intake.make_queue(QueuePath(spec.queue))
+        await self._submit(command)
         return self.get(name), created
 
     def get(self, name: str) -> ScheduleReply:
-        return _shown(schedule_of(self._loop.shard, name), limits.SCHEDULE_NEXT_SHOWN)
+        return _shown(self._view.schedule(name), limits.SCHEDULE_NEXT_SHOWN)
 
     def list(self, *, prefix: str, page: int, limit: int) -> SchedulesReply:
-        schedules = self._loop.shard.schedules
+        schedules = self._view.schedules()
         names = sorted(name for name in schedules if name.startswith(prefix))
         # The first fire time is known; the ones after it would have to be computed, for each of them.
         shown = [_shown(schedules[name], 1) for name in names[(page - 1) * limit : page * limit]]
         return SchedulesReply(shown, len(names), page, limit)
 
     async def pause(self, name: str, *, paused: bool) -> ScheduleReply:
-        await self._loop.submit(commands.PauseSchedule(name, paused))
+        await self._submit(commands.PauseSchedule(name, paused))
         return self.get(name)
 
     async def remove(self, name: str) -> None:
-        await self._loop.submit(commands.RemoveSchedule(name))
+        await self._submit(commands.RemoveSchedule(name))
 
 
 def _template(name: str, asked: ScheduleMessage) -> Template:
@@ -95,8 +88,8 @@ def _template(name: str, asked: ScheduleMessage) -> Template:
     if len(tenant.encode()) > limits.TENANT_BYTES_MAX:
         raise InvalidRequest(f"tenant: over {limits.TENANT_BYTES_MAX} bytes", details={"field": "tenant"})
     return Template(
-        batch.payload(0), batch.is_json(0), asked.key or "", asked.priority, headers, asked.ttl_ms, asked.max_retries,
-        tenant,
+        batch.payload(0), batch.is_json(0), asked.key or "", asked.priority or 0, headers, asked.ttl_ms,
+        asked.max_retries, tenant,
     )  # fmt: skip
 
 

@@ -1,24 +1,40 @@
-"""State now, as numbers: per queue, partition and group; and rates over the last minute. One pass, no disk."""
+"""State now, as numbers: per queue, partition and group; and rates over the last minute. No disk.
+
+A broker may have thousands of queues and a queue thousands of groups and partitions: what is read of many of them is
+read in slices, each of its own moment, and other requests run in between.
+"""
 
 from __future__ import annotations
 
+from heapq import nsmallest
+from itertools import islice
 from typing import Any
 
 from penstock.broker.alarms import Alarms
+from penstock.broker.identity import Identity
 from penstock.broker.members import describe, owner_of
 from penstock.broker.types import QueueRow
-from penstock.core import windows
-from penstock.core.state import Partition, Progress, Queue
-from penstock.runtime.holding import spanned_bytes
-from penstock.runtime.loop import ShardLoop
+from penstock.core.state import Partition, Progress, Queue, windows
+from penstock.ids import QueuePath
+from penstock.runtime.pace import Slices
+from penstock.runtime.view import ShardView
+
+ROW_COST = 8
+GROUP_COST = 6
+"""Of a queue in a list and of a group, per partition; see `Slices`."""
+ACKED_RANGES_SHOWN = 100
 
 
 class Stats:
-    def __init__(self, loop: ShardLoop, alarms: Alarms):
-        self._loop = loop
+    def __init__(self, view: ShardView, alarms: Alarms, identity: Identity):
+        self._view = view
         self._alarms = alarms
+        self._identity = identity
 
-    def queue(self, queue: Queue) -> dict[str, Any]:
+    async def queue(self, path: QueuePath) -> dict[str, Any]:
+        queue = self._view.queue(path)
+        groups = await self.groups(queue)
+        now_ms, counters = self._view.now_ms(), self._view.counters
         partitions = [
             {
                 "partition": number,
@@ -30,79 +46,95 @@ class Stats:
             }
             for number, partition in enumerate(queue.partitions)
         ]
-        now_ms = self._loop.now_ms()
-        groups = self.groups(queue)["groups"]
-        first = groups[0] if groups else None
         depth = sum(entry["depth"] for entry in partitions)
         scheduled = sum(entry["scheduled"] for entry in partitions)
         return {
             "queue": queue.path,
+            "uuid": self._identity.uuid_of(queue.number),
             "depth": depth,
-            "ready": first["ready"] if first else depth - scheduled,
+            "ready": groups[0]["ready"] if groups else depth - scheduled,
             "scheduled": scheduled,
             "leased": sum(group["leased"] for group in groups),
             "waiting_for_retry": sum(group["waiting_for_retry"] for group in groups),
             "dead": sum(entry["dead"] for entry in partitions),
             "dead_letter_alarm": self._alarms.of(queue),
             "oldest_age_ms": self._oldest_age_ms(queue),
-            "window_opens_at_ms": windows.opens_at(queue, self._loop.now_ms()) if queue.config.window_ms else None,
-            "totals": self._loop.counters.of(queue.number).as_dict(),
-            "rates": {name: round(rate, 3) for name, rate in self._loop.counters.rates(queue.number, now_ms).items()},
+            "window_opens_at_ms": windows.opens_at(queue, now_ms) if queue.config.window_ms else None,
+            "totals": counters.of(queue.number).as_dict(),
+            "rates": {name: round(rate, 3) for name, rate in counters.rates(queue.number, now_ms).items()},
             "partitions": partitions,
             "groups": groups,
         }
 
-    def rows(self, prefix: str) -> list[QueueRow]:
-        shard = self._loop.shard
-        return [self._row(shard.queues[shard.paths[path]]) for path in sorted(shard.paths) if path.startswith(prefix)]
+    def brief(self, queue: Queue) -> dict[str, Any]:
+        """The numbers of a queue in a list of many."""
+        row = self.row(queue)
+        rates = {name: round(rate, 3) for name, rate in row.rates.items()}
+        fields = ("depth", "ready", "scheduled", "leased", "dead")
+        return {**{name: getattr(row, name) for name in fields}, "rates": rates}
 
-    def _row(self, queue: Queue) -> QueueRow:
-        now_ms = self._loop.now_ms()
+    async def rows(self, prefix: str = "") -> list[QueueRow]:
+        """The queues whose path begins with `prefix`, by path, with their most important numbers."""
+        slices, rows = Slices(self._view.give_way), []
+        for path in self._view.paths(prefix):
+            queue = self._view.find_queue(path)  # None: deleted meanwhile
+            if queue is not None:
+                rows.append(self.row(queue))
+                await slices.spend(ROW_COST * len(queue.partitions))
+        return rows
+
+    def row(self, queue: Queue) -> QueueRow:
+        now_ms = self._view.now_ms()
         progress = [each for part in queue.partitions for each in part.progress.values()]
         depth, scheduled = queue.depth(), sum(part.scheduled.count for part in queue.partitions)
         leased = sum(each.leased.count for each in progress)
-        waiting = sum(len(each.waiting_for_retry(now_ms)) for each in progress)
+        waiting = sum(each.retries.waiting(now_ms) for each in progress)
+        # Of the first group, as `queue` has it: messages that another group has leased are ready for this one.
+        first = min(queue.groups, default=None)
+        ready = depth - scheduled if first is None else self.backlog(queue, queue.groups[first])["ready"]
         return QueueRow(
-            queue.path, queue.config.order, queue.config.queue_priority, depth,
-            max(0, depth - scheduled - leased - waiting), scheduled, leased, waiting,
+            queue.path, queue.config.order, queue.config.queue_priority, depth, ready, scheduled, leased, waiting,
             sum(len(part.dead) for part in queue.partitions),
-            self._loop.counters.of(queue.number).as_dict(), self._loop.counters.rates(queue.number, now_ms),
+            self._view.counters.of(queue.number).as_dict(), self._view.counters.rates(queue.number, now_ms),
         )  # fmt: skip
 
-    def groups(self, queue: Queue) -> dict[str, Any]:
-        now_ms = self._loop.now_ms()
-        entries = []
-        held = held_alone(queue)
+    async def groups(self, queue: Queue) -> list[dict[str, Any]]:
+        """The state of each group, by name."""
+        slices, held, entries = Slices(self._view.give_way), held_alone(queue), []
         for name, number in sorted(queue.groups.items()):
-            parts = [(part, part.progress[number]) for part in queue.partitions]
-            work = self._loop.counters.work(queue.number, number, now_ms)
-            entries.append(
+            if queue.groups.get(name) == number:  # otherwise deleted meanwhile
+                entries.append(self._group(queue, name, number, held.get(number, 0)))
+                await slices.spend(GROUP_COST * len(queue.partitions))
+        return entries
+
+    def _group(self, queue: Queue, name: str, number: int, held: int) -> dict[str, Any]:
+        now_ms = self._view.now_ms()
+        parts = [(part, part.progress[number]) for part in queue.partitions]
+        work = self._view.counters.work(queue.number, number, now_ms)
+        return {
+            "group": name,
+            **describe(queue, number, now_ms),
+            **self.backlog(queue, number),
+            "held": held,
+            "oldest_unacked_at_ms": self._published_at(queue, [progress.floor for _, progress in parts]),
+            "last_asked_at_ms": self._view.last_asked_ms(queue, name),
+            "waiting_consumers": self._view.waiting_in(queue, name),
+            "busy_workers": work.busy,
+            "finished": work.finished,
+            "service_s": work.served_ms / 1000,
+            **_dispatch(queue, number),
+            "partitions": [
                 {
-                    "group": name,
-                    **describe(queue, number, now_ms),
-                    **self.backlog(queue, number),
-                    "held": held.get(number, 0),
-                    "oldest_unacked_at_ms": self._published_at(queue, [progress.floor for _, progress in parts]),
-                    "last_asked_at_ms": self._loop.last_asked_ms(queue, name),
-                    "waiting_consumers": self._loop.waiting_in(queue, name),
-                    "busy_workers": work.busy,
-                    "finished": work.finished,
-                    "service_s": work.served_ms / 1000,
-                    **_dispatch(queue, number),
-                    "partitions": [
-                        {
-                            "partition": place,
-                            "owner": owner_of(queue, number, place),
-                            "lag": progress.undone(partition.end),
-                            "next_offset": progress.cursor,
-                            "floor": progress.floor,
-                            "acked_ranges": list(progress.done)[:100],
-                        }
-                        for place, (partition, progress) in enumerate(parts)
-                    ],
+                    "partition": place,
+                    "owner": owner_of(queue, number, place),
+                    "lag": progress.undone(partition.end),
+                    "next_offset": progress.cursor,
+                    "floor": progress.floor,
+                    "acked_ranges": list(islice(progress.done, ACKED_RANGES_SHOWN)),
                 }
-            )
-        return {"queue": queue.path, "groups": entries}
+                for place, (partition, progress) in enumerate(parts)
+            ],
+        }
 
     def holders(self, queue: Queue, most: int) -> list[dict[str, Any]]:
         """The groups for which alone something is stored, those that hold most first."""
@@ -115,17 +147,17 @@ class Stats:
                 "oldest_unacked_at_ms": self._published_at(
                     queue, [part.progress[group].floor for part in queue.partitions]
                 ),
-                "last_asked_at_ms": self._loop.last_asked_ms(queue, queue.group_names[group]),
+                "last_asked_at_ms": self._view.last_asked_ms(queue, queue.group_names[group]),
             }
             for group, count in held[:most]
         ]
 
     def backlog(self, queue: Queue, group: int) -> dict[str, int]:
-        """What a group has to do, by what it is waiting for."""
-        now_ms = self._loop.now_ms()
+        """Counts of a group's unfinished messages, by the state that they are in."""
+        now_ms = self._view.now_ms()
         parts = [(part, part.progress[group]) for part in queue.partitions]
         leased = sum(progress.leased.count for _, progress in parts)
-        waiting = sum(len(progress.waiting_for_retry(now_ms)) for _, progress in parts)
+        waiting = sum(progress.retries.waiting(now_ms) for _, progress in parts)
         lag = sum(progress.undone(partition.end) for partition, progress in parts)
         scheduled = sum(_scheduled(partition, progress) for partition, progress in parts)
         return {
@@ -136,26 +168,32 @@ class Stats:
             "waiting_for_retry": waiting,
         }
 
-    def summary(self) -> dict[str, Any]:
-        shard = self._loop.shard
-        queues = list(shard.queues.values())
+    async def summary(self) -> dict[str, Any]:
+        """Sums over all queues, each of them as it is when it is added."""
+        slices, namespaces = Slices(self._view.give_way), set()
+        depth = scheduled = leased = dead = 0
+        for queue in list(self._view.queues()):
+            namespaces.add(queue.path.partition("/")[0])
+            depth += queue.depth()
+            for partition in queue.partitions:
+                scheduled += partition.scheduled.count
+                leased += sum([progress.leased.count for progress in partition.progress.values()])
+                dead += len(partition.dead)
+            await slices.spend(len(queue.partitions))
+        holds = self._view.holds().values()
         return {
-            "queues": len(queues),
-            "namespaces": len({queue.path.partition("/")[0] for queue in queues}),
-            "depth": sum(queue.depth() for queue in queues),
-            "scheduled": sum(part.scheduled.count for queue in queues for part in queue.partitions),
-            "leased": sum(
-                progress.leased.count
-                for queue in queues
-                for part in queue.partitions
-                for progress in part.progress.values()
-            ),
-            "dead": sum(len(part.dead) for queue in queues for part in queue.partitions),
+            "queues": len(self._view.queues()),
+            "namespaces": len(namespaces),
+            "depth": depth,
+            "scheduled": scheduled,
+            "leased": leased,
+            "dead": dead,
             "dead_letter_alarms": self._alarms.active(),
-            "waiting_consumers": self._loop.waiting,
-            "holds": len(shard.holds),
-            "holds_lost": sum(hold.lost_at > 0 for hold in shard.holds.values()),
-            "held_bytes": sum(spanned_bytes(self._loop, hold) for hold in shard.holds.values() if not hold.lost_at),
+            "waiting_consumers": self._view.waiting,
+            "holds": len(holds),
+            "holds_lost": sum(hold.lost_at > 0 for hold in holds),
+            "held_bytes": sum(self._view.spanned_bytes(hold) for hold in holds if not hold.lost_at),
+            "broker": self._identity.broker,
         }
 
     def _oldest_age_ms(self, queue: Queue) -> int | None:
@@ -165,13 +203,13 @@ class Stats:
             for partition in queue.partitions
         ]
         oldest = self._published_at(queue, floors)
-        return None if oldest is None else max(0, self._loop.now_ms() - oldest)
+        return None if oldest is None else max(0, self._view.now_ms() - oldest)
 
     def _published_at(self, queue: Queue, offsets: list[int]) -> int | None:
         """When the oldest of these messages, one per partition, was published; None if all partitions end there."""
         times = []
         for number, (partition, offset) in enumerate(zip(queue.partitions, offsets, strict=True)):
-            index = self._loop.log.indexes.get((queue.number, number))
+            index = self._view.log.indexes.get((queue.number, number))
             if index is not None and offset < partition.end and (piece := index.at(offset)) < len(index):
                 times.append(index.time_of(piece))
         return min(times, default=None)
@@ -181,7 +219,7 @@ def held_alone(queue: Queue) -> dict[int, int]:
     """Group -> messages at the beginning of the log that are stored for it alone. Looks at one floor per group."""
     held: dict[int, int] = {}
     for partition in queue.partitions if queue.config.retention.mode == "until_acked" else ():
-        floors = sorted((progress.floor, group) for group, progress in partition.progress.items())
+        floors = nsmallest(2, ((progress.floor, group) for group, progress in partition.progress.items()))
         if floors:
             (first, group), stop = floors[0], floors[1][0] if len(floors) > 1 else partition.end
             count = stop - first - partition.progress[group].done.count_in(first, stop)
@@ -191,7 +229,7 @@ def held_alone(queue: Queue) -> dict[int, int]:
 
 
 def _dispatch(queue: Queue, group: int) -> dict[str, Any]:
-    """What holds messages back in queues whose order is more than a line."""
+    """Counts of messages that the dispatcher holds back, in queues whose order is not plain fifo."""
     dispatcher = queue.dispatchers.get(group)
     found: dict[str, Any] = {}
     if dispatcher is not None and dispatcher.gate is not None:
@@ -202,5 +240,7 @@ def _dispatch(queue: Queue, group: int) -> dict[str, Any]:
 
 
 def _scheduled(partition: Partition, progress: Progress) -> int:
-    """Scheduled for this group. What failed here before counts as waiting for its retry instead."""
+    """Scheduled for this group. A message that failed in this group counts as waiting for its retry instead."""
+    if not partition.scheduled.count:
+        return 0
     return partition.scheduled.count - sum(offset in partition.scheduled for offset in progress.retries)

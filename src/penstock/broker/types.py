@@ -1,16 +1,23 @@
-"""What the facade takes and gives. Values only."""
+"""Parameters and replies of the facade. Values only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from penstock.batch import Batch
-from penstock.core.deadletters import DeadLetter
+from penstock.core.commands import Command
+from penstock.core.state.dead_letters import DeadLetter
 from penstock.ids import QueuePath
+from penstock.pending import PendingReply
 from penstock.wire.delivery import Settled
+
+Submit: TypeAlias = Callable[[Command], PendingReply[Any]]
+"""`ShardLoop.submit`: decides a command now; the reply is sent when it is durable."""
+Entropy: TypeAlias = Callable[[int], int]
+"""Number of bits -> that many random bits."""
 
 
 class PublishPart(NamedTuple):
@@ -41,6 +48,8 @@ class PublishedRun(msgspec.Struct, frozen=True):
 class PublishReply(NamedTuple):
     runs: list[PublishedRun]
     durable: bool
+    ignored: tuple[str, ...] = ()
+    """Options that have no effect in the queue: `priority` if its order is fifo."""
 
 
 class TransactReply(NamedTuple):
@@ -48,6 +57,7 @@ class TransactReply(NamedTuple):
     """The receipts, as they were shown."""
     runs: list[PublishedRun]
     durable: bool
+    ignored: tuple[str, ...] = ()
 
 
 class DeliveredRun(msgspec.Struct, frozen=True):
@@ -76,16 +86,16 @@ class LeaseReply(NamedTuple):
 
 
 class ShareReply(NamedTuple):
-    """What a member of a group is told about its partitions."""
+    """The partitions of one member of a group."""
 
     member: str
     generation: int
     assigned: list[int]
-    """What it shall have."""
+    """Partitions that the member owns."""
     awaited: list[int]
-    """Of those, what somebody else still has to let go of."""
+    """Owned partitions whose former owner still holds leases."""
     giving_up: list[int]
-    """What it has lost and still holds messages of."""
+    """Partitions that the member lost and still holds leases of."""
     session_ms: int
     heartbeat_ms: int
     """How often it should be heard."""
@@ -125,7 +135,7 @@ class FoundLetter(NamedTuple):
     letter: DeadLetter
 
 
-class Touched(NamedTuple):
+class CancelResult(NamedTuple):
     """Outcome of a cancel or reschedule for one message."""
 
     id: str

@@ -1,8 +1,8 @@
 """Secrets as they are kept: sealed before they reach the journal, opened only where something is signed.
 
 A secret is 32 random bytes; people see it as `whsec_` and base64, once. Sealed it is AES-256-GCM under the server's
-key, bound to the webhook it belongs to, so that what was sealed for one cannot be passed off as another's. Who has the
-journal and not the key has nothing.
+key, bound to the webhook it belongs to, so that a secret sealed for one webhook cannot be used for another. The journal
+without the key does not reveal it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _FORMAT = b"\1"
 """First byte of what is sealed; another way to seal gets another one."""
 
 
-class Secret:
-    """Bytes that nobody prints by accident."""
+class WebhookSecret:
+    """Bytes that `repr` and `str` do not show."""
 
     __slots__ = ("value",)
 
@@ -32,7 +32,7 @@ class Secret:
         self.value = value
 
     @classmethod
-    def new(cls) -> Secret:
+    def new(cls) -> WebhookSecret:
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     @property
@@ -51,7 +51,7 @@ class Vault:
         self._key = key
         self._known: AESGCM | None = None
 
-    def seal(self, secret: Secret, owner: str) -> bytes:
+    def seal(self, secret: WebhookSecret, owner: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return _FORMAT + nonce + self._cipher.encrypt(nonce, secret.value, owner.encode())
 
@@ -63,13 +63,13 @@ class Vault:
             self._known = AESGCM(key)
         return self._known
 
-    def open(self, sealed: bytes, owner: str) -> Secret:
-        """Raises Unavailable if it was sealed under another key, or for somebody else."""
+    def open(self, sealed: bytes, owner: str) -> WebhookSecret:
+        """Raises Unavailable if it was sealed under another key, or for another owner."""
         nonce, rest = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         try:
             if sealed[:1] != _FORMAT:
                 raise InvalidTag
-            return Secret(self._cipher.decrypt(nonce, rest, owner.encode()))
+            return WebhookSecret(self._cipher.decrypt(nonce, rest, owner.encode()))
         except (InvalidTag, ValueError):
             raise Unavailable(
                 f"the secret of webhook {owner} cannot be opened with this server's key; restore webhook.key in the "

@@ -1,28 +1,28 @@
-"""Webhooks, as people register and see them, and as whoever delivers them needs them.
+"""Registration of webhooks, and the view of them that the delivering transport needs.
 
-What is registered is facts of the shard. Delivering is not done here but by an ordinary consumer among the transports,
-which attaches itself as the `Courier`; a server without one keeps registrations and sends nothing.
+Registrations are facts of the shard. Delivery is done by an ordinary consumer among the transports, which attaches
+itself as the `Courier`; a server without one keeps registrations and sends nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from penstock import limits
-from penstock.broker.vault import Secret, Vault
+from penstock.broker.intake import Intake
+from penstock.broker.types import Entropy, Submit
+from penstock.broker.vault import Vault, WebhookSecret
 from penstock.core import commands
-from penstock.core.decide import decide
 from penstock.core.records import WebhookSpec
 from penstock.core.state import Webhook
-from penstock.core.webhooks import webhook_of
 from penstock.errors import Conflict, Unavailable
 from penstock.ids import QueuePath, check_group, parse_queue, ulid_text
-from penstock.runtime.loop import ShardLoop
+from penstock.runtime.view import ShardView
 from penstock.wire.webhooks import (
     Attempt,
     AttemptsReply,
@@ -37,7 +37,7 @@ from penstock.wire.webhooks import (
 
 
 class Registration(NamedTuple):
-    """A webhook as whoever delivers it needs it. The URL is as good as a secret to some: it is not for logs."""
+    """A webhook as the courier needs it. The URL may contain credentials, so it must not be logged."""
 
     id: str
     queue: QueuePath
@@ -51,7 +51,7 @@ class Registration(NamedTuple):
 
 
 class Courier(Protocol):
-    """Who delivers."""
+    """The transport that delivers webhooks."""
 
     def check_url(self, url: str) -> None:
         """Raises InvalidRequest for what could never be sent to."""
@@ -68,18 +68,12 @@ class Courier(Protocol):
 
 
 class Webhooks:
-    """The webhooks of one shard. `make_queue` sees to it that a queue exists, or refuses."""
-
-    def __init__(
-        self,
-        loop: ShardLoop,
-        entropy: Callable[[int], int],
-        make_queue: Callable[[QueuePath], object],
-        vault: Vault | None,
-    ):
-        self._loop = loop
+    def __init__(self, view: ShardView, submit: Submit, intake: Intake, entropy: Entropy, vault: Vault | None):
+        """Without a vault to seal their secrets in there are no webhooks."""
+        self._view = view
+        self._submit = submit
+        self._intake = intake
         self._entropy = entropy
-        self._make_queue = make_queue
         self._vault = vault
         self._courier: Courier | None = None
 
@@ -90,32 +84,44 @@ class Webhooks:
 
     async def create(self, asked: WebhookRequest) -> WebhookReply:
         """With its secret, which is not shown again."""
+        id = ulid_text(self._view.now_ms() << 80 | self._entropy(80))
         spec = WebhookSpec(
-            parse_queue(asked.queue), check_group(asked.group), asked.url, asked.retry_delays_ms, asked.format,
-            asked.timeout_ms, asked.concurrency, asked.description,
+            parse_queue(asked.queue), _own_group(id) if asked.group is None else check_group(asked.group), asked.url,
+            asked.retry_delays_ms, asked.format, asked.timeout_ms, asked.concurrency, asked.description,
         )  # fmt: skip
         if self._courier is not None:
             self._courier.check_url(spec.url)
-        now_ms = self._loop.now_ms()
-        id = ulid_text(now_ms << 80 | self._entropy(80))
-        secret = Secret.new()
+        if asked.group is None:
+            self._check_first(spec)
+        secret = WebhookSecret.new()
         command = commands.SetWebhook(id, spec, self._opened_vault().seal(secret, id))
-        # A rehearsal, which changes nothing: what is refused must not leave a queue behind.
-        decide(self._loop.shard, command, now_ms)
-        self._make_queue(QueuePath(spec.queue))
-        made = [self._loop.submit(command)]
+        # Everything is checked before the queue is created: a refused webhook leaves no queue behind.
+        self._view.check(command)
+        self._intake.make_queue(QueuePath(spec.queue))
+        made = [self._submit(command)]
         if asked.paused:
-            made.append(self._loop.submit(commands.SwitchWebhook(id, "paused")))
+            made.append(self._submit(commands.SwitchWebhook(id, "paused")))
         await asyncio.gather(*made)
         return self._after_change(id, secret)
 
+    def _check_first(self, spec: WebhookSpec) -> None:
+        """Refuse a second webhook with a group of its own for the same queue and URL: a request that is repeated after
+        its answer was lost must not have every message sent twice."""
+        for hook in self._view.webhooks().values():
+            if (hook.spec.queue, hook.spec.url, hook.spec.group) == (spec.queue, spec.url, _own_group(hook.id)):
+                raise Conflict(
+                    f"webhook {hook.id} sends the messages of {spec.queue} to this URL already; name a group to have "
+                    "them sent twice",
+                    details={"webhook": hook.id},
+                )
+
     def get(self, id: str) -> WebhookReply:
-        return self._shown(webhook_of(self._loop.shard, id))
+        return self._shown(self._view.webhook(id))
 
     def list(self, *, queue: str | None, page: int, limit: int) -> WebhooksReply:
         path = None if queue is None else parse_queue(queue)
         found = sorted(
-            (hook for hook in self._loop.shard.webhooks.values() if path in (None, hook.spec.queue)),
+            (hook for hook in self._view.webhooks().values() if path in (None, hook.spec.queue)),
             key=lambda hook: hook.id,
         )
         return WebhooksReply(
@@ -123,52 +129,52 @@ class Webhooks:
         )
 
     async def change(self, id: str, changes: WebhookChanges) -> WebhookReply:
-        webhook = webhook_of(self._loop.shard, id)
+        webhook = self._view.webhook(id)
         given = {name: value for name in changes.__struct_fields__ if (value := getattr(changes, name)) is not UNSET}
         spec = msgspec.structs.replace(webhook.spec, **given)
         if self._courier is not None:
             self._courier.check_url(spec.url)
-        await self._loop.submit(commands.SetWebhook(id, spec))
+        await self._submit(commands.SetWebhook(id, spec))
         return self._after_change(id)
 
     async def rotate(self, id: str, overlap_ms: int) -> WebhookReply:
         """With the new secret. The earlier ones sign as well for `overlap_ms`."""
-        webhook_of(self._loop.shard, id)
-        secret = Secret.new()
+        self._view.webhook(id)
+        secret = WebhookSecret.new()
         sealed = self._opened_vault().seal(secret, id)
-        await self._loop.submit(commands.RotateWebhook(id, sealed, overlap_ms))
+        await self._submit(commands.RotateWebhook(id, sealed, overlap_ms))
         return self._after_change(id, secret)
 
     async def pause(self, id: str) -> WebhookReply:
-        if webhook_of(self._loop.shard, id).state == "disabled":
+        if self._view.webhook(id).state == "disabled":
             raise Conflict(f"webhook {id} is disabled, which is more than paused; resume it first")
-        await self._loop.submit(commands.SwitchWebhook(id, "paused"))
+        await self._submit(commands.SwitchWebhook(id, "paused"))
         return self._after_change(id)
 
     async def resume(self, id: str) -> WebhookReply:
         """Also one that is disabled, and one whose circuit is open: its next message is tried at once."""
-        await self._loop.submit(commands.SwitchWebhook(id, "active"))
+        await self._submit(commands.SwitchWebhook(id, "active"))
         return self._after_change(id)
 
     async def remove(self, id: str) -> None:
         """Messages of its group stay where they are."""
-        await self._loop.submit(commands.RemoveWebhook(id))
+        await self._submit(commands.RemoveWebhook(id))
         if self._courier is not None:
             self._courier.changed(id)
 
     async def test(self, id: str) -> TestReply:
-        webhook = webhook_of(self._loop.shard, id)
+        webhook = self._view.webhook(id)
         if self._courier is None:
             raise Unavailable("this server delivers no webhooks")
         return await self._courier.test(_registration(webhook))
 
     def attempts(self, id: str, limit: int) -> AttemptsReply:
-        webhook_of(self._loop.shard, id)
+        self._view.webhook(id)
         return AttemptsReply(id, [] if self._courier is None else self._courier.attempts(id, limit))
 
     def rest_of(self, queue: str, group: str) -> tuple[str, str, int | None] | None:
         """(webhook, paused | disabled | open, until) if the group is read by a webhook that sends nothing now."""
-        webhook = self._loop.shard.webhook_groups.get((queue, group))
+        webhook = self._view.webhook_of_group(queue, group)
         if webhook is None:
             return None
         if webhook.state != "active":
@@ -181,25 +187,25 @@ class Webhooks:
     # -- for the courier ----------------------------------------------------------------------------------------------
 
     def registrations(self) -> Sequence[Registration]:
-        return [_registration(webhook) for webhook in self._loop.shard.webhooks.values()]
+        return [_registration(webhook) for webhook in self._view.webhooks().values()]
 
     def registration(self, id: str) -> Registration | None:
-        webhook = self._loop.shard.webhooks.get(id)
+        webhook = self._view.webhooks().get(id)
         return None if webhook is None else _registration(webhook)
 
-    def secrets(self, id: str) -> Sequence[Secret]:
+    def secrets(self, id: str) -> Sequence[WebhookSecret]:
         """Those that sign now, newest first. Raises Unavailable if they cannot be opened."""
-        webhook = webhook_of(self._loop.shard, id)
+        webhook = self._view.webhook(id)
         vault = self._opened_vault()
-        return [vault.open(secret.sealed, id) for secret in webhook.secrets_at(self._loop.now_ms())]
+        return [vault.open(secret.sealed, id) for secret in webhook.secrets_at(self._view.now_ms())]
 
     async def disable(self, id: str, reason: str) -> None:
-        """Its endpoint is gone for good. Nothing is sent until somebody resumes it."""
-        await self._loop.submit(commands.SwitchWebhook(id, "disabled", reason[: limits.ERROR_CHARS_MAX]))
+        """The endpoint answered that it is gone. Nothing is sent until the webhook is resumed."""
+        await self._submit(commands.SwitchWebhook(id, "disabled", reason[: limits.ERROR_CHARS_MAX]))
         if self._courier is not None:
             self._courier.changed(id)
 
-    def _after_change(self, id: str, secret: Secret | None = None) -> WebhookReply:
+    def _after_change(self, id: str, secret: WebhookSecret | None = None) -> WebhookReply:
         if self._courier is not None:
             self._courier.changed(id)
         shown = self.get(id)
@@ -226,11 +232,15 @@ class Webhooks:
             description=spec.description,
             state=webhook.state,
             reason=webhook.reason or None,
-            secrets=len(webhook.secrets_at(self._loop.now_ms())),
+            secrets=len(webhook.secrets_at(self._view.now_ms())),
             created_at_ms=webhook.created_at,
             changed_at_ms=webhook.changed_at,
             delivery=None if self._courier is None else self._courier.status(webhook.id),
         )
+
+
+def _own_group(id: str) -> str:
+    return f"webhook-{id}"
 
 
 def _registration(webhook: Webhook) -> Registration:

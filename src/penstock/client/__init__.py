@@ -18,23 +18,26 @@ this package.
 
 from penstock.client.admin.schedules import Schedules
 from penstock.client.admin.webhooks import Webhooks
-from penstock.client.calls.publish import ProducerSeq
+from penstock.client.calls.delivery import ProducerSeq
 from penstock.client.client import Client
-from penstock.client.consume.consumers import BatchConsumer, Consumer
-from penstock.client.consume.membership import Assigned
+from penstock.client.consume.consumers import BatchConsumer, Consumer, Scope
 from penstock.client.consume.messages import Message, MessageBatch, Transaction
-from penstock.client.consume.scope import Scope
+from penstock.client.consume.options import Assigned
 from penstock.client.messages.stored import LogBatch, StoredMessage
 from penstock.client.publish.published import Published, PublishedMessage
 from penstock.client.publish.transactions import Transacted
 from penstock.client.queue import Queue
-from penstock.client.workers.handler import Reject, Retry
+from penstock.client.workers.handler import Reject, Retry, WorkerFunction
+from penstock.wire.settings import AlarmSettings, BackoffSettings, FairShareSettings, QueueSettings, RetentionSettings
 
 __all__ = [
+    "AlarmSettings",
     "Assigned",
+    "BackoffSettings",
     "BatchConsumer",
     "Client",
     "Consumer",
+    "FairShareSettings",
     "LogBatch",
     "Message",
     "MessageBatch",
@@ -42,7 +45,9 @@ __all__ = [
     "Published",
     "PublishedMessage",
     "Queue",
+    "QueueSettings",
     "Reject",
+    "RetentionSettings",
     "Retry",
     "Schedules",
     "Scope",
@@ -50,4 +55,5 @@ __all__ = [
     "Transacted",
     "Transaction",
     "Webhooks",
+    "WorkerFunction",
 ]

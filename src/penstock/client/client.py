@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from penstock import limits
 from penstock.client.admin.schedules import Schedules
+from penstock.client.admin.settings import settings_body
 from penstock.client.admin.webhooks import Webhooks
-from penstock.client.calls import queues as calls
-from penstock.client.calls.call import Call, get
-from penstock.client.consume.consumers import KINDS, Consumers
-from penstock.client.consume.scope import Scope
+from penstock.client.calls.call import Call
+from penstock.client.consume.consumers import KINDS, Consumers, Scope
+from penstock.client.consume.messages import Settleable
 from penstock.client.consume.session import MessageKinds
-from penstock.client.consume.settling import Settleable
-from penstock.client.publish.lane import Lane, Publisher
+from penstock.client.publish.lane import Lane, Publisher, new_producer
+from penstock.client.publish.published import PublishedMessage
 from penstock.client.publish.send_buffer import SendBuffer
-from penstock.client.publish.sequences import new_producer
 from penstock.client.publish.transactions import Transacted, idempotent, mark_settled, outbox_of, receipts_to_ack
 from penstock.client.queue import Queue
 from penstock.client.runtime import AsyncioRuntime, Runtime
-from penstock.client.transport.base import Transport
+from penstock.client.transport.base import Transport, open_transport
 from penstock.client.transport.carrier import Carrier
 from penstock.client.transport.endpoint import ServerEndpoint
-from penstock.client.transport.open import open_transport
 from penstock.client.transport.retry import RetryPolicy, is_transport_failure
-from penstock.client.units import milliseconds
+from penstock.client.units import Duration, milliseconds, seconds
 from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
 from penstock.client.workers.worker import GRACE_S
 from penstock.errors import Unavailable
 from penstock.ids import QueuePath, parse_queue, parse_scope
+from penstock.wire.replies import QueueReply, QueuesReply
+from penstock.wire.settings import QueueSettings
+from penstock.wire.stats import SummaryReply
 
 BUFFER_MESSAGES = 50_000
 """A few full frames: enough to build the next one while one travels."""
@@ -40,59 +41,50 @@ BUFFER_BYTES = 64 * limits.MIB
 LINGER_MS_MAX = 60_000
 
 
-class Client(WorkerDeclarations):
+class Client(WorkerDeclarations[Coroutine[Any, Any, PublishedMessage]]):
     """A connection pool to one server, and everything one can ask of it. Use it with `async with`, from one loop.
 
     `url`              where `penstock serve` listens: http://, ws://, or grpc:// for its other port; https, wss and
                        grpcs for TLS, checked by `ssl` (not for grpcs; default: the system's rules)
-    `token`            sent as `Authorization: Bearer …`
-    `timeout`          seconds that an answer may take, on top of what a call waits on purpose
-    `connect_timeout`  seconds that a connection may take
-    `retry_for`        seconds to keep repeating a call that failed for a passing reason; 0: never, `math.inf`: for ever
+    `key`              API key or JWT, sent as `Authorization: Bearer …`; default: the user part of the URL, or the
+                       environment variable PENSTOCK_KEY
+    `timeout`          the time that an answer may take, on top of what a call waits on purpose
+    `connect_timeout`  the time that a connection may take
+    `retry_for`        how long to repeat a call that failed for a passing reason; 0: never, `math.inf`: for ever
     `connections`      most requests at the same time; long polls of consumers are not counted
-    `linger`           seconds that a frame of single publishes may wait for company; 0: only while another one travels
+    `linger`           how long a frame of single publishes may wait for company; 0: only while another one travels
     `buffer_messages`  `publish` waits while so many messages are on their way and not answered yet,
     `buffer_bytes`     or so many bytes
 
-    Creating a client connects to nothing. Methods raise `PenstockError` subclasses named after the API's codes, and
-    `Unavailable` if the server cannot be reached.
+    Durations are seconds or `timedelta`, here and in all methods. Creating a client connects to nothing. Methods raise
+    `PenstockError` subclasses named after the API's codes, and `Unavailable` if the server cannot be reached.
     """
 
     address: tuple[str, int] | None = None
     """Host and port of the server; None if it is in this process."""
 
     def __init__(
-        self,
-        url: str = "http://127.0.0.1:7400",
-        *,
-        token: str | None = None,
-        ssl: ssl.SSLContext | None = None,
-        timeout: float = 30.0,
-        connect_timeout: float = 5.0,
-        retry_for: float = 30.0,
-        connections: int = 64,
-        linger: float = 0.0,
-        buffer_messages: int = BUFFER_MESSAGES,
-        buffer_bytes: int = BUFFER_BYTES,
-    ):
+        self, url: str = "http://127.0.0.1:7400", *, key: str | None = None, ssl: ssl.SSLContext | None = None,
+        timeout: Duration = 30.0, connect_timeout: Duration = 5.0, retry_for: Duration = 30.0, connections: int = 64,
+        linger: Duration = 0.0, buffer_messages: int = BUFFER_MESSAGES, buffer_bytes: int = BUFFER_BYTES,
+    ):  # fmt: skip
         endpoint = ServerEndpoint(
-            url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout,
-            connections_max=connections,
+            url, token=key, tls=ssl, timeout=timeout, connect_timeout=connect_timeout, connections_max=connections
         )  # fmt: skip
         self.address = endpoint.address
-        milliseconds("linger", linger, LINGER_MS_MAX)
-        self._assemble(open_transport(endpoint), retry_for, linger, SendBuffer(buffer_messages, buffer_bytes))
+        linger_s = milliseconds("linger", linger, LINGER_MS_MAX) / 1000
+        self._assemble(open_transport(endpoint), retry_for, linger_s, SendBuffer(buffer_messages, buffer_bytes))
 
     _kinds: MessageKinds[Any, Any] = KINDS
     _runtime: Callable[[], Runtime] = AsyncioRuntime
 
     def _assemble(
-        self, transport: Transport, retry_for: float, linger_s: float = 0.0, buffer: SendBuffer | None = None
+        self, transport: Transport, retry_for: Duration, linger_s: float = 0.0, buffer: SendBuffer | None = None
     ) -> None:
         """The rest of the constructor."""
         self._linger_s = linger_s
         self._buffer = buffer or SendBuffer(BUFFER_MESSAGES, BUFFER_BYTES)
-        self._carrier = Carrier(transport, RetryPolicy(retry_for), self._runtime)
+        self._carrier = Carrier(transport, RetryPolicy(seconds("retry_for", retry_for)), self._runtime)
         self.schedules = Schedules(self._carrier)
         """Messages that a calendar publishes."""
         self.webhooks = Webhooks(self._carrier)
@@ -121,20 +113,25 @@ class Client(WorkerDeclarations):
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
         return Scope(parse_scope(name), self._consumers)
 
-    async def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> Queue:
-        """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
-        named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
+    async def create_queue(
+        self, name: str, settings: QueueSettings | None = None, *, confirm: str | None = None, **changes: Any
+    ) -> Queue:  # fmt: skip
+        """Make sure that the queue exists: with all of `settings`, or with those that are named (`max_retries=5`, see
+        the API's table). Of an existing queue exactly the named ones change; a change that would let go of stored
+        messages needs to be confirmed like `delete`. A duration may be named without `_ms`: `lease=60`.
+        """
         queue = self.queue(name)
-        await self._carrier.request(calls.put_queue(queue.path, config, confirm=confirm))
+        body = settings_body(settings, changes)
+        await self._carrier.ask("put_queue", QueueReply, queue=queue.path, confirm=confirm, body=body)
         return queue
 
-    async def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> dict[str, Any]:
-        """One page of the queues whose path starts with `prefix`: `{"queues": […], "total", "page", "limit"}`."""
-        return await self._carrier.request(calls.list_queues(prefix=prefix, page=page, limit=limit))
+    async def queues(self, prefix: str = "", *, page: int = 1, limit: int = 50) -> QueuesReply:
+        """One page of the queues whose path starts with `prefix`."""
+        return await self._carrier.ask("list_queues", QueuesReply, prefix=prefix, page=page, limit=limit)
 
-    async def summary(self) -> dict[str, Any]:
+    async def summary(self) -> SummaryReply:
         """Numbers over all queues."""
-        return await self._carrier.request(get("/v1/stats/summary"))
+        return await self._carrier.ask("summary", SummaryReply)
 
     async def transact(
         self, *, ack: Iterable[Settleable | str] = (), publish: Iterable[Sequence[Any]] = ()
@@ -154,7 +151,7 @@ class Client(WorkerDeclarations):
 
     async def ready(self) -> bool:
         """True if the server takes requests, False if it answers that it does not. Asks once."""
-        call = Call("GET", "/readyz", lambda response: response.status == 200)
+        call = Call("readiness", "GET", "/readyz", lambda response: response.status == 200)
         try:
             return await self._carrier.request(call, self._carrier.new_retry(within_s=0.0))
         except Unavailable as error:
@@ -164,7 +161,9 @@ class Client(WorkerDeclarations):
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
-    async def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+    async def run_workers(
+        self, *, wait: Duration | None = None, grace: Duration = GRACE_S, signals: bool = True
+    ) -> bool:
         """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
 
         Then no more messages are taken, those not begun go back to the queue, and handlers that run have `grace`
@@ -176,7 +175,7 @@ class Client(WorkerDeclarations):
         """
         return await self._workers.run(self, wait=wait, grace=grace, signals=signals)
 
-    def run(self, *, grace: float = GRACE_S) -> int:
+    def run(self, *, grace: Duration = GRACE_S) -> int:
         """The whole program of a worker: open the client, run its workers until a signal, close it.
 
         For a program without an event loop of its own. Returns the exit code: 0, or 1 if handlers had to be cut off.
@@ -211,7 +210,7 @@ class Client(WorkerDeclarations):
         await self.aclose()
 
 
-def client_over(transport: Transport, retry_for: float = 30.0) -> Client:
+def client_over(transport: Transport, retry_for: Duration = 30.0) -> Client:
     """A client over another transport than a URL can name."""
     client = Client.__new__(Client)
     client._assemble(transport, retry_for)

@@ -3,8 +3,8 @@
 No other package imports an inner module of `penstock.client`; tests/test_tidy.py checks that. These names keep their
 meaning, or change together with their users:
 
-- **Calls without the client's objects.** `BlockingCalls` makes a `Call` and repeats it as the SDK does; `publish`,
-  `list_queues` and the like, and the functions of `bulk`, give the calls. For programs that read and write by the
+- **Calls without the client's objects.** `BlockingCalls` makes a `Call` and repeats it as the SDK does; `operation`,
+  `call` and `publish` give the calls. For programs that read and write by the
   million and number their frames themselves.
 - **A broker in this process.** `InProcessTransport` asks a function instead of a server, `OtherLoopTransport` from
   another event loop, `LoopThread` is that event loop; `client_over` and `blocking_client_in_process` make the clients.
@@ -12,21 +12,18 @@ meaning, or change together with their users:
 - **Conversions and defaults** of the CLI, which must be those of the SDK.
 """
 
-from penstock.client.blocking.calls import BlockingCalls
+from penstock.client.blocking.client import BlockingCalls
 from penstock.client.blocking.client import client_in_process as blocking_client_in_process
-from penstock.client.calls import bulk
-from penstock.client.calls.call import Call, Response
-from penstock.client.calls.publish import ProducerSeq, publish
-from penstock.client.calls.queues import dead_letters, delete_queue, list_queues, put_queue, stats
+from penstock.client.calls.call import Call, Response, call, operation
+from penstock.client.calls.delivery import ProducerSeq, publish
 from penstock.client.client import client_over
-from penstock.client.consume.settling import LeasedBatch, LeasedMessage
+from penstock.client.consume.messages import LeasedBatch, LeasedMessage
 from penstock.client.messages.stored import MessageRun, StoredMessage
-from penstock.client.publish.sequences import EPOCH, new_producer
+from penstock.client.publish.lane import EPOCH, new_producer
 from penstock.client.tracing import Tracing, trace
-from penstock.client.transport.direct import InProcessTransport, OtherLoopTransport
-from penstock.client.transport.loop_thread import LoopThread
+from penstock.client.transport.direct import InProcessTransport, LoopThread, OtherLoopTransport
 from penstock.client.transport.retry import Unreachable
-from penstock.client.units import milliseconds
+from penstock.client.units import Duration, milliseconds
 from penstock.client.workers.worker import GRACE_S
 
 __all__ = [
@@ -34,6 +31,7 @@ __all__ = [
     "GRACE_S",
     "BlockingCalls",
     "Call",
+    "Duration",
     "InProcessTransport",
     "LeasedBatch",
     "LeasedMessage",
@@ -46,15 +44,11 @@ __all__ = [
     "Tracing",
     "Unreachable",
     "blocking_client_in_process",
-    "bulk",
+    "call",
     "client_over",
-    "dead_letters",
-    "delete_queue",
-    "list_queues",
     "milliseconds",
     "new_producer",
+    "operation",
     "publish",
-    "put_queue",
-    "stats",
     "trace",
 ]

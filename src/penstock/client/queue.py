@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sized
-from datetime import datetime
+from contextlib import ExitStack
 from typing import Any
 
 from penstock import limits
 from penstock.client.admin.queue import QueueAdmin
-from penstock.client.calls import log
-from penstock.client.calls.publish import ProducerSeq
-from penstock.client.consume.consumers import BatchConsumer, Consumer, Consumers
-from penstock.client.consume.membership import Assigned
-from penstock.client.consume.options import consume_options
+from penstock.client.calls import delivery as calls
+from penstock.client.calls.delivery import ProducerSeq
+from penstock.client.consume.consumers import Consumers, MessageSource
 from penstock.client.messages.stored import LogBatch, StoredMessage
 from penstock.client.publish.frames import PLAIN, encode_headers, frames, make_options, row, with_headers
 from penstock.client.publish.lane import Publisher
 from penstock.client.publish.published import Published, PublishedMessage
 from penstock.client.transport.carrier import Carrier
-from penstock.client.units import milliseconds
-from penstock.ids import QueuePath
+from penstock.client.units import Duration, Moment, Position, milliseconds, seconds
+from penstock.ids import QueuePath, check_client_id
+from penstock.wire.readers import OffsetsReply
 
 
-class Queue(QueueAdmin):
-    """One queue of a server; made by `Client.queue`. Times are in seconds."""
+class Queue(MessageSource, QueueAdmin):
+    """One queue of a server; made by `Client.queue`. Durations are seconds or `timedelta`."""
 
     def __init__(self, path: QueuePath, carrier: Carrier, publisher: Publisher, consumers: Consumers):
         self._carrier = carrier
         self._publisher = publisher
         self._consumers = consumers
-        self.path = path
+        self.path = self._source = path
         """The full path, `namespace/task/name`."""
 
     def __repr__(self) -> str:
@@ -38,19 +38,10 @@ class Queue(QueueAdmin):
     # -- publish ----------------------------------------------------------------------------------------------------
 
     async def publish(
-        self,
-        value: Any,
-        *,
-        key: str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        ttl: float | None = None,
-        priority: int = 0,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        max_retries: int | None = None,
-        tenant: str | None = None,
-    ) -> PublishedMessage:
+        self, value: Any, *, key: str | None = None, delay: Duration | None = None, deliver_at: Moment | None = None,
+        ttl: Duration | None = None, priority: int | None = None, id: str | None = None,
+        headers: Mapping[str, str] | None = None, max_retries: int | None = None, tenant: str | None = None,
+    ) -> PublishedMessage:  # fmt: skip
         """Publish a JSON value, or bytes as they are. Durable on return.
 
         Calls that run at the same time travel together; in the blocking client each is a request, and many messages go
@@ -60,14 +51,15 @@ class Queue(QueueAdmin):
 
         Messages of one `key` share a partition, and so their order. `delay` or `deliver_at` (an aware datetime or epoch
         seconds) hold the message back, `ttl` lets it expire, `max_retries` overrides the queue's setting. The
-        `priority` counts in queues ordered by `lanes` or as a `heap`; with `fair_share` the tenants take turns.
+        `priority` is for queues ordered by `lanes` (without one: 2, normal) or as a `heap`; in a fifo queue it has no
+        effect, which is logged. With `fair_share` the tenants take turns.
 
         Raises TypeError for a value that is not JSON, InvalidRequest or TooLarge for what the server would refuse.
         If it raises Unavailable the outcome is unknown: the message may have been stored. Cancelling the caller does
         not take the message back.
         """
         if (
-            key is None and delay is None and deliver_at is None and ttl is None and priority == 0 and id is None
+            key is None and delay is None and deliver_at is None and ttl is None and priority is None and id is None
             and headers is None and max_retries is None and tenant is None
         ):  # fmt: skip
             options = PLAIN  # as most messages are
@@ -77,32 +69,20 @@ class Queue(QueueAdmin):
                 max_retries=max_retries, tenant=tenant,
             )  # fmt: skip
         made = row(value, options)
-        tracing = self._carrier.tracing
-        if tracing is None:
+        if self._carrier.tracing is None:
             return await self._publisher.publish(made)
-        with tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
+        with self._carrier.tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
             placed = await self._publisher.publish(with_headers(made, sending.headers))
             sending.sent(placed.id, placed.partition)
             return placed
 
     async def publish_many(
-        self,
-        values: Iterable[Any],
-        *,
-        keys: Iterable[str | None] | None = None,
-        ids: Iterable[str | None] | None = None,
-        priorities: Iterable[int] | None = None,
-        key: str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        ttl: float | None = None,
-        priority: int = 0,
-        headers: Mapping[str, str] | None = None,
-        max_retries: int | None = None,
-        tenant: str | None = None,
-        tenants: Iterable[str | None] | None = None,
-        sequence: ProducerSeq | None = None,
-    ) -> Published:
+        self, values: Iterable[Any], *, keys: Iterable[str | None] | None = None,
+        ids: Iterable[str | None] | None = None, priorities: Iterable[int] | None = None, key: str | None = None,
+        delay: Duration | None = None, deliver_at: Moment | None = None, ttl: Duration | None = None,
+        priority: int | None = None, headers: Mapping[str, str] | None = None, max_retries: int | None = None,
+        tenant: str | None = None, tenants: Iterable[str | None] | None = None, sequence: ProducerSeq | None = None,
+    ) -> Published:  # fmt: skip
         """Publish many values (JSON or bytes) in order. All of them are durable on return.
 
         Up to 10,000 messages and 8 MiB are one frame, which is stored whole or not at all; more are sent as several,
@@ -116,71 +96,34 @@ class Queue(QueueAdmin):
             key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, headers=headers,
             max_retries=max_retries, tenant=tenant,
         )  # fmt: skip
-        tracing = self._carrier.tracing
-        if tracing is None:
+        with ExitStack() as stack:
+            if self._carrier.tracing is not None:
+                count = len(values) if isinstance(values, Sized) else None
+                publishing = self._carrier.tracing.publishing(self.path, headers, count=count, size=None)
+                options = options._replace(headers=encode_headers(stack.enter_context(publishing).headers))
             chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
             return Published(await self._publisher.publish_frames(chunks, sequence))
-        count = len(values) if isinstance(values, Sized) else None
-        with tracing.publishing(self.path, headers, count=count, size=None) as sending:
-            options = options._replace(headers=encode_headers(sending.headers))
-            chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
-            return Published(await self._publisher.publish_frames(chunks, sequence))
-
-    # -- consume ----------------------------------------------------------------------------------------------------
-
-    def consume(
-        self, group: str = "default", *, prefetch: int = 100, lease: float | None = None, wait: float | None = None,
-        consumer: str = "", assigned: bool | Assigned = False,
-    ) -> Consumer:  # fmt: skip
-        """Iterate over messages, each leased to you until it is settled; see `Message`.
-
-        Up to `prefetch` messages wait in a local buffer, which is refilled when half of it is used (in the blocking
-        client, when it is empty); with `prefetch=1` nothing is leased before you ask for it. `lease` is how many
-        seconds the server waits for a consumer that died, by default the `lease_ms` of the queue; while the consumer
-        lives the lease is renewed. With `wait` the iteration ends when nothing came for that many seconds. `consumer`
-        is a name that shows up where the queue is inspected.
-
-        With `assigned` the consumer joins the group as a member: it gets a share of the partitions, keeps it as others
-        come and go, and hands over what moves; see `Assigned`, which may be given instead of True.
-        """
-        options = consume_options(
-            self.path, group=group, size=("prefetch", prefetch), lease=lease, wait=wait, consumer=consumer,
-            assigned=assigned,
-        )  # fmt: skip
-        return self._consumers.of_messages(options)
-
-    def consume_batches(
-        self, group: str = "default", *, max: int = 1000, lease: float | None = None, wait: float | None = None,
-        consumer: str = "", assigned: bool | Assigned = False,
-    ) -> BatchConsumer:  # fmt: skip
-        """Iterate over batches of up to `max` messages; the fastest way to consume. See `MessageBatch`.
-
-        A consumer that handles batches within 50 ms, in `async with`, has up to two more leased while it handles one.
-        """
-        options = consume_options(
-            self.path, group=group, size=("max", max), lease=lease, wait=wait, consumer=consumer, assigned=assigned
-        )
-        return self._consumers.of_batches(options)
 
     # -- read without leasing ---------------------------------------------------------------------------------------
 
     async def read(
-        self, *, partition: int = 0, offset: int | str | None = None, max: int = 100, wait: float = 0.0,
+        self, *, partition: int = 0, offset: Position | None = None, max: int = 100, wait: Duration = 0.0,
         client_id: str | None = None,
     ) -> LogBatch:  # fmt: skip
-        """Messages of one partition from `offset` on; leases nothing. Waits up to `wait` seconds for the first one.
+        """Messages of one partition from `offset` on; leases nothing. Waits up to `wait` for the first one.
 
-        `offset` is a number, "earliest" (the default), "latest", "at:<epoch ms>", "id:<message id>" (from that message
-        on) or "after:<message id>"; with a `client_id` also "kept", which is the default then: where `keep_offsets` or
-        `follow` left off under that name, or the earliest.
+        `offset` is a number, "earliest" (the default), "latest", an aware datetime (the first message that was
+        published then or later), "id:<message id>" (from that message on) or "after:<message id>"; with a `client_id`
+        also "kept", which is the default then: where `keep_offsets` or `follow` left off under that name, or the
+        earliest.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
         return await self._carrier.request(
-            log.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
+            calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
         )
 
     async def follow(
-        self, *, partition: int = 0, offset: int | str | None = None, max: int = 1000, wait: float | None = None,
+        self, *, partition: int = 0, offset: Position | None = None, max: int = 1000, wait: Duration | None = None,
         client_id: str | None = None,
     ) -> AsyncIterator[LogBatch]:  # fmt: skip
         """Read one partition on and on, batch by batch. Ends when nothing came for `wait` seconds; None: never.
@@ -189,9 +132,9 @@ class Queue(QueueAdmin):
         next `follow` under this name goes on behind it. After a crash the last batch may come again.
         """
         time, most_s = self._carrier.runtime().time, limits.WAIT_MS_MAX / 1000
-        since = time()
+        since, idle_s = time(), math.inf if wait is None else seconds("wait", wait)
         while True:
-            wait_s = most_s if wait is None else min(most_s, wait - (time() - since))
+            wait_s = min(most_s, idle_s - (time() - since))
             wait_s = 0.0 if wait_s < 0.0 else wait_s
             batch = await self.read(partition=partition, offset=offset, max=max, wait=wait_s, client_id=client_id)
             offset = batch.next_offset
@@ -200,20 +143,26 @@ class Queue(QueueAdmin):
                 if client_id is not None:
                     await self.keep_offsets(client_id, {partition: batch.next_offset})
                 since = time()
-            elif wait is not None and time() - since >= wait:
+            elif time() - since >= idle_s:
                 return
 
     async def offsets(self, client_id: str) -> dict[int, int]:
         """Where the reader of this name left off: partition -> offset. Empty if nothing is kept."""
-        return await self._carrier.request(log.offsets(self.path, client_id))
+        return _by_partition(await self._ask("get_offsets", OffsetsReply, client_id=check_client_id(client_id)))
 
     async def keep_offsets(self, client_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Keep where this reader is; partitions that are not named keep theirs. Forgotten when unused for 30 days."""
-        return await self._carrier.request(log.keep_offsets(self.path, client_id, offsets))
+        named = {str(partition): offset for partition, offset in offsets.items()}
+        reader = check_client_id(client_id)
+        return _by_partition(await self._ask("keep_offsets", OffsetsReply, client_id=reader, offsets=named))
 
     async def forget_offsets(self, client_id: str) -> dict[int, int]:
-        return await self._carrier.request(log.forget_offsets(self.path, client_id))
+        return _by_partition(await self._ask("forget_offsets", OffsetsReply, client_id=check_client_id(client_id)))
 
     async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""
-        return await self._carrier.request(log.peek(self.path, max=max, group=group))
+        return await self._carrier.request(calls.peek(self.path, max=max, group=group))
+
+
+def _by_partition(reply: OffsetsReply) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in reply.offsets.items()}

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.client.messages.spans import ReceiptSpan
+from penstock.client.messages.leased import ReceiptSpan
 from penstock.client.messages.stored import MessageRun
 
 if TYPE_CHECKING:
     from penstock.client.blocking.client import BlockingClient
     from penstock.client.client import Client
-    from penstock.client.consume.settling import LeasedBatch, LeasedMessage
+    from penstock.client.consume.messages import LeasedBatch, LeasedMessage
 
 
 class Sending(Protocol):

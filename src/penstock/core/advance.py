@@ -1,19 +1,17 @@
 """The passing of time over soft state: what has come due becomes visible to `decide`.
 
-Nothing here is a fact. A delay that is over needs no record, because anyone who knows the due time and the time knows
-that it is over; a lease or a time to live that ran out does need one, and is only put on the list from which the next
-tick makes it.
+Nothing here is a fact. A delay that is over needs no record, because it follows from the due time and the present time;
+a lease or a time to live that ran out does need one, and is only put on the list from which the next tick makes it.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from penstock.core import windows
-from penstock.core.agenda import Read, unread
-from penstock.core.ranges import RangeSet
-from penstock.core.rebalancing import advance_group
-from penstock.core.state import NEVER_MS, Partition, Shard
+from penstock.core.offsets.agenda import Read, unread
+from penstock.core.offsets.ranges import RangeSet
+from penstock.core.state import NEVER_MS, Partition, Shard, windows
+from penstock.core.state.sessions import advance_group
 
 
 def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
@@ -29,6 +27,8 @@ def advance(shard: Shard, now_ms: int, read: Read = unread) -> set[int]:
         _, queue, partition_number, group = heappop(shard.timers)
         if queue not in shard.queues or partition_number >= len(shard.queues[queue].partitions):
             continue
+        if shard.changing is not None:
+            shard.changing(queue)
         if partition_number < 0:
             advance_group(shard, queue, group, now_ms)
             woken.add(queue)
@@ -87,7 +87,7 @@ def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:
             if partition.moved.get(offset, due) == due:
                 partition.moved.pop(offset, None)
                 _promote(partition, offset, offset + 1)
-    # What is still wanted below the beginning of the log was redriven, or somebody has it: time does not end it.
+    # A message below the beginning of the log that is not finished was redriven, or is leased: time does not end it.
     over = [
         (max(first, partition.start), first + count)
         for _, first, count in partition.expiries.take_due(now_ms, read)
@@ -104,4 +104,4 @@ def _advance_partition(partition: Partition, now_ms: int, read: Read) -> bool:
 def _promote(partition: Partition, first: int, stop: int) -> None:
     partition.scheduled.remove(first, stop)
     for progress in partition.progress.values():
-        progress.push_ready(first, stop)
+        progress.push_ready(partition, first, stop)

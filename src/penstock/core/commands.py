@@ -1,6 +1,6 @@
-"""What may be asked of the machine, and what it answers. Values only; the edge has already checked their form.
+"""Commands of the state machine, and its replies. Values only; the edge has already checked their form.
 
-Whatever the machine may not invent comes with the command: `nonce` and `entropy` are random bits, drawn outside.
+The machine draws no random bits: `nonce` and `entropy` are drawn outside and come with the command.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LeasedRun(msgspec.Struct, frozen=True):
 
 
 class Claim(NamedTuple):
-    """Offsets `first` to `stop` of a lease, shown by someone who says that it is theirs."""
+    """Offsets `first` to `stop` of a lease, as a caller's receipt names them."""
 
     lease: int
     nonce: int
@@ -124,7 +124,7 @@ class Claim(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a part of a claim. `at` is the due time of a retry or the deadline of an extension."""
+    """The result for a part of a claim. `at` is the due time of a retry or the deadline of an extension."""
 
     first: int
     stop: int
@@ -212,7 +212,7 @@ class Leave(NamedTuple):
     group: str
     member: str
     generation: int | None = None
-    """None: whoever bears the name now."""
+    """None: the present member of that name, of any generation."""
 
 
 # -- both at once -----------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Transact(NamedTuple):
     parts: list[Part]
     entropy: int
     key: bytes = b""
-    """What it is known by (`transacting.key_of`), where the parts do not say it: a queue of theirs may be gone."""
+    """The transaction's key (`transacting.key_of`), where the parts do not give it: one of their queues may be gone."""
 
 
 class Transacted(NamedTuple):
@@ -334,6 +334,31 @@ class RemoveWebhook(NamedTuple):
     id: str
 
 
+# -- API keys ---------------------------------------------------------------------------------------------------
+
+
+class CreateKey(NamedTuple):
+    id: str
+    name: str
+    scopes: list[str]
+    hash: bytes
+    expires_at: int = 0
+    rate: str = ""
+    creator: str = ""
+
+
+class RotateKey(NamedTuple):
+    """Accept another secret from now on, and the present one as well for `overlap_ms`."""
+
+    id: str
+    hash: bytes
+    overlap_ms: int
+
+
+class RevokeKey(NamedTuple):
+    id: str
+
+
 # -- messages that were given up --------------------------------------------------------------------------------
 
 
@@ -398,7 +423,7 @@ class Open(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed. What ended because of it becomes facts like any other."""
+    """Time has passed. Leases, sessions and lives that ran out are ended by records."""
 
     short_of_space: bool = False
     """Nothing may be published now: what room is left is for finishing messages."""
@@ -410,5 +435,5 @@ Command: TypeAlias = (
     | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open | Tick
     | SetSchedule | PauseSchedule | RemoveSchedule
     | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
-    | SetHold | EndHold
+    | SetHold | EndHold | CreateKey | RotateKey | RevokeKey
 )  # fmt: skip

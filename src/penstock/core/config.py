@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock import limits
+from penstock.choices import with_choices
 from penstock.errors import Conflict, InvalidRequest
 
 
@@ -35,7 +36,7 @@ class FairShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadLetterAlarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When somebody should look at the dead letters: there are so many, or so many came within a minute."""
+    """Thresholds of the dead letter alarm: the number of letters, or of new letters within a minute."""
 
     count: int | None = None
     per_minute: int | None = None
@@ -77,7 +78,7 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def indexed(self) -> bool:
-        """True if the order depends on more than offsets: who is next is found in an index, not by a cursor."""
+        """True if the order depends on more than offsets: the next message is found in an index, not by a cursor."""
         return self.order != "fifo" or self.ordered_keys or self.fair_share.enabled
 
 
@@ -110,7 +111,10 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
     try:
         config = msgspec.convert(merged, QueueConfig)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"queue configuration: {error}", details={"field": _field_of(str(error))}) from None
+        field = _field_of(str(error))
+        reason = with_choices(str(error).partition(" - at `")[0], field, QueueConfig)
+        about = "" if f"`{field}`" in reason else f", {field}"
+        raise InvalidRequest(f"queue configuration{about}: {reason}", details={"field": field}) from None
     for name, low, high in _BOUNDS:
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
@@ -176,7 +180,7 @@ def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool, dead_letter
     """Refuse a change that stored messages could not follow, or those that may yet be redriven."""
     if new.partitions < old.partitions:
         raise _refused("partitions", f"cannot go down from {old.partitions} to {new.partitions}: they hold messages")
-    # What a stored message would need under the new order (its priority, its key) was not kept under the old one.
+    # The traits of a stored message that the new order needs (its priority, its key) were not kept under the old one.
     changed = [name for name in ORDER_FIELDS if getattr(old, name) != getattr(new, name)]
     if old.fair_share.enabled != new.fair_share.enabled:
         changed.append("fair_share")

@@ -1,4 +1,4 @@
-"""What the machine answers to a command: the facts to be made durable, and the reply to give once they are."""
+"""The decision on a command: the records to make durable, and the reply to send once they are."""
 
 from __future__ import annotations
 

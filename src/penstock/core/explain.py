@@ -1,27 +1,29 @@
 """Why a message is not being delivered now, in one group. Looks only, and at a bounded number of things.
 
 The questions are those of a lease, put to the same objects: `Progress` (is it done, held, not due), `leasing.py` (do
-older partitions come first), the dispatcher's own gate, shares and orders. There is no second opinion on who is next.
+older partitions come first), the dispatcher's own gate, shares and orders. The order is not computed a second time.
 
-Reasons are of two kinds. What *blocks* has to change before anybody can be given the message, however much they ask
-for. The others say who comes before it. A message without a blocking reason is *deliverable*: a consumer who asks for
-enough gets it now.
+Reasons are of two kinds. A reason that *blocks* has to change before a lease of any size can hold the message. The
+others name the messages that come before it. A message without a blocking reason is *deliverable*: a lease that is
+large enough delivers it now.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import islice
 from typing import ClassVar, Literal
 
 import msgspec
 
-from penstock.core import exclusive, windows
-from penstock.core.deadletters import DeadLetter
-from penstock.core.lease import Lease
-from penstock.core.leasing import partitions_before
+from penstock.core.decide.leasing import partitions_before
 from penstock.core.lifecycle import State
-from penstock.core.line import partition_and_offset
-from penstock.core.state import Partition, Progress, Queue, Shard
+from penstock.core.order import exclusive
+from penstock.core.order.fifo import partition_and_offset
+from penstock.core.state import Partition, Progress, Queue, Shard, windows
+from penstock.core.state.dead_letters import DeadLetter
+from penstock.core.state.leases import Lease
 
 SCAN_MAX = 2_000
 """Entries of an index that one explanation looks at; what lies behind them is reported as "at least"."""
@@ -29,6 +31,19 @@ SCAN_MAX = 2_000
 
 class Reason(msgspec.Struct, frozen=True, tag_field="kind"):
     blocks: ClassVar[bool] = True
+
+
+def due_times(partition: Partition, offsets: Sequence[int]) -> dict[int, int]:
+    """Due times of these scheduled messages, in ascending order of offsets, as far as the state knows them.
+
+    The schedule has no index by offset, so only its first entries are searched. For the others the caller computes the
+    time from the message, which is wrong if the delay of the queue has changed since the publish.
+    """
+    found = {offset: partition.moved[offset] for offset in offsets if offset in partition.moved}
+    for due, first, count in islice(partition.schedule.in_memory(), SCAN_MAX):
+        for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, first + count)]:
+            found.setdefault(offset, due)
+    return found
 
 
 class NotDue(Reason, frozen=True, tag="not_due"):
@@ -90,12 +105,12 @@ class Occupied(Reason, frozen=True, tag="occupied"):
 
 
 class HandedOver(Reason, frozen=True, tag="handed_over"):
-    """Its partition changes hands: who had it has not finished what it holds."""
+    """Its partition moves to another member, and the former owner still holds leases."""
 
     member: str
-    """Who gets it."""
+    """The new owner."""
     giver: str
-    """Who has yet to let go; empty if that one has left the group."""
+    """The former owner that still holds leases; empty if it has left the group."""
     until_at_ms: int
 
 
@@ -107,7 +122,7 @@ class KeyBlocked(Reason, frozen=True, tag="key_blocked"):
     state: str
     """Of that message: leased, waiting, ready, or dead (then its key is parked)."""
     consumer: str = ""
-    """Who has it, or had it last."""
+    """The consumer that holds it, or held it last."""
     deadline_at_ms: int | None = None
     due_at_ms: int | None = None
     error: str = ""
@@ -131,7 +146,7 @@ class Behind(Reason, frozen=True, tag="behind"):
 
 
 class Assigned(Reason, frozen=True, tag="assigned"):
-    """Its partition is one member's, and nobody else is given it."""
+    """Its partition is assigned to one member, and only that member leases it."""
 
     blocks: ClassVar[bool] = False
     member: str
@@ -145,7 +160,7 @@ class LaneShareSpent(Reason, frozen=True, tag="lane_share_spent"):
 
 
 class PastTtl(Reason, frozen=True, tag="past_ttl"):
-    """Its time to live is over; it expires as soon as nobody holds it, and nobody else is given it until then."""
+    """Its time to live is over; it expires as soon as no lease holds it, and is not leased again until then."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -154,7 +169,7 @@ class Explanation(msgspec.Struct, frozen=True):
     state: str
     """A word of `lifecycle.State`, or `done`, or `trimmed`."""
     attempts: int | None
-    """Deliveries so far; None where nobody remembers."""
+    """Deliveries so far; None where the count is not kept."""
     reasons: list[Reason]
 
     @property
@@ -173,7 +188,7 @@ class Explainer:
         self._leases: list[Lease] | None = None
 
     def head(self, number: int) -> int | None:
-        """The first offset of a partition that the group has not finished and nobody has; None if there is none."""
+        """The first offset of a partition that the group has not finished and no lease holds; None if there is none."""
         partition = self._queue.partitions[number]
         progress = self._progress(partition)
         if progress is None:
@@ -266,13 +281,7 @@ class Explainer:
     # -- what holds it back -------------------------------------------------------------------------------------------
 
     def _due(self, partition: Partition, offset: int, own_due_ms: int | None) -> int | None:
-        if offset in partition.moved:
-            return partition.moved[offset]
-        # The schedule knows best, but has no index by offset: a queue's own delay may have changed since the publish.
-        for due, first, count in islice(partition.schedule.in_memory(), SCAN_MAX):
-            if first <= offset < first + count:
-                return due
-        return own_due_ms
+        return due_times(partition, [offset]).get(offset, own_due_ms)
 
     def _held(self, number: int, offset: int) -> LeasedTo:
         if self._leases is None:
@@ -317,7 +326,7 @@ class Explainer:
         return [Assigned(slot.owner)]
 
     def _in_order(self, partition: Partition, offset: int, place: int) -> list[Reason]:
-        """What the dispatcher asks, one question after the other."""
+        """The checks of the dispatcher, in its order."""
         assert self._group is not None
         dispatcher = self._queue.dispatchers[self._group]
         traits = partition.traits

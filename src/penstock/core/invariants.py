@@ -1,17 +1,20 @@
-"""What must always hold. Called by tests and by the simulator after every step; not by the running server."""
+"""Invariants of the state. Checked by tests and by the simulator after every step; not by the running server."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 
 from penstock import limits
-from penstock.core.desk import open_desks
-from penstock.core.dispatch import Dispatcher
-from penstock.core.keys import KeyGate
-from penstock.core.line import partition_and_offset
-from penstock.core.members import Membership
-from penstock.core.ranges import RangeSet
+from penstock.core.offsets.ranges import RangeSet
+from penstock.core.order.dispatch import Dispatcher
+from penstock.core.order.dispatcher_adapter import open_desks
+from penstock.core.order.fifo import partition_and_offset
+from penstock.core.order.keys import KeyGate
 from penstock.core.state import Partition, Progress, Queue, Shard
+from penstock.core.state.dead_letters import oldest_first
+from penstock.core.state.members import Membership
+from penstock.core.state.shard import BLANK
 
 
 def check(shard: Shard) -> None:
@@ -25,6 +28,9 @@ def check(shard: Shard) -> None:
             assert run.first < run.stop
             assert not ranges.overlaps(run.first, run.stop), f"offset {run.first} is under two leases"
             ranges.add(run.first, run.stop)
+    assert not (BLANK.end or BLANK.gone or BLANK.dead or BLANK.schedule.count or BLANK.expiries.count), (
+        "blank is shared"
+    )
     for queue in shard.queues.values():
         assert shard.paths[queue.path] == queue.number
         for group, membership in queue.memberships.items():
@@ -35,12 +41,13 @@ def check(shard: Shard) -> None:
             for group, progress in partition.progress.items():
                 leased = held.pop((queue.number, number, group), RangeSet())
                 assert progress.leased == leased, f"{where}, group {group}: leased ranges and leases disagree"
-                _check_progress(partition, progress, f"{where}, group {group}")
+                _check_progress(partition, progress, f"{where}, group {group}", max(shard.now_ms, shard.advanced_ms))
         for group, dispatcher in queue.dispatchers.items():
             _check_dispatcher(queue, group, dispatcher, f"{queue.path}, group {group}")
     assert not held, f"leases of groups that do not exist: {held}"
     _check_schedules(shard)
     _check_webhooks(shard)
+    _check_keys(shard)
 
 
 def check_dispatch(shard: Shard) -> None:
@@ -58,7 +65,7 @@ def check_dispatch(shard: Shard) -> None:
         for progress, desk in zip(_all_progress(queue), desks, strict=True):
             progress.desk = desk
         for group, offered in known.items():
-            # What was redriven is like new: who of its key is let through first may differ after a restart.
+            # A redriven message counts as new: which message of its key is let through may differ after a restart.
             if not any(
                 retry.attempt == 0 for part in queue.partitions for retry in part.progress[group].retries.values()
             ):
@@ -66,8 +73,8 @@ def check_dispatch(shard: Shard) -> None:
 
 
 def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
-    """That the oldest message that would be given out is the oldest of all that would be. What was tried before is told
-    to an index when that is due, so it is left out."""
+    """Check that the oldest deliverable message of the index is the oldest in the state. A retry enters the index only
+    when it is due, so retries are left out."""
     dispatcher = queue.dispatchers[group]
     free: dict[int, list[int]] = {}
     for number, offset in dispatcher.offered(now_ms):
@@ -99,7 +106,7 @@ def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int
     for partition in queue.partitions:
         if partition.traits.key is not None:
             keys -= {partition.traits.key[offset] for offset in partition.progress[group].retries}
-            # What waits for its end gives its key to nobody, if it was let through; which of the key is, may differ.
+            # An overdue message that was let through keeps its key; which message of the key was, may differ.
             late = (offset for first, stop in partition.overdue for offset in range(first, stop))
             keys -= {partition.traits.key[offset] for offset in late}
     return sorted(messages), sorted(keys)
@@ -159,6 +166,16 @@ def _check_schedules(shard: Shard) -> None:
             assert armed, f"schedule {name} is at {schedule.next}, and nobody will look"
 
 
+def _check_keys(shard: Shard) -> None:
+    assert len(shard.keys) <= limits.KEYS_MAX
+    for id, key in shard.keys.items():
+        assert key.id == id
+        assert 1 <= len(key.secrets) <= limits.KEY_SECRETS_MAX, f"key {id} has {len(key.secrets)} secrets"
+        assert [secret.until for secret in key.secrets].index(0) == 0, f"key {id}: no newest secret"
+    hashes = [secret.hash for key in shard.keys.values() for secret in key.secrets]
+    assert len(set(hashes)) == len(hashes), "two keys have the same secret"
+
+
 def _check_webhooks(shard: Shard) -> None:
     places = {(hook.spec.queue, hook.spec.group): hook for hook in shard.webhooks.values()}
     assert len(places) == len(shard.webhooks), "a group has two webhooks"
@@ -188,28 +205,35 @@ def _check_partition(partition: Partition, where: str) -> None:
     for (group, offset), _ in partition.dead.items():
         assert offset < partition.end, where
         assert partition.progress[group].is_done(offset), f"{where}: offset {offset} is a dead letter and not done"
-    assert [grave[1:] for grave, _ in partition.dead.since()] == [
-        (offset, group) for _, offset, group in sorted((d.dead_at, o, g) for (g, o), d in partition.dead.items())
-    ], f"{where}: dead letters out of order"
+    assert [tuple(position) for position, _ in oldest_first([partition.dead])] == sorted(
+        (letter.dead_at, 0, offset, group) for (group, offset), letter in partition.dead.items()
+    ), f"{where}: dead letters out of order"
 
 
-def _check_progress(partition: Partition, progress: Progress, where: str) -> None:
+def _check_progress(partition: Partition, progress: Progress, where: str, now_ms: int) -> None:
+    dues = sorted(retry.due for retry in progress.retries.values())
+    for due in dues:
+        assert progress.retries.waiting(due) == len(dues) - bisect_right(dues, due), f"{where}: retries are miscounted"
     assert progress.floor <= progress.cursor <= partition.end, f"{where}: floor, cursor, end out of order"
     assert progress.floor not in progress.done, f"{where}: the floor is done"
     for first, stop in progress.done.gaps(progress.floor, partition.start):
-        # Retention moves the start over a message in somebody's hands; it stays in the queue until it is finished.
+        # Retention moves the start over a leased message; the message stays in the queue until it is finished.
         for offset in range(first, stop):
-            delivered = offset < progress.cursor or offset in progress.skip
+            delivered = offset < progress.cursor or progress.is_delayed(partition, offset)
             assert delivered, f"{where}: the log begins after offset {offset}, which nobody has had"
     for first, stop in progress.leased:
         assert not progress.done.overlaps(first, stop), f"{where}: leased and done at once"
         assert first >= progress.floor, f"{where}: leased below the floor"
-    for first, _ in progress.skip:
-        assert first >= progress.cursor, f"{where}: skip below the cursor"
+    for first, _ in progress.undelayed:
+        assert first >= progress.cursor, f"{where}: an exception to the delays below the cursor"
     untouched = progress.untouched_from(partition)
     for offset in range(untouched, min(untouched + 20, partition.end)):
         assert progress.may_deliver(partition, offset, 0), f"{where}: something has happened to offset {offset}"
-    for offset in progress.retries:
+    for offset, retry in progress.retries.items():
+        assert retry.due <= now_ms or offset not in progress.leased, (
+            f"{where}: offset {offset} is leased before its time"
+        )
         assert offset <= progress.retries.highest, f"{where}: offset {offset} is beyond all that failed"
         assert not progress.is_done(offset), f"{where}: offset {offset} is done and to be retried"
-        assert offset < progress.cursor or offset in progress.skip, f"{where}: retried before it was delivered"
+        delivered = offset < progress.cursor or progress.is_delayed(partition, offset)
+        assert delivered, f"{where}: retried before it was delivered"

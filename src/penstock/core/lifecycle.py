@@ -33,7 +33,7 @@ class State(StrEnum):
 FINAL = frozenset({State.ACKED, State.REMOVED, State.EXPIRED, State.CANCELLED})
 
 TIME: dict[State, State] = {State.SCHEDULED: State.READY, State.WAITING: State.READY}
-"""What the passing of time does."""
+"""Transitions by the passing of time."""
 
 TRANSITIONS: dict[tuple[State, str], State] = {
     (State.READY, "leased"): State.LEASED,

@@ -1,8 +1,8 @@
-"""What a lease would deliver next, in that order, without leasing it.
+"""The messages that a lease would deliver next, in that order, without leasing them.
 
 A group that exists is asked where its cursor, or its dispatcher, is. A group that does not exist yet would begin at the
-oldest message that is kept: in a line that is a walk over the log; where an index says who is next, the index that the
-first lease would build is built here, in steps, and thrown away (`Newcomer`).
+oldest message that is kept: in a fifo queue that is a walk over the log; where the order needs an index, the index that
+the first lease would build is built here, in steps, and dropped (`Newcomer`).
 
 Windows and exclusive queues say when messages may go and not which, so they make no difference here.
 """
@@ -14,11 +14,11 @@ from copy import copy
 from heapq import merge
 from itertools import islice
 
-from penstock.core.desk import Desk
-from penstock.core.dispatch import Dispatcher
-from penstock.core.leasing import partitions_before
-from penstock.core.line import ascending
-from penstock.core.pending import free_for_newcomers, is_free_for_newcomers
+from penstock.core.decide.leasing import partitions_before
+from penstock.core.order.dispatch import Dispatcher
+from penstock.core.order.dispatcher_adapter import Desk
+from penstock.core.order.fifo import ascending
+from penstock.core.order.oldest import free_for_newcomers, is_free_for_newcomers
 from penstock.core.state import Partition, Progress, Queue
 
 _NEWCOMER = -1
@@ -61,7 +61,7 @@ def _waits_as_newcomer(queue: Queue, number: int) -> bool:
 
 
 def _ready_runs(partition: Partition, progress: Progress, now_ms: int) -> Iterator[tuple[int, int]]:
-    """What `leasing._select` would choose if it were asked for everything."""
+    """The runs that `leasing._select` would choose without a limit."""
     ready = ascending(progress.ready)
     upcoming = next(ready, None)
     cursor, passed = progress.cursor, -1
@@ -83,15 +83,15 @@ def _ready_runs(partition: Partition, progress: Progress, now_ms: int) -> Iterat
 class Newcomer:
     """The messages of a queue whose order is kept in an index, as a group that begins now would find them.
 
-    Loaded in steps, because it costs as much as there are messages. What happens between two steps does not reach the
-    index; messages that were finished, cancelled or moved by then are left out in the end.
+    Loaded in steps, because it costs as much as there are messages. Records that are applied between two steps do
+    not change the index; messages that were finished, cancelled or moved by then are left out in the end.
     """
 
     def __init__(self, queue: Queue, at_once: int):
         self._queue = queue
         self._at_once = at_once
         beside = copy(queue)
-        beside.partitions = [_begun_now(partition) for partition in queue.partitions]
+        beside.partitions = queue.partitions.replaced([_begun_now(partition) for partition in queue.partitions])
         self._dispatcher = Dispatcher(beside, _NEWCOMER)
         desks = [Desk(beside, self._dispatcher, number) for number in range(len(beside.partitions))]
         self._places = merge(

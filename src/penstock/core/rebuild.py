@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core import rebalancing
-from penstock.core.desk import close_desks, open_desks
-from penstock.core.schedules import arm
-from penstock.core.state import NEVER_MS, Queue, Shard
+from penstock.core.order.dispatcher_adapter import close_desks, open_desks
+from penstock.core.state import NEVER_MS, Queue, Shard, sessions
 
 
 def rebuild(shard: Shard) -> None:
@@ -14,14 +12,14 @@ def rebuild(shard: Shard) -> None:
     shard.timers, shard.overdue, shard.overdue_partitions, shard.overdue_groups = [], [], {}, {}
     shard.alarms, shard.due_schedules = [], {}
     for schedule in shard.schedules.values():
-        arm(shard, schedule)
+        shard.arm_schedule(schedule)
     shard.webhook_groups = {(hook.spec.queue, hook.spec.group): hook for hook in shard.webhooks.values()}
     for queue in shard.queues.values():
         rebuild_queue(shard, queue)
 
 
 def end_replay(shard: Shard) -> None:
-    """From here on it matters who is next: where that is found in an index, the index is built."""
+    """End the replay: build the index of each queue whose order needs one, because leases are decided from here on."""
     shard.replaying = False
     for queue in shard.queues.values():
         if queue.config.indexed:
@@ -36,8 +34,8 @@ def rebuild_queue(shard: Shard, queue: Queue) -> None:
     open_desks(queue)
     for group, membership in queue.memberships.items():
         membership.armed = None
-        rebalancing.arm(shard, queue.number, group)
-    for number, partition in enumerate(queue.partitions):
+        sessions.arm(shard, queue.number, group)
+    for number, partition in queue.partitions.used():
         partition.armed = NEVER_MS
         upcoming = [due for due in (partition.schedule.next_ms(), partition.expiries.next_ms()) if due is not None]
         if partition.overdue or partition.window is not None:

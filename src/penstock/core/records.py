@@ -1,4 +1,4 @@
-"""What became true. Nothing changes the machine's state except applying one of these.
+"""The records (facts) of the journal. Nothing changes the machine's state except applying one of these.
 
 A record is a value: time, ids, nonces and jitter were decided before it was written and stand in it. On disk a record
 is a MessagePack map (docs/formats/journal.md): fields may be added with a default, never renamed or removed; a reader
@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.core.config import QueueConfig
+from penstock.core.routing import RENDEZVOUS
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -31,6 +32,8 @@ class QueueConfigured(Fact, frozen=True, tag="queue"):
     queue: int
     path: str
     config: QueueConfig
+    routing: int = RENDEZVOUS
+    """Version of the function from keys to partitions (`routing.py`). A property of the queue from its creation on."""
 
 
 class QueueDeleted(Fact, frozen=True, tag="queue_deleted"):
@@ -69,7 +72,7 @@ class GroupDeleted(Fact, frozen=True, tag="group_deleted"):
 
 
 class MemberJoined(Fact, frozen=True, tag="member_joined"):
-    """A member of a group whose partitions are assigned. Under a name that is taken, it replaces who had it."""
+    """A member of a group whose partitions are assigned. Under a name that is taken, it replaces the former member."""
 
     queue: int
     group: int
@@ -89,14 +92,14 @@ class MembersLeft(Fact, frozen=True, tag="members_left"):
     members: list[str]
     generation: int
     reason: Literal["left", "session_expired", "partitions_added"]
-    """The last one: nobody left, there is more to share."""
+    """`partitions_added`: no member left, there are more partitions to assign."""
     moved: list[int]
     owners: list[str]
-    """The empty name where nobody is left to have it."""
+    """The empty name where no member is left to own the partition."""
 
 
 class HandedOver(Fact, frozen=True, tag="handed_over"):
-    """Nobody holds anything of these partitions any more but their owners."""
+    """The former owners hold no leases of these partitions any more."""
 
     queue: int
     group: int
@@ -200,7 +203,8 @@ class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     group: int
     lease: int
     ranges: list[int]
-    reason: Literal["max_retries", "rejected"]
+    reason: Literal["max_retries", "rejected", "damaged"]
+    """`damaged`: its bytes cannot be read; `error` names the file and the offset."""
     error: str = ""
     kept: bool = True
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
@@ -295,7 +299,7 @@ class Template(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a schedule publishes, where and when, as its owner wants it."""
+    """The configuration of a schedule: the message, its queue and its times."""
 
     queue: str
     cron: str
@@ -386,8 +390,8 @@ class WebhookRemoved(Fact, frozen=True, tag="webhook_removed"):
 
 
 class HoldSet(Fact, frozen=True, tag="hold"):
-    """Somebody outside still has to copy what is here: from these places on nothing is let go. Replaces the hold of
-    the same name."""
+    """An archive outside still has to copy messages: from these offsets on nothing is removed. Replaces the hold of the
+    same name."""
 
     name: str
     max_bytes: int
@@ -404,6 +408,32 @@ class HoldEnded(Fact, frozen=True, tag="hold_ended"):
     reason: Literal["removed", "max_bytes"]
 
 
+class KeyCreated(Fact, frozen=True, tag="key"):
+    """An API key was created. The journal has the keyed hash of its secret, never the secret."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    hash: bytes
+    expires_at: int = 0
+    """0: it does not expire."""
+    rate: str = ""
+    creator: str = ""
+    """The id of the key that created this one, or the subject of a token."""
+
+
+class KeyRotated(Fact, frozen=True, tag="key_rotated"):
+    """A key has a new secret; the former one is accepted until then."""
+
+    id: str
+    hash: bytes
+    until: int
+
+
+class KeyRevoked(Fact, frozen=True, tag="key_revoked"):
+    id: str
+
+
 class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
@@ -418,7 +448,7 @@ Record: TypeAlias = (
     | RedriveStarted | Redriven | RedriveEnded | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
-    | HoldSet | HoldEnded
+    | HoldSet | HoldEnded | KeyCreated | KeyRotated | KeyRevoked
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
@@ -427,4 +457,5 @@ KINDS: tuple[type[Fact], ...] = (
     Redriven, RedriveEnded, Expired, Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
     MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,
+    KeyCreated, KeyRotated, KeyRevoked,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 A consistent copy of a million entries is a copy of memory and quick; walking over them is not. So a dump holds `Rows`
 and `Later` in the place of large values, which have everything they need and share nothing that changes. `encoded`
-writes the dump as one MessagePack value, and whoever calls it may do something else between two parts.
+writes the dump as one MessagePack value, part by part; the caller may do other work between two parts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encoded(value: Any) -> Iterator[bytes]:
 
 
 def encoded_whole(value: Any) -> bytes:
-    """The same bytes at once, several times as fast: for whoever holds up nobody."""
+    """The same bytes at once, several times as fast: for callers that need not yield."""
     return _encode_whole(value)
 
 
@@ -72,19 +72,19 @@ def _write(values: Iterable[Any], out: bytearray) -> Iterator[None]:
     """One value after the other, with a stop behind each piece of work."""
     for value in values:
         if isinstance(value, dict):
-            out += _head(len(value), 0x80, 0xDE)
+            out += map_head(len(value))
             yield from _write(chain.from_iterable(value.items()), out)
             yield
         elif isinstance(value, Rows):
-            out += _head(value.count, 0x90, 0xDC)
+            out += list_head(value.count)
             rows = iter(value.values)
             while part := list(islice(rows, ROWS)):
-                out += memoryview(_encode(part))[len(_head(len(part), 0x90, 0xDC)) :]
+                out += memoryview(_encode(part))[len(list_head(len(part))) :]
                 yield
         elif isinstance(value, Later):
             yield from _write([value.make()], out)
         elif isinstance(value, list | tuple):
-            out += _head(len(value), 0x90, 0xDC)
+            out += list_head(len(value))
             yield from _write(value, out)
         else:
             out += _encode(value)
@@ -93,7 +93,7 @@ def _write(values: Iterable[Any], out: bytearray) -> Iterator[None]:
 
 
 def _made(value: Any) -> Any:
-    """What stands in the place of a large value, as something that can be encoded."""
+    """The encodable value for a placeholder of a large value."""
     if isinstance(value, Rows):
         return list(value.values)
     if isinstance(value, Later):
@@ -104,8 +104,17 @@ def _made(value: Any) -> Any:
 _encode_whole = msgspec.msgpack.Encoder(enc_hook=_made).encode
 
 
+def list_head(count: int) -> bytes:
+    """The header of a MessagePack list."""
+    return _head(count, 0x90, 0xDC)
+
+
+def map_head(count: int) -> bytes:
+    """The header of a MessagePack map."""
+    return _head(count, 0x80, 0xDE)
+
+
 def _head(count: int, small: int, large: int) -> bytes:
-    """What stands before the values of a MessagePack list or map."""
     if count < 16:
         return bytes((small | count,))
     if count < 1 << 16:

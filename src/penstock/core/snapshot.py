@@ -14,22 +14,18 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from hashlib import blake2b
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from penstock.core import holds
-from penstock.core.agenda import Agenda, Chunk, Read, unread
-from penstock.core.bits import OffsetBits
 from penstock.core.config import QueueConfig
-from penstock.core.deadletters import DeadLetter, Redrive
-from penstock.core.dedup import Dedup, Place, Producer, SeqRun
-from penstock.core.failed import Retries, Retry
-from penstock.core.lease import Held, Lease
-from penstock.core.members import Membership
-from penstock.core.ranges import CrumblingSet, RangeSet
+from penstock.core.offsets.agenda import Agenda, Chunk, Read, unread
+from penstock.core.offsets.bits import OffsetBits
+from penstock.core.offsets.ranges import CrumblingSet, RangeSet
 from penstock.core.rebuild import rebuild
 from penstock.core.records import Transacted, TransactedRun
+from penstock.core.routing import RENDEZVOUS
 from penstock.core.slices import Later, Rows, encoded_whole, plain
 from penstock.core.state import (
     FormerQueue,
@@ -43,11 +39,26 @@ from penstock.core.state import (
     Webhook,
     Window,
 )
+from penstock.core.state.client_ids import DIGEST_BYTES, KEPT, RUN_BYTES, ClientIds, IdChunk, Place, StoredChunk
+from penstock.core.state.dead_letters import DeadLetter, Redrive
+from penstock.core.state.dedup import Producer, SeqRun
+from penstock.core.state.holds import follow as follow_holds
+from penstock.core.state.keys import StoredKey
+from penstock.core.state.leases import Held, Lease
+from penstock.core.state.members import Membership
+from penstock.core.state.retries import Retries, Retry
 
 COMPARABLE = 1
 """Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
-CAPTURED = 2
-"""Agendas as they are: arrays, and chunks that lie elsewhere."""
+CAPTURED = 3
+"""Agendas and client ids as they are: arrays, and chunks that lie elsewhere. Version 2 had client ids as a list."""
+
+ReadIds = Callable[[StoredChunk, int], bytes]
+"""Reads a chunk of client ids, of this length."""
+
+
+def no_stored_ids(stored: StoredChunk, length: int) -> bytes:
+    raise ValueError(f"{length} bytes of client ids lie in blob {stored.blob}")
 
 
 def dump(shard: Shard, read: Read = unread) -> dict[str, Any]:
@@ -61,24 +72,39 @@ def capture(shard: Shard) -> dict[str, Any]:
     return _dump_shard(shard, CAPTURED, unread)
 
 
+def capture_shard(shard: Shard) -> dict[str, Any]:
+    """The fields of the shard itself: without `queues` and `leases`."""
+    return _dump_fields(shard, CAPTURED)
+
+
+def capture_queue(queue: Queue) -> dict[str, Any]:
+    return _dump_queue(queue, 0, CAPTURED, unread)
+
+
 def digest(shard: Shard, read: Read = unread) -> str:
     """Equal for equal hard states, whatever road led to them."""
     return blake2b(encoded_whole(_dump_shard(shard, COMPARABLE, read)), digest_size=16).hexdigest()
 
 
 def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
-    # Delays that are over by this time are not written: that they are over follows from the groups' progress.
-    by_ms = max(shard.now_ms, shard.advanced_ms)
+    fields = _dump_fields(shard, form)
+    return {
+        **fields,
+        "queues": [_dump_queue(queue, fields["advanced_ms"], form, read) for _, queue in sorted(shard.queues.items())],
+        "leases": _rows([dump_lease(lease) for _, lease in sorted(shard.leases.items())]),
+    }
+
+
+def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
     return {
         "version": form,
         "now_ms": shard.now_ms,
-        "advanced_ms": by_ms,
+        # Delays that are over by this time are not written: that they are over follows from the groups' progress.
+        "advanced_ms": max(shard.now_ms, shard.advanced_ms),
         "term": shard.term,
         "next_queue": shard.next_queue,
         "next_lease": shard.next_lease,
         "last_id": shard.last_id.to_bytes(16, "big"),
-        "queues": [_dump_queue(queue, by_ms, form, read) for _, queue in sorted(shard.queues.items())],
-        "leases": _rows([_dump_lease(lease) for _, lease in sorted(shard.leases.items())]),
         "schedules": [copy(schedule) for _, schedule in sorted(shard.schedules.items())],
         "transactions": [(known.at, known.key, known.runs) for known in shard.transactions.values()],
         "holds": [_dump_hold(hold) for _, hold in sorted(shard.holds.items())],
@@ -87,12 +113,13 @@ def _dump_shard(shard: Shard, form: int, read: Read) -> dict[str, Any]:
         ],
         # Absent where there are none, so that a state from before there were any is still written as it was.
         **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
+        **({"keys": [key for _, key in sorted(shard.keys.items())]} if shard.keys else {}),
     }
 
 
-def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
+def load(values: dict[str, Any], read_ids: ReadIds = no_stored_ids, *, replaying: bool = False) -> Shard:
     """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
-    if values["version"] not in (COMPARABLE, CAPTURED):
+    if values["version"] not in range(COMPARABLE, CAPTURED + 1):
         raise ValueError(f"snapshot version {values['version']} is not known here (known: up to {CAPTURED})")
     shard = Shard()
     shard.replaying = replaying
@@ -103,10 +130,10 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
     shard.next_lease = values["next_lease"]
     shard.last_id = int.from_bytes(values["last_id"], "big")
     for entry in values["queues"]:
-        queue = _load_queue(shard, entry)
+        queue = _load_queue(shard, entry, read_ids)
         shard.queues[queue.number] = queue
         shard.paths[queue.path] = queue.number
-    for entry in values["leases"]:
+    for entry in sorted(values["leases"], key=itemgetter("id")):
         lease = _load_lease(entry)
         shard.leases[lease.id] = lease
         for run in lease.held:
@@ -117,6 +144,9 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
     for entry in values.get("webhooks", ()):
         webhook = msgspec.convert(entry, Webhook)
         shard.webhooks[webhook.id] = webhook
+    for entry in values.get("keys", ()):
+        stored = msgspec.convert(entry, StoredKey)
+        shard.keys[stored.id] = stored
     for at, key, runs in values.get("transactions", ()):
         shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     for name, max_bytes, index, offsets, set_at, lost_at in values.get("holds", ()):
@@ -124,7 +154,7 @@ def load(values: dict[str, Any], *, replaying: bool = False) -> Shard:
         shard.holds[name] = Hold(name, max_bytes, index, by_queue, set_at, lost_at)
     for number, path, groups in values.get("former_queues", ()):
         shard.former_queues[number] = FormerQueue(path, dict(groups))
-    holds.follow(shard)
+    follow_holds(shard)
     rebuild(shard)
     return shard
 
@@ -135,7 +165,6 @@ def _dump_hold(hold: Hold) -> tuple[Any, ...]:
 
 
 def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, Any]:
-    ids, handles = queue.dedup.ids.copy(), queue.dedup.handles.copy()
     return {
         "number": queue.number,
         "path": queue.path,
@@ -143,30 +172,24 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "groups": _rows(sorted((number, name) for name, number in queue.groups.items())),
         "memberships": [(group, *members.dump()) for group, members in sorted(queue.memberships.items())],
         "growths": list(queue.growths),
-        "ids": Rows(len(ids), ((client_id, at, *_dump_place(place)) for client_id, (at, place) in ids.items())),
+        "ids": _dump_ids(queue.dedup.ids, form),
         "producers": [_dump_producer(name, entry) for name, entry in queue.dedup.producers.items()],
         "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
-        "partitions": [
-            _dump_partition(partition, now_ms, form, read, keeps=queue.config.retention.mode == "keep")
-            for partition in queue.partitions
-        ],
+        "partitions": [_dump_partition(queue, number, now_ms, form, read) for number in range(len(queue.partitions))],
         "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
         # Absent where there are none, so that a state from before there were any is still written as it was.
+        **({"routing": queue.routing} if queue.routing != RENDEZVOUS else {}),
         **(
             {"next_group": queue.next_group, "former_groups": list(queue.former_groups.items())}
             if queue.former_groups
             else {}
         ),
-        **(
-            {"handles": Rows(len(handles), ((client_id, *_dump_place(place)) for client_id, place in handles.items()))}
-            if handles
-            else {}
-        ),
     }
 
 
-def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
-    queue = Queue(entry["number"], entry["path"], msgspec.convert(entry["config"], QueueConfig))
+def _load_queue(shard: Shard, entry: dict[str, Any], read_ids: ReadIds) -> Queue:
+    config = msgspec.convert(entry["config"], QueueConfig)
+    queue = Queue(entry["number"], entry["path"], config, entry.get("routing", RENDEZVOUS))
     for number, name in entry["groups"]:
         queue.groups[name] = number
         queue.group_names[number] = name
@@ -175,11 +198,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
     queue.growths = entry.get("growths", [])
     for group, *membership in entry.get("memberships", ()):
         queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))
-    queue.dedup = Dedup()
-    for client_id, at, *place in entry["ids"]:
-        queue.dedup.ids[client_id] = (at, _load_place(place))
-    for client_id, *place in entry.get("handles", ()):
-        queue.dedup.handles[client_id] = _load_place(place)
+    _load_ids(queue.dedup.ids, entry, read_ids, shard.now_ms)
     for name, epoch, used_at, accepted, runs in entry["producers"]:
         producer = queue.dedup.producers[name] = Producer(epoch, used_at, RangeSet.from_flat(accepted))
         producer.remember(
@@ -187,7 +206,10 @@ def _load_queue(shard: Shard, entry: dict[str, Any]) -> Queue:
         )
     for client, offsets, used_at in entry.get("readers", ()):
         queue.readers[client] = KeptOffsets(dict(offsets), used_at)
-    queue.partitions = [_load_partition(values, shard.now_ms, queue.config) for values in entry["partitions"]]
+    queue.partitions = queue.partitions.replaced([
+        None if values is None else _load_partition(values, shard.now_ms, queue.config)
+        for values in entry["partitions"]
+    ])  # fmt: skip
     queue.redrives = {each["id"]: msgspec.convert(each, Redrive) for each in entry.get("redrives", ())}
     return queue
 
@@ -197,15 +219,53 @@ def _dump_producer(name: str, entry: Producer) -> tuple[Any, ...]:
     return name, entry.epoch, entry.used_at, _flat(entry.accepted), _rows(runs)
 
 
-def _dump_place(place: Place) -> tuple[int, int, bytes]:
-    return place.partition, place.offset, place.id.to_bytes(16, "big")
+def _dump_ids(ids: ClientIds, form: int) -> dict[str, Any]:
+    if form == COMPARABLE:
+        return {"first": ids.first, "rows": _rows(list(ids.rows()))}
+    return {"first": ids.first, "chunks": [_capture_id_chunk(chunk) for chunk in ids.chunks]}
+
+
+def _capture_id_chunk(chunk: IdChunk) -> tuple[Any, ...]:
+    entries, runs = len(chunk), len(chunk.starts)
+    # Columns only grow: what they hold now can be taken out of them later.
+    where = chunk.stored or (Later(lambda: chunk.encode(entries, runs)),)
+    return (chunk.first, chunk.base, entries, runs, *where)
+
+
+def _load_ids(ids: ClientIds, entry: dict[str, Any], read: ReadIds, now_ms: int) -> None:
+    values = entry["ids"]
+    if isinstance(values, list):
+        for client_id, at, *place in values:
+            ids.add([client_id], at, _load_place(place))
+        for client_id, *place in entry.get("handles", ()):
+            ids.add([client_id], now_ms, _load_place(place), KEPT)
+        return
+    ids.load(values["first"], [_load_id_chunk(chunk, read) for chunk in values.get("chunks", ())])
+    for row in values.get("rows", ()):
+        ids.restore(row)
 
 
 def _load_place(values: list[Any]) -> Place:
     return Place(values[0], values[1], int.from_bytes(values[2], "big"))
 
 
-def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *, keeps: bool) -> dict[str, Any]:
+def _load_id_chunk(values: list[Any], read: ReadIds) -> IdChunk:
+    first, base, entries, runs, *where = values
+    if len(where) == 1:
+        return IdChunk.load(first, base, entries, runs, where[0])
+    stored = StoredChunk(*where)
+    chunk = IdChunk.load(first, base, entries, runs, read(stored, DIGEST_BYTES * entries + RUN_BYTES * runs))
+    chunk.stored = stored
+    return chunk
+
+
+def _dump_partition(queue: Queue, number: int, now_ms: int, form: int, read: Read) -> dict[str, Any] | None:
+    """None for a partition that is not used, in a snapshot."""
+    blank = queue.partitions.is_blank(number)
+    if blank and form == CAPTURED:
+        return None
+    partition = Partition(queue.config) if blank else queue.partitions[number]
+    keeps = queue.config.retention.mode == "keep"
     agendas: dict[str, Any]
     if form == COMPARABLE:
         agendas = {
@@ -215,6 +275,7 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         }
     else:
         agendas = {
+            "delayed": _flat(partition.delayed),
             "schedule": _capture_agenda(partition.schedule),
             "scheduled": Later(partition.scheduled.copy().dump),
             "moved": _items(partition.moved, form),
@@ -228,11 +289,12 @@ def _dump_partition(partition: Partition, now_ms: int, form: int, read: Read, *,
         "traits": _dump_traits(partition, form, keeps=keeps),
         **agendas,
         "max_retries": _items(partition.max_retries, form),
-        "dead": _items(dict(partition.dead.items()), form, lambda place, letter: (*place, letter)),
+        "dead": _dump_letters(partition, form),
         "timeless": _flat(partition.timeless),
         "window": None if partition.window is None else partition.window.copy(),
         "progress": [
-            (group, *_dump_progress(progress, form)) for group, progress in sorted(partition.progress.items())
+            (group, *_dump_progress(partition, progress, form))
+            for group, progress in sorted(partition.progress.items())
         ],
     }
 
@@ -266,7 +328,22 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
     partition.window = None if window is None else msgspec.convert(window, Window)
     for group, *progress in values["progress"]:
         partition.progress[group] = _load_progress(progress)
+    _load_delayed(partition, values.get("delayed"))
     return partition
+
+
+def _load_delayed(partition: Partition, delayed: list[int] | None) -> None:
+    """`delayed` of the partition; without it, each group has the offsets that its cursor passes over."""
+    if delayed is not None:
+        partition.delayed = RangeSet.from_flat(delayed)
+        return
+    groups = list(partition.progress.values())
+    partition.delayed = RangeSet(sorted(run for progress in groups for run in progress.undelayed))
+    for progress in groups:
+        passed, progress.undelayed = progress.undelayed, RangeSet()
+        for first, stop in partition.delayed.within(progress.cursor, partition.end):
+            for inside, after in passed.gaps(first, stop):
+                progress.undelayed.add(inside, after)
 
 
 def _schedule(partition: Partition, now_ms: int, read: Read) -> list[tuple[int, int, int]]:
@@ -337,33 +414,38 @@ def _flat(ranges: RangeSet) -> Rows:
     return Rows(2 * twin.ranges, chain.from_iterable(twin))
 
 
-def _items(table: dict[Any, Any], form: int, make: Callable[[Any, Any], tuple[Any, ...]] = lambda *item: item) -> Rows:
+def _dump_letters(partition: Partition, form: int) -> Rows:
+    pairs = sorted(partition.dead.items()) if form == COMPARABLE else zip(*partition.dead.copy(), strict=True)
+    return Rows(len(partition.dead), ((*place, letter) for place, letter in pairs))
+
+
+def _items(table: dict[Any, Any], form: int) -> Rows:
     """The items of a dictionary; in order, where that is needed."""
     items = sorted(table.items()) if form == COMPARABLE else table.copy().items()
-    return Rows(len(items), (make(key, value) for key, value in items))
+    return Rows(len(items), items)
 
 
-def _dump_progress(progress: Progress, form: int) -> tuple[Any, ...]:
+def _dump_progress(partition: Partition, progress: Progress, form: int) -> tuple[Any, ...]:
     return (
         progress.floor,
         progress.cursor,
         _flat(progress.done),
-        _flat(progress.skip),
+        _flat(RangeSet(list(progress.delayed(partition))) if form == COMPARABLE else progress.undelayed),
         _items(progress.retries, form),
     )
 
 
 def _load_progress(values: list[Any]) -> Progress:
-    floor, cursor, done, skip, retries = values
+    floor, cursor, done, undelayed, retries = values
     progress = Progress(floor)
     progress.cursor = cursor
     progress.done = CrumblingSet.from_flat(done)
-    progress.skip = RangeSet.from_flat(skip)
+    progress.undelayed = RangeSet.from_flat(undelayed)
     progress.retries = Retries((offset, msgspec.convert(retry, Retry)) for offset, retry in retries)
     return progress
 
 
-def _dump_lease(lease: Lease) -> dict[str, Any]:
+def dump_lease(lease: Lease) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(lease)
     return values
 

@@ -12,15 +12,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from penstock.client.lowlevel import Duration
     from penstock.embedded._client import EmbeddedClient
-    from penstock.embedded._sync import EmbeddedClient as SyncEmbeddedClient
+    from penstock.embedded._sync import BlockingEmbeddedClient
 
 Fsync = Literal["always", "interval", "batch", "never"]
 MEMORY = ":memory:"
 
 
 def open(
-    data_dir: str | os.PathLike[str], *, fsync: Fsync = "always", auto_create: bool = True, retry_for: float = 30.0
+    data_dir: str | os.PathLike[str], *, fsync: Fsync = "always", auto_create: bool = True, retry_for: Duration = 30.0
 ) -> EmbeddedClient:
     """`async with penstock.open("./data") as client`: a `Client` with a broker in the same process.
 
@@ -38,13 +39,13 @@ def open(
 
 
 def open_sync(
-    data_dir: str | os.PathLike[str], *, fsync: Fsync = "always", auto_create: bool = True, retry_for: float = 30.0
-) -> SyncEmbeddedClient:
+    data_dir: str | os.PathLike[str], *, fsync: Fsync = "always", auto_create: bool = True, retry_for: Duration = 30.0
+) -> BlockingEmbeddedClient:
     """`with penstock.sync.open("./data") as client`: the blocking twin of `penstock.open`.
 
     The broker runs in its own thread. Threads may share the client, but processes may not: open it after a fork.
     """
-    client: SyncEmbeddedClient = _part("_sync").EmbeddedClient(
+    client: BlockingEmbeddedClient = _part("_sync").BlockingEmbeddedClient(
         data_dir, fsync=fsync, auto_create=auto_create, retry_for=retry_for
     )
     return client

@@ -6,14 +6,14 @@ import os
 from typing import Any, Self
 
 from penstock.client import Client
-from penstock.client.lowlevel import InProcessTransport
+from penstock.client.lowlevel import Duration, InProcessTransport
 from penstock.embedded._node import EmbeddedNode
 
 
 class EmbeddedClient(Client):
     """A `Client` with its broker; made by `penstock.open`. The broker runs inside `async with`, in its event loop."""
 
-    def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
+    def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: Duration, **options: Any):
         self._node = EmbeddedNode(data_dir, options)
         self._assemble(InProcessTransport(self._node.ask), retry_for)
 

@@ -11,7 +11,7 @@ from penstock.errors import InvalidRequest, PenstockError
 from penstock.server.compose import Node, open_node
 from penstock.server.config import ConfigError, Settings, load_settings
 from penstock.transports.http.answer import Answer
-from penstock.transports.http.direct import Direct
+from penstock.transports.http.in_process import InProcessHttp
 
 
 class EmbeddedNode:
@@ -24,7 +24,7 @@ class EmbeddedNode:
         # Environment variables are ignored: the program alone sets the options.
         self._settings: Settings = _checked({**options, **store})
         self._node: Node | None = None
-        self._direct: Direct | None = None
+        self._direct: InProcessHttp | None = None
 
     async def open(self) -> None:
         if not __debug__:
@@ -35,7 +35,7 @@ class EmbeddedNode:
             except ConfigError as error:
                 raise InvalidRequest(str(error)) from None
             self._node.courier.start()
-            self._direct = Direct(self._node.app)
+            self._direct = InProcessHttp(self._node.app)
 
     async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
         if self._direct is None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from penstock.client.lowlevel import LoopThread
+from penstock.client.lowlevel import Duration, LoopThread
 from penstock.embedded._node import EmbeddedNode
 from penstock.sync import Client
 
 
-class EmbeddedClient(Client):
+class BlockingEmbeddedClient(Client):
     """A `penstock.sync.Client` with its broker; made by `penstock.sync.open`. The broker runs inside `with`."""
 
-    def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: float, **options: Any):
+    def __init__(self, data_dir: str | os.PathLike[str], *, retry_for: Duration, **options: Any):
         self._node = EmbeddedNode(data_dir, options)
         self._home = LoopThread(f"penstock {os.fspath(data_dir)}")
         self._assemble_in_process(self._node.ask, self._home, retry_for)

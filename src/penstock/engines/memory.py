@@ -79,6 +79,10 @@ class MemoryJournal:
     def read(self, locator: int, skip: int, length: int) -> bytes:
         return self._store.frames[locator - self._store.first][skip : skip + length]
 
+    def has(self, locator: int, size: int) -> bool:
+        at = locator - self._store.first
+        return 0 <= at < len(self._store.frames) and size <= len(self._store.frames[at])
+
     def where(self, locator: int, skip: int) -> str:
         return f"frame {locator} in memory, offset {skip}"
 
@@ -98,9 +102,9 @@ class MemoryJournal:
         last = self.tail.index - 1
         return [(last, last)] if last >= self._store.first else []
 
-    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+    async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         self._check()
-        self._store.blobs[name] = b"".join(parts)
+        self._store.blobs.update({name: b"".join(parts) for name, parts in blobs})
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
         return self._store.blobs[name][start : start + length]
@@ -108,9 +112,10 @@ class MemoryJournal:
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return sorted((name, len(data)) for name, data in self._store.blobs.items() if name.startswith(prefix))
 
-    async def delete_blob(self, name: str) -> None:
+    async def delete_blobs(self, names: Sequence[str]) -> None:
         self._check()
-        self._store.blobs.pop(name, None)
+        for name in names:
+            self._store.blobs.pop(name, None)
 
     async def check_space(self) -> None:
         return
@@ -137,6 +142,9 @@ class MemoryEngine:
 
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
+
+    def missing(self) -> str | None:
+        return None
 
     async def acquire(self, shard: int, owner: bytes) -> MemoryJournal:  # noqa: ARG002  the store is private to the process
         return MemoryJournal(self._stores.setdefault(shard, _Store()))

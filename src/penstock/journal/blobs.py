@@ -1,4 +1,4 @@
-"""Encode snapshots, sealed segments and far agenda entries as blobs. Format: docs/formats/snapshot.md."""
+"""Encode snapshots, sealed segments, far agenda entries and client ids as blobs. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ HEADER = struct.Struct("<8sIIQ")
 SNAPSHOT_MAGIC = b"PENSTKSN"
 SEGMENT_MAGIC = b"PENSTKSG"
 AGENDA_MAGIC = b"PENSTKAG"
+IDS_MAGIC = b"PENSTKID"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
@@ -41,6 +42,17 @@ class AgendaPart(msgspec.Struct, array_like=True):
 
 class AgendaDescription(msgspec.Struct):
     parts: list[AgendaPart]
+
+
+class IdsPart(msgspec.Struct, array_like=True):
+    """The owner of one chunk of client ids; a blob holds its chunks in the order of these descriptions."""
+
+    queue: str
+    ids: int
+
+
+class IdsDescription(msgspec.Struct):
+    parts: list[IdsPart]
 
 
 class Seal:
@@ -71,8 +83,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC):
-        raise Damaged(f"{name}, offset 0: the blob is neither a snapshot nor a segment nor a part of an agenda")
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC):
+        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment, no part of an agenda and no client ids")
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -102,8 +114,8 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
         ) from None
 
 
-def encode_description(description: SegmentDescription | AgendaDescription) -> bytes:
-    """The encoded description that precedes the records of a segment or the entries of an agenda."""
+def encode_description(description: SegmentDescription | AgendaDescription | IdsDescription) -> bytes:
+    """The encoded description that precedes the content of a segment, a part of an agenda or client ids."""
     text = msgspec.msgpack.encode(description)
     return _LENGTH.pack(len(text)) + text
 
@@ -116,6 +128,11 @@ def decode_segment(name: str, data: bytes) -> tuple[SegmentDescription, memoryvi
 def decode_agenda(name: str, data: bytes) -> tuple[AgendaDescription, memoryview]:
     """Decode the description and the entries of a part of an agenda."""
     return _decode_described(name, data, AGENDA_MAGIC, "part of an agenda", AgendaDescription)
+
+
+def decode_ids(name: str, data: bytes) -> tuple[IdsDescription, memoryview]:
+    """Decode the description and the chunks of client ids."""
+    return _decode_described(name, data, IDS_MAGIC, "blob of client ids", IdsDescription)
 
 
 def _decode_described(name: str, data: bytes, expected: bytes, kind: str, shape: type[D]) -> tuple[D, memoryview]:

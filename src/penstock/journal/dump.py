@@ -14,21 +14,24 @@ from typing import Any
 import msgspec
 
 from penstock.batch import layout
-from penstock.core.agenda import ENTRY_BYTES, Chunk
 from penstock.core.config import DEFAULT
+from penstock.core.offsets.agenda import ENTRY_BYTES, Chunk
 from penstock.core.records import Published, QueueConfigured, Record
 from penstock.errors import InvalidRequest
 from penstock.ids import ulid_text
 from penstock.journal.blobs import (
     AGENDA_MAGIC,
+    IDS_MAGIC,
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     decode_agenda,
+    decode_ids,
     decode_segment,
     decode_snapshot,
 )
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.frame import MAGIC, PAGE_BYTES, BadFrame, find_frame, read_frame
+from penstock.journal.missing import missing_in
 from penstock.journal.port import Damaged
 
 Write = Callable[[str], None]
@@ -43,7 +46,7 @@ _COLUMNS = {
 
 
 def dump(path: str, write: Write, *, records: bool = True) -> int:
-    """Print all files under `path`; return the number of damaged files."""
+    """Print all files under `path`; return the number of damaged and missing files."""
     root = Path(path)
     if not root.exists():
         raise InvalidRequest(f"{path} does not exist", details={"field": "path"})
@@ -54,11 +57,16 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
         raise InvalidRequest(
             f"no journal, segment or snapshot under {path}: is this a data directory?", details={"field": "path"}
         )
-    return sum(_dump_file(file, write, records) for file in found)
+    problems = sum(_dump_file(file, write, records) for file in found)
+    for journal in sorted({file.parent for file in found if file.suffix == ".log"}):
+        for line in missing_in(journal.parent):
+            write(f"MISSING {line}")
+            problems += 1
+    return problems
 
 
 def _is_store_file(file: Path) -> bool:
-    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-"))
+    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-"))
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
@@ -71,6 +79,8 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
             return _dump_segment(file.name, data, write, records)
         if data[:8] == AGENDA_MAGIC:
             return _dump_agenda(file.name, data, write, records)
+        if data[:8] == IDS_MAGIC:
+            return _dump_ids(file.name, data, write)
         if data[:8] == SNAPSHOT_MAGIC:
             return _dump_snapshot(file.name, data, write)
     except (Damaged, UnknownRecord) as error:
@@ -137,6 +147,8 @@ def _dump_snapshot(name: str, data: bytes, write: Write) -> int:
     for queue in state["queues"]:
         write(f"    queue {queue['number']} {queue['path']}: groups {[name for _, name in queue['groups']]}")
         for number, partition in enumerate(queue["partitions"]):
+            if partition is None:
+                continue  # not used
             progress = {group: (floor, cursor) for group, floor, cursor, *_ in partition["progress"]}
             write(
                 f"      partition {number}: offsets {partition['start']} to {partition['end']}, "
@@ -165,6 +177,14 @@ def _dump_agenda(name: str, data: bytes, write: Write, records: bool) -> int:
         if records:
             for due, first, count in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 write(f"      due {due}: offsets {first} to {first + count - 1}")
+    return 0
+
+
+def _dump_ids(name: str, data: bytes, write: Write) -> int:
+    about, _ = decode_ids(name, data)
+    write(f"  client ids: {sum(part.ids for part in about.parts)} in {len(about.parts)} chunks")
+    for part in about.parts:
+        write(f"    of {part.queue}: {part.ids}")
     return 0
 
 

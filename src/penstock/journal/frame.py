@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 import google_crc32c
@@ -24,6 +24,7 @@ CHAIN_START = bytes(16)
 BODY_BYTES_MAX = 2 * limits.COMMIT_BYTES_MAX
 """A commit is closed after it passes its limit, so its last command may exceed the limit, up to this size."""
 
+FRAME_BYTES_MAX = HEADER.size + BODY_BYTES_MAX
 PAGE_BYTES = 4 * limits.KIB
 """In a reused file, the page in which a frame ends is filled with zeros."""
 
@@ -35,6 +36,10 @@ _START_OF_ANY = MAGIC + bytes([VERSION, 0])
 
 class BadFrame(Exception):
     """The bytes are not a complete, valid frame."""
+
+
+class UnsupportedFrame(BadFrame):
+    """A complete header of another version: written by a newer program, and never a torn one."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -58,6 +63,10 @@ class FrameWriter:
         self.term = term
         self.next_index = next_index
         self.chain = chain
+
+    def continue_after(self, index: int, chain: bytes, term: int) -> None:
+        """Link the next frame to the frame `index`, in this term."""
+        self.next_index, self.chain, self.term = index + 1, chain, term
 
     def seal(self, at_ms: int, parts: Sequence[Buffer]) -> bytes:
         """The header for the body made of these parts. The body is not copied."""
@@ -85,7 +94,7 @@ def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = N
     if google_crc32c.value(header[8:]) != header_crc:
         raise BadFrame("the header's checksum does not match")
     if version != VERSION or flags:
-        raise BadFrame(f"frame version {version}, flags {flags:#x} are not supported")
+        raise UnsupportedFrame(f"frame version {version}, flags {flags:#x} are not supported: a newer version wrote it")
     if length > BODY_BYTES_MAX:
         raise BadFrame(f"a body of {length} bytes is over the limit")
     if len(view) - at - HEADER.size < length:
@@ -100,6 +109,19 @@ def read_frame(view: memoryview, at: int, expected: tuple[int, bytes] | None = N
         if blake2b(header[_CHAINED], digest_size=16, key=previous).digest() != chain:
             raise BadFrame(f"frame {index} does not continue the frame before it: the chain is broken")
     return Frame(index, term, at_ms, node, chain, body)
+
+
+def frames_at_end(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(index, chain) of the frame that the bytes end with. Bodies are not checked, and payloads that look like a frame
+    are among them: the caller has to know the chain."""
+    at = data.rfind(_START_OF_ANY)
+    while at >= 0:
+        header = data[at : at + HEADER.size]
+        if len(header) == HEADER.size:
+            _, _, _, crc, _, length, index, _, _, _, chain = HEADER.unpack(header)
+            if at + HEADER.size + length == len(data) and google_crc32c.value(header[8:]) == crc:
+                yield index, chain
+        at = data.rfind(_START_OF_ANY, 0, at)
 
 
 def time_of(header: bytes) -> int:

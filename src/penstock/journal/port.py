@@ -3,12 +3,15 @@
 An engine stores bytes and enforces ownership; it does not interpret records or messages. The conformance suite in
 `penstock.testing.check_engine` states the contract as tests, which every engine must pass.
 
-A write has three kinds of failure, which need different reactions:
+A write has five kinds of failure, which need different reactions:
 
 - `Fenced`: a newer term exists. The frame was not written. The caller is no longer the owner and steps down.
 - `OutOfSpace`: the frame was not written; the journal is as it was before the call.
-- `Failed`: the outcome is unknown. The engine refuses further writes; the caller drops its state and reads the journal
-  again.
+- `StoreUnavailable`: the frame was not sent, because the store cannot be reached. The caller tries again.
+- `Ambiguous`: the frame was sent and the answer is missing. The caller asks `ResolvableJournal.resolve` whether it was
+  written. Only engines whose store is another process have this outcome.
+- `Failed`: the outcome is unknown and cannot be found out in this process. The engine refuses further writes; the
+  caller drops its state and reads the journal again.
 """
 
 from __future__ import annotations
@@ -31,6 +34,14 @@ class Fenced(EngineError):
 
 
 class OutOfSpace(EngineError):
+    pass
+
+
+class StoreUnavailable(EngineError):
+    pass
+
+
+class Ambiguous(EngineError):
     pass
 
 
@@ -93,6 +104,9 @@ class ShardJournal(Protocol):
     def read(self, locator: int, skip: int, length: int) -> bytes:
         """Read `length` bytes of a stored frame from byte `skip` on. The locator must be of this journal."""
 
+    def has(self, locator: int, size: int) -> bool:
+        """True if the journal has the file of this locator, and `size` bytes from it on."""
+
     def where(self, locator: int, skip: int) -> str:
         """The file and the offset of a locator as text, for errors about damage."""
 
@@ -110,15 +124,17 @@ class ShardJournal(Protocol):
     async def first_kept(self) -> int:
         """The lowest index that `replay` can still yield."""
 
-    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Store an immutable blob atomically and durably. A name is used once."""
+    async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
+        """Store immutable blobs, (name, parts) each: durable on return. A name is used once. A crash leaves any of the
+        blobs, each of them whole."""
 
     def read_blob(self, name: str, start: int, length: int) -> bytes: ...
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         """(name, size) of the complete blobs, sorted by name."""
 
-    async def delete_blob(self, name: str) -> None: ...
+    async def delete_blobs(self, names: Sequence[str]) -> None:
+        """Delete those of these blobs that are there."""
 
     async def check_space(self) -> None:
         """Measure the free space again; called while `short_of_space`."""
@@ -151,9 +167,34 @@ class InlineJournal(Protocol):
         """Make the frame durable, if the engine's fsync policy requires it."""
 
 
+class Resolved(msgspec.Struct, frozen=True):
+    """The end of a journal behind which a new term began."""
+
+    found: Tail
+    """The last frame before the frame of the new term."""
+    locator: int
+    """The locator of the last frame."""
+
+
+@runtime_checkable
+class ResolvableJournal(Protocol):
+    """A journal whose appends can be `Ambiguous`."""
+
+    async def resolve(self) -> Resolved:
+        """Begin a new term of this owner, behind which no append of an earlier term can be written any more.
+
+        The term begins with a frame without records; `term` and `tail` are those of that frame on return. Raises
+        `Fenced` if another owner took over; `StoreUnavailable` or `Ambiguous` if the call must be repeated. Until it
+        has returned, nothing else may be written.
+        """
+
+
 class Engine(Protocol):
     def node_id(self, fresh: bytes) -> bytes:
         """The 16-byte id of this node: the bytes given at the first call, if the store is persistent."""
+
+    def missing(self) -> str | None:
+        """Why the store is not where it was opened any more; None: it is."""
 
     async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
         """Open a shard's journal under a new term, which is durable before this returns and fences every earlier

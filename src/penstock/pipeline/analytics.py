@@ -1,9 +1,9 @@
 """`penstock pipeline analyze`: the history of all messages as numbers per minute, kept up to date batch by batch.
 
-A batch is a stretch of the journal. It is planned first, durably: which frames, and on which versions of the tables it
-stands. Then it is worked out, together with what is remembered of the messages it tells of, and committed to each table
-under its number. Whatever is interrupted is done again from the same plan, and what was committed before is left alone.
-What a batch costs follows from its events: only slots of the messages that it touches are read and written again.
+A batch is a range of frames of the journal. Its plan is committed first: the frames, and the versions of the tables
+that it reads. Then the batch is computed from its events and the stored events of open messages, and committed to each
+table under its number. An interrupted batch is repeated from the same plan; tables that have it are not changed. The
+cost of a batch depends on its events: only the slots of messages with new events are read and written.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import pyarrow.parquet as pq
 
 from penstock.analytics import tables
 from penstock.analytics.tables import AnalyticsTable
-from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict
-from penstock.pipeline import measures
-from penstock.pipeline.archived import Archived, LiveEvents
-from penstock.pipeline.connect import Broker, broker_id
-from penstock.pipeline.folding import fold, learned, message_rows, slot_of
-from penstock.pipeline.ground import End, Ground, Queue, place_of
+from penstock.pipeline import analytics_rows, bulk
+from penstock.pipeline.archived_events import ArchivedEvents, LiveEvents
+from penstock.pipeline.connect import BrokerCalls, broker_id
 from penstock.pipeline.history import DDL, History
+from penstock.pipeline.lake.spans import place_of
 from penstock.pipeline.lake.tables import Lake
-from penstock.pipeline.lives import left_open, unfold
 from penstock.pipeline.options import PipelineError
+from penstock.pipeline.queue_catalog import QueueCatalog, QueueFacts, RangeEnd
 from penstock.pipeline.ranges import gone_frames
+from penstock.pipeline.slots import map_slots, message_rows, slot_of, update_catalog
 from penstock.pipeline.tallies import Tallies, decode, encode, tally
+from penstock.pipeline.timelines import build_timelines, open_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS_PER_BATCH = 1_000_000
 HOLD = "analytics-"
-"""Beginning of the name under which the journal is held; the rest is of the lake."""
+"""The name of the hold begins with it; the id of the lake follows."""
 
 
 class Plan(NamedTuple):
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     after_frame: int
     until_frame: int
     is_whole: bool
-    """Nothing is missing before it."""
+    """True if no frame before this batch is missing."""
     ground_version: int
     open_version: int
     missing_frames: int
@@ -84,9 +84,9 @@ class Analysis:
     ):
         self._spark = spark
         self._url, self._token = url, token
-        self._broker = Broker(url, token, 60.0)
+        self._broker = BrokerCalls(url, token, 60.0)
         self._lake = Lake.open_or_create(lake)
-        self._archived = Archived(self._lake)
+        self._archived = ArchivedEvents(self._lake)
         self._most = events_per_batch
         self._skip_missing = skip_missing
         self._tables = {name: AnalyticsTable(self._lake.directory, name) for name in tables.TABLES}
@@ -139,7 +139,7 @@ class Analysis:
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def _plan(self) -> tuple[Plan | None, int]:
-        """What is to be done next, and where the journal ends."""
+        """The plan of the next batch, None if there are no new events; and the last frame of the journal."""
         last = self._last_plan()
         if last is not None and any(table.committed() < last.batch for table in self._results()):
             return last, self._broker.ask(bulk.event_ranges("latest", until=0, each=1)).end
@@ -147,10 +147,10 @@ class Analysis:
         reply = self._broker.ask(bulk.event_ranges(after, each=self._most, max=self._most))
         until, missing = reply.next, reply.missing
         if missing is not None and self._archived.reaches(missing.last):
-            # The journal has let go of it; the archive has not.
+            # The archive has the frames that the journal has removed.
             until, missing = self._archived.next_frame(after, self._most), None
         elif not any(each.rows for each in reply.ranges):
-            return None, reply.end  # frames that tell of nothing, such as those that move our own hold
+            return None, reply.end  # frames without rows, such as those that move this analysis's own hold
         lost = gone_frames(missing)
         if lost is not None and not self._skip_missing:
             raise PipelineError(
@@ -185,53 +185,53 @@ class Analysis:
         return [table for name, table in self._tables.items() if name != "batches"]
 
     def _hold(self, done: int) -> None:
-        """The journal is kept from here on, so that nothing is missed between two runs."""
+        """The broker keeps the journal behind frame `done`, so that no frame is missed between two runs."""
         name = HOLD + self._lake.id[:16]
         held = bulk.set_hold(name, events=done, queues={})
         try:
             self._broker.ask_raw(held)
         except Conflict:
-            # It was let go because it spanned too much. Whether something is missing is seen when it is read.
+            # The broker dropped the hold because it spanned too much. The next read finds out if frames are missing.
             self._broker.ask(bulk.remove_hold(name))
             self._broker.ask(held)
 
     # -- one batch ----------------------------------------------------------------------------------------------------
 
     def _work(self, plan: Plan, events: DataFrame) -> int:
-        ground, standing = self._ground(plan.ground_version)
-        groups_before = {number: len(queue.groups) for number, queue in ground.queues.items()}
-        seen, ends = learned(events, ground)
-        grown = {number for number, count in groups_before.items() if len(ground.queues[number].groups) > count}
+        catalog, standing = self._catalog(plan.ground_version)
+        groups_before = {number: len(queue.groups) for number, queue in catalog.queues.items()}
+        seen, ends = update_catalog(events, catalog)
+        grown = {number for number, count in groups_before.items() if len(catalog.queues[number].groups) > count}
         whole = grown | {end.queue_id for end in ends}
-        remembered, slots = self._remembered(plan.open_version, seen.slots, whole)
+        stored, slots = self._stored_events(plan.open_version, seen.slots, whole)
         rows = message_rows(events)
         folder = self._tables["open"].path / "files" / f"{plan.batch}-{uuid.uuid4().hex[:8]}"
-        work = _Work(ground, ends, place_of(plan.after_frame + 1, 0) - 1, folder)
+        work = _Work(catalog, ends, place_of(plan.after_frame + 1, 0) - 1, folder)
         tallies, files = Tallies(), {}
-        for made in fold(rows if remembered is None else rows.unionByName(remembered), work):
-            told, slot, size, count = msgspec.msgpack.decode(made)
-            tallies.add(decode(told))
+        for made in map_slots(rows if stored is None else rows.unionByName(stored), work):
+            counted, slot, size, count = msgspec.msgpack.decode(made)
+            tallies.add(decode(counted))
             if count:
                 path = (folder / f"{slot}.parquet").relative_to(self._tables["open"].path)
                 files[slot] = [(str(path), size, count)]
-        self._tables["minutes"].append(measures.minutes(tallies, ground, standing, plan.batch), plan.batch)
-        self._tables["consumers"].append(measures.consumers(tallies, ground, plan.batch), plan.batch)
-        self._tables["failures"].append(measures.failures(tallies, ground, plan.batch), plan.batch)
+        self._tables["minutes"].append(analytics_rows.minutes(tallies, catalog, standing, plan.batch), plan.batch)
+        self._tables["consumers"].append(analytics_rows.consumers(tallies, catalog, plan.batch), plan.batch)
+        self._tables["failures"].append(analytics_rows.failures(tallies, catalog, plan.batch), plan.batch)
         self._tables["open"].replace(slots, files, plan.batch)
-        self._tables["ground"].overwrite(_ground_rows(ground, standing), plan.batch)
+        self._tables["ground"].overwrite(_catalog_rows(catalog, standing), plan.batch)
         return seen.events
 
-    def _ground(self, version: int) -> tuple[Ground, measures.Standing]:
-        ground, standing = Ground(), {}
+    def _catalog(self, version: int) -> tuple[QueueCatalog, analytics_rows.Standing]:
+        catalog, standing = QueueCatalog(), {}
         for row in tables.records_of(self._tables["ground"].open(version)):
             number = row["queue_id"]
-            ground.queues[number] = msgspec.json.decode(row["facts"], type=Queue)
+            catalog.queues[number] = msgspec.json.decode(row["facts"], type=QueueFacts)
             for group, live, dead in json.loads(row["standing"]):
                 standing[number, group] = (live, dead)
-        return ground, standing
+        return catalog, standing
 
-    def _remembered(self, version: int, touched: set[str], whole: set[int]) -> tuple[DataFrame | None, set[str]]:
-        """What is left of messages in these slots, and in all slots of these queues; and which slots these are."""
+    def _stored_events(self, version: int, touched: set[str], whole: set[int]) -> tuple[DataFrame | None, set[str]]:
+        """The stored events of open messages in these slots and in all slots of these queues; and these slots."""
         table = self._tables["open"].open(version)
         files: list[str] = []
         slots = set(touched)
@@ -246,27 +246,27 @@ class Analysis:
 
 
 class _Work:
-    """What a task does with a slot: counts what is fresh, and writes down what has to be remembered."""
+    """The task of a slot: counts the fresh events, and writes the events of open messages to a file."""
 
-    def __init__(self, ground: Ground, ends: list[End], after: int, folder: Path):
-        self._ground, self._ends, self._after, self._folder = ground, ends, after, folder
+    def __init__(self, catalog: QueueCatalog, ends: list[RangeEnd], after: int, folder: Path):
+        self._catalog, self._ends, self._after, self._folder = catalog, ends, after, folder
 
     def __call__(self, slot: str, history: History) -> bytes:
-        lives = unfold(history, self._ground, self._ends, after=self._after)
-        left = left_open(lives, self._ground)
+        timelines = build_timelines(history, self._catalog, self._ends, after=self._after)
+        left = open_events(timelines, self._catalog)
         size = 0
         if len(left):
             self._folder.mkdir(parents=True, exist_ok=True)
-            # Under a name of its own until it is whole: the task may be run twice, even at the same time.
+            # A temporary name until the file is complete: Spark may run the task twice at the same time.
             path, hidden = self._folder / f"{slot}.parquet", self._folder / f".{slot}-{uuid.uuid4().hex}"
-            pq.write_table(lives.history.to_table(left), hidden, compression="zstd")
+            pq.write_table(timelines.history.to_table(left), hidden, compression="zstd")
             hidden.replace(path)
             size = path.stat().st_size
-        return msgspec.msgpack.encode([encode(tally(lives, self._ground)), slot, size, len(left)])
+        return msgspec.msgpack.encode([encode(tally(timelines, self._catalog)), slot, size, len(left)])
 
 
-def _ground_rows(ground: Ground, standing: measures.Standing) -> pa.Table:
-    """Of queues that are still there; what was deleted has no more events."""
+def _catalog_rows(catalog: QueueCatalog, standing: analytics_rows.Standing) -> pa.Table:
+    """The queues that exist; a deleted queue has no more events."""
     held: dict[int, list[tuple[str | None, int, int]]] = {}
     for (number, group), (live, dead) in standing.items():
         held.setdefault(number, []).append((group, live, dead))
@@ -277,7 +277,7 @@ def _ground_rows(ground: Ground, standing: measures.Standing) -> pa.Table:
             "facts": msgspec.json.encode(queue).decode(),
             "standing": json.dumps(held.get(number, [])),
         }
-        for number, queue in sorted(ground.queues.items())
+        for number, queue in sorted(catalog.queues.items())
         if not queue.deleted
     ]
-    return pa.Table.from_pylist(rows, schema=tables.GROUND)
+    return pa.Table.from_pylist(rows, schema=tables.CATALOG)

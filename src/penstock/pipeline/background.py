@@ -1,10 +1,10 @@
-"""Spark beside a broker on one machine: it takes the CPU that is left over, and steps forward where that is nothing.
+"""CPU scheduling of Spark beside a broker on one machine: Spark gets the CPU time that the broker leaves.
 
-Being nice is not enough. A broker and its clients wake up thousands of times a second, and find each core taken by a
-nice thread that runs on to the end of its slice. Threads of the class `SCHED_IDLE` make way at once, and a core that
-runs nothing else counts as free. But where every core is busy they get a three-hundredth of one, and an archive that
-stands still fills the disk; so a watch looks at what they get, and lets them be merely nice while that is too little.
-The kernel lets only some come back (root, or who has a limit `nice` that allows it); all others are just nice.
+A nice value is not enough: a broker and its clients wake up thousands of times a second, and find each core taken by a
+nice thread that runs to the end of its time slice. Threads of the class `SCHED_IDLE` are preempted at once, and a core
+that runs only them counts as idle. If all cores are busy, however, they get 0.3 % of one, and an archive that does not
+advance fills the disk. So a monitor thread measures their CPU time, and moves them to `SCHED_OTHER` with a nice value
+while they starve. Leaving `SCHED_IDLE` needs root or a resource limit `nice`; without it only the nice value is set.
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NICENESS = 10
-"""Of those who have stepped forward: a tenth of the CPU beside one other busy process."""
+"""Of threads outside `SCHED_IDLE`: a tenth of the CPU beside one other busy process."""
 _NICENESS_MAX = 19
 NICENESS_VARIABLE = "PENSTOCK_SPARK_NICE"
-"""In the environment: be nice by this much and no more, always; 0 for sessions that do not stand back."""
+"""The environment variable for a fixed nice value instead; 0 leaves the priority of sessions as it is."""
 
-WATCH_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
 _STARVED = 0.1
-"""Whoever wants more and had less than this of one core starves."""
+"""The CPU share of one core below which the JVM counts as starved."""
 _FED = 0.5
-"""Whoever has this much of one core although merely nice will have enough in the background too."""
+"""The CPU share of one core above which the JVM goes back to `SCHED_IDLE`."""
 _WAITED = 0.1
-"""Who has waited for a core for a smaller part of the time than this, all its threads together, wants no more."""
+"""The share of time, over all threads, that the JVM must have waited for a core to count as starved."""
 
 
-class Use(NamedTuple):
-    """What threads got of the cores, and how long they stood in line for one."""
+class CpuUse(NamedTuple):
+    """CPU time of threads, and the time that they waited for a core."""
 
     ran_s: float
     waited_s: float
 
 
-def stand_back(session: SparkSession) -> None:
-    """Let this session's JVM, and the workers it starts, leave the CPU to whoever else wants it."""
+def run_in_background(session: SparkSession) -> None:
+    """Lower the CPU priority of this session's JVM, and of the workers that it starts."""
     asked = asked_niceness()
     jvm = getattr(session.sparkContext._gateway, "proc", None)
     if jvm is None or asked == 0:
-        return  # without a process of ours somebody else has started it, such as spark-submit
-    _be_nice(jvm.pid, NICENESS if asked is None else asked)
-    if asked is None and jvm.pid not in _watched and may_come_back() and use_of(jvm.pid):
-        _watched.add(jvm.pid)
-        watch = Watch(jvm.pid, lambda: jvm.poll() is not None)
-        watch.look()
+        return  # without a `proc` another program has started the JVM, such as spark-submit
+    _set_niceness(jvm.pid, NICENESS if asked is None else asked)
+    if asked is None and jvm.pid not in _monitored and may_leave_idle_class() and cpu_use(jvm.pid):
+        _monitored.add(jvm.pid)
+        monitor = CpuMonitor(jvm.pid, lambda: jvm.poll() is not None)
+        monitor.check()
 
-        def watch_to_the_end() -> None:
-            watch.run()
-            _watched.discard(jvm.pid)
+        def run_to_the_end() -> None:
+            monitor.run()
+            _monitored.discard(jvm.pid)
 
-        threading.Thread(target=watch_to_the_end, name="penstock-background", daemon=True).start()
-
-
-_watched: set[int] = set()
-"""Processes. A session may be asked for many times; its JVM is watched once."""
+        threading.Thread(target=run_to_the_end, name="penstock-background", daemon=True).start()
 
 
-def may_come_back() -> bool:
-    """True if what was put in the background can be taken out of it again. Tried out by a thread that then ends."""
+_monitored: set[int] = set()
+"""Process ids of JVMs with a monitor thread."""
+
+
+def may_leave_idle_class() -> bool:
+    """True if the kernel permits a thread to leave `SCHED_IDLE`. Tried with a thread that ends afterwards."""
     if not hasattr(os, "SCHED_IDLE"):
         return False
     outcome: list[bool] = []
@@ -90,23 +90,23 @@ def may_come_back() -> bool:
 
 
 def asked_niceness() -> int | None:
-    """What the environment says, or None if it says nothing. Raises PipelineError for what is no niceness."""
+    """The value of `PENSTOCK_SPARK_NICE`, None if it is not set. Raises PipelineError for an invalid value."""
     asked = os.environ.get(NICENESS_VARIABLE)
     if not asked:
         return None
     if not asked.isdecimal() or int(asked) > _NICENESS_MAX:
-        raise PipelineError(f"{NICENESS_VARIABLE} is {asked!r}: give 0 (do not stand back) to {_NICENESS_MAX}")
+        raise PipelineError(f"{NICENESS_VARIABLE} is {asked!r}: give 0 (normal priority) to {_NICENESS_MAX}")
     return int(asked)
 
 
-class Watch:
-    """Keeps a tree of processes in the background as long as it gets on there."""
+class CpuMonitor:
+    """Keeps the threads of a process tree in `SCHED_IDLE`, except while they starve there."""
 
-    def __init__(self, pid: int, is_over: Callable[[], bool], every_s: float = WATCH_EVERY_S):
+    def __init__(self, pid: int, is_over: Callable[[], bool], every_s: float = CHECK_EVERY_S):
         self._pid = pid
         self._is_over = is_over
         self._every_s = every_s
-        self._seen: dict[int, Use] = {}
+        self._seen: dict[int, CpuUse] = {}
         self._seen_at = 0.0
         self._pause = threading.Event()
         self.in_background = True
@@ -114,15 +114,15 @@ class Watch:
     def run(self) -> None:
         while not self._is_over():
             self._pause.wait(self._every_s)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
-        now = use_of(self._pid)
+    def check(self) -> None:
+        now = cpu_use(self._pid)
         before = self._seen
         ran_s = sum(use.ran_s - before.get(thread, use).ran_s for thread, use in now.items())
         waited_s = sum(use.waited_s - before.get(thread, use).waited_s for thread, use in now.items())
         at = time.monotonic()
-        self.in_background = belongs_back(self.in_background, Use(ran_s, waited_s), at - self._seen_at)
+        self.in_background = should_be_idle(self.in_background, CpuUse(ran_s, waited_s), at - self._seen_at)
         self._seen, self._seen_at = now, at
         policy = os.SCHED_IDLE if self.in_background else os.SCHED_OTHER
         for thread in now:
@@ -131,32 +131,32 @@ class Watch:
                     os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
-def belongs_back(is_back: bool, use: Use, elapsed_s: float) -> bool:
-    """By what it got in this time. That it waits alone says little: its threads also wait for each other's cores."""
-    wants_more = use.waited_s >= _WAITED * elapsed_s
-    return not wants_more or use.ran_s >= (_STARVED if is_back else _FED) * elapsed_s
+def should_be_idle(is_idle: bool, use: CpuUse, elapsed_s: float) -> bool:
+    """True unless the threads waited and got too little CPU time. They also wait for cores that they use themselves."""
+    waited = use.waited_s >= _WAITED * elapsed_s
+    return not waited or use.ran_s >= (_STARVED if is_idle else _FED) * elapsed_s
 
 
-def use_of(pid: int) -> dict[int, Use]:
-    """By thread, since each began. Empty where the kernel does not tell."""
+def cpu_use(pid: int) -> dict[int, CpuUse]:
+    """By thread, since the start of each. Empty if the kernel has no `schedstat`."""
     found = {}
     for thread in _threads(pid):
         with contextlib.suppress(OSError, ValueError):
             ran, waited, _ = Path(f"/proc/{thread}/schedstat").read_text().split()
-            found[thread] = Use(int(ran) / 1e9, int(waited) / 1e9)
+            found[thread] = CpuUse(int(ran) / 1e9, int(waited) / 1e9)
     return found
 
 
-def _be_nice(pid: int, niceness: int) -> None:
-    # On Linux priority belongs to a thread; what a thread starts has the same.
+def _set_niceness(pid: int, niceness: int) -> None:
+    # On Linux each thread has a priority of its own, and passes it to the threads that it starts.
     for thread in list(_threads(pid)) or [pid]:
-        # Who stands further back already may not come forward.
+        # A thread with a higher nice value may not lower it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 def _threads(pid: int) -> Iterator[int]:
-    """Of the process and of all that descend from it. Who ends meanwhile is passed over."""
+    """The threads of the process and of its descendants, without those that end meanwhile."""
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             yield int(thread.name)

@@ -1,4 +1,4 @@
-"""Bounded reads: what is there now, cut into ranges, each read by a task of its own."""
+"""Bounded reads: the present content of a table, cut into ranges, one task each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.client.lowlevel import bulk
-from penstock.pipeline.connect import Broker
-from penstock.pipeline.happenings import rows_of
+from penstock.pipeline import bulk
+from penstock.pipeline.connect import BrokerCalls
+from penstock.pipeline.event_rows import rows_of
 from penstock.pipeline.offset_options import EARLIEST
 from penstock.pipeline.offsets import JournalOffset, Range, between, split
 from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
@@ -35,7 +35,7 @@ ROWS_PER_BATCH = 5_000
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Exactly as Spark will compare it."""
+    """The Arrow schema that Spark compares the batches with."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -43,7 +43,7 @@ class MessagesReader(DataSourceReader):
     """The log of a queue between two positions."""
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = BrokerCalls.of(options)
         self._options = options
         self._schema = schema
         self._queue = options.queue
@@ -90,7 +90,7 @@ class EventsReader(DataSourceReader):
     """The records of the journal between two positions."""
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = BrokerCalls.of(options)
         self._options = options
         self._schema = schema
 
@@ -111,7 +111,7 @@ def check_incarnation(options: Options, extent: ExtentReply) -> None:
         raise OtherIncarnation(f"queue {extent.queue} was deleted and created again: its uuid was {wanted}")
 
 
-def journal_position(broker: Broker, given: str | dict[int, int]) -> JournalOffset:
+def journal_position(broker: BrokerCalls, given: str | dict[int, int]) -> JournalOffset:
     """The last frame before this position."""
     frame: int | None = None
     if isinstance(given, dict):
@@ -123,8 +123,8 @@ def journal_position(broker: Broker, given: str | dict[int, int]) -> JournalOffs
     return JournalOffset(frame, reply.broker)
 
 
-def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> Iterator[JournalRange]:
-    """Cut so that tasks have about the same to do."""
+def journal_ranges(broker: BrokerCalls, options: Options, after: int, until: int) -> Iterator[JournalRange]:
+    """The frames after `after` up to `until`, cut into ranges with about the same number of rows."""
     if after >= until:
         return
     each = options.max_records_per_partition
@@ -141,7 +141,9 @@ def journal_ranges(broker: Broker, options: Options, after: int, until: int) -> 
         yield JournalRange(one.after, one.until, reply.broker)
 
 
-def read_journal(broker: Broker, part: JournalRange, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+def read_journal(
+    broker: BrokerCalls, part: JournalRange, schema: pa.Schema, options: Options
+) -> Iterator[pa.RecordBatch]:
     after = str(part.after)
     while True:
         meta, records = broker.ask_patiently(bulk.events(after, until=part.until, max_bytes=bulk_bytes()))
@@ -161,7 +163,7 @@ def read_journal(broker: Broker, part: JournalRange, schema: pa.Schema, options:
 
 
 def bulk_bytes() -> int:
-    """Of records in one answer. They grow when they are taken apart: a range of 24 bytes may be ten thousand rows."""
+    """The bytes of records in one reply. A record with a range of 24 bytes may become ten thousand rows."""
     return 64 * 1024
 
 
@@ -176,7 +178,7 @@ class RowsReader(DataSourceReader):
     """`queues` and `dead_letters`: read by one task, row by row."""
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = BrokerCalls.of(options)
         self._options = options
         self._schema = schema
         self._table = options.table
@@ -184,7 +186,7 @@ class RowsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         if self._queue is not None:
-            self._broker.ask(bulk.extent(self._queue))  # it must be there
+            self._broker.ask(bulk.extent(self._queue))  # raises if the queue does not exist
         return [Everything()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002

@@ -1,6 +1,6 @@
-"""Frames as Arrow: the columns of a frame are Arrow's buffers already, so messages are never touched one by one.
+"""Frames as Arrow: the columns of a frame are already Arrow buffers, so no code runs per message.
 
-Only what is text inside text is taken apart: headers, and payloads that are to be parsed.
+Only headers, and payloads with a schema, are parsed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def messages(runs: Sequence[Run], batches: Sequence[Batch], schema: pa.Schema, u
 
 
 def hole(partition: int, first: int, stop: int, schema: pa.Schema) -> pa.RecordBatch:
-    """A row that is no message and says so, for who has to know that nothing was left out: offsets `first` to `stop`
-    (exclusive) have ended, expired or cancelled. It has no id, and `stop` as its key."""
-    told = {"partition": partition, "offset": first, "key": str(stop)}
-    return pa.RecordBatch.from_arrays([pa.array([told.get(field.name)], field.type) for field in schema], schema=schema)
+    """A row for a hole: the messages at offsets `first` to `stop` (exclusive) have expired or were cancelled.
+
+    Its id is null, and its key is `stop`. The archive uses it to tell holes from missing rows.
+    """
+    row = {"partition": partition, "offset": first, "key": str(stop)}
+    return pa.RecordBatch.from_arrays([pa.array([row.get(field.name)], field.type) for field in schema], schema=schema)
 
 
 class _Runs:
@@ -111,7 +113,7 @@ def _tenant(found: _Runs, kind: pa.DataType) -> pa.Array:
 
 
 def _text(found: _Runs, kind: pa.DataType, column: int) -> pa.Array:
-    """Null where there is none."""
+    """A column of text; null for messages without a value."""
     if not any(batch.has(column) for batch in found.batches):
         return pa.nulls(found.total, kind)
     offsets, data = found.variable(column)
@@ -160,7 +162,7 @@ def _is_json(found: _Runs, kind: pa.DataType) -> pa.Array:
 
 
 def _value(found: _Runs, kind: pa.DataType) -> pa.Array:
-    """The payloads as JSON of that shape; null where they are not."""
+    """The parsed JSON payloads; null for a payload of another shape."""
     return parsed(found.payloads(), kind)
 
 
@@ -182,7 +184,7 @@ _COLUMNS: dict[str, Callable[[_Runs, pa.DataType], pa.Array]] = {
 
 
 def fixed(values: Any, kind: pa.DataType) -> pa.Array:
-    """An array of integers as the column of fixed width that it already is."""
+    """A column of fixed width over an array of integers, without a copy."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -205,7 +207,7 @@ def parsed(payloads: Sequence[bytes], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        # One of them has another shape: that one is null, as Spark's own from_json has it.
+        # A value of another shape becomes null, as with Spark's from_json.
         return pa.array([value if _fits(value, kind) else None for value in values], kind)
 
 

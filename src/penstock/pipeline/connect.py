@@ -1,4 +1,4 @@
-"""Connections of this process to brokers. Spark uses a worker for many tasks, so they are kept."""
+"""Connections of this process to brokers. They are kept, because Spark uses a worker for many tasks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.client import lowlevel as calls
-from penstock.client.lowlevel import BlockingCalls, Call, Unreachable, bulk
+from penstock.client.lowlevel import BlockingCalls, Call, Unreachable
 from penstock.errors import Conflict, PenstockError, QueueNotFound
+from penstock.pipeline import bulk
 from penstock.pipeline.options import Options, OtherIncarnation, PipelineError
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ class BrokerUnreachable(PipelineError):
     """No connection to the broker was made for as long as the call may be repeated."""
 
 
-class Broker(NamedTuple):
+class BrokerCalls(NamedTuple):
     """The address of a broker, and how long calls are repeated. Goes from the driver to its tasks."""
 
     url: str
@@ -34,7 +35,7 @@ class Broker(NamedTuple):
     """`ask` waits for a broker that cannot be reached, also if it never was: for streams."""
 
     @classmethod
-    def of(cls, options: Options) -> Broker:
+    def of(cls, options: Options) -> BrokerCalls:
         return cls(options.url, options.token, options.retry_for_s)
 
     def ask(self, call: Call[T]) -> T:
@@ -70,16 +71,18 @@ class Broker(NamedTuple):
             raise PipelineError(f"the broker at {self.url} says: {error.message} ({error.code})") from None
 
 
-def broker_id(broker: Broker) -> str:
+def broker_id(broker: BrokerCalls) -> str:
     """The id of the broker's storage; empty if the broker is too old to have one."""
     return broker.ask(bulk.event_ranges("latest", until=0, each=1)).broker
 
 
-def listed_queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
+def listed_queues(broker: BrokerCalls, prefix: str = "") -> Iterator[dict[str, Any]]:
     """All queues of the broker, as `GET /v1/queues` shows them."""
     page = 1
     while True:
-        listed = broker.ask_patiently(calls.list_queues(prefix=prefix, page=page, limit=_PAGE))
+        listed = broker.ask_patiently(
+            calls.operation("list_queues", dict[str, Any], prefix=prefix, page=page, limit=_PAGE)
+        )
         yield from listed["queues"]
         if page * _PAGE >= listed["total"]:
             return
@@ -87,6 +90,6 @@ def listed_queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
 
 
 @lru_cache(maxsize=16)
-def _calls(broker: Broker, _process: int) -> BlockingCalls:
+def _calls(broker: BrokerCalls, _process: int) -> BlockingCalls:
     """One per process: a forked worker must not share its parent's sockets."""
     return BlockingCalls(broker.url, token=broker.token, timeout_s=TIMEOUT_S, retry_for_s=broker.retry_for_s)

@@ -1,4 +1,4 @@
-"""Events of messages as arrays: what the lives of messages are told from, and what is remembered of them. Pure."""
+"""Events of messages as arrays: the input of timelines, and the stored events of open messages. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline import fates
-from penstock.pipeline.ground import End
+from penstock.pipeline import lifecycle_rules as rules
+from penstock.pipeline.queue_catalog import RangeEnd
 
 Integers: TypeAlias = Any
-"""An array of them; numpy's types say less about its operators than they cost in casts."""
+"""An array of integers. `Any`, because numpy's array types would need many casts."""
 Flags: TypeAlias = Any
 
 SCHEMA = pa.schema(
@@ -26,19 +26,19 @@ DDL = (
     "queue_id bigint, partition int, offset bigint, place bigint, kind string, at_ms bigint, id string, "
     "`group` string, consumer string, lease bigint, reason string, error string, due_ms bigint, kept boolean"
 )
-"""The same for Spark."""
+"""`SCHEMA` for Spark."""
 _NUMBERS = ("queue_id", "partition", "offset", "place", "kind", "at_ms", "due_ms", "lease", "kept")
 _TEXTS = ("id", "group", "consumer", "reason", "error")
 NONE = -1
 """Stands for null in columns of numbers."""
-KIND = {kind: number for number, kind in enumerate(fates.KINDS)}
+KIND = {kind: number for number, kind in enumerate(rules.KINDS)}
 OTHER = len(KIND)
-"""Of kinds that are not known here."""
+"""The number of all unknown kinds."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """A column of texts, each kept once; `NONE` where there is none."""
+    """A dictionary-encoded column of texts; `NONE` is the code of null."""
 
     codes: Integers
     words: list[str]
@@ -87,7 +87,7 @@ class History:
         """These entries, in the columns of `SCHEMA`."""
         kinds = pa.array(self.kind[chosen]).cast(pa.int32())
         columns = {
-            "kind": pa.DictionaryArray.from_arrays(kinds, [*fates.KINDS, "other"]).cast(pa.string()),
+            "kind": pa.DictionaryArray.from_arrays(kinds, [*rules.KINDS, "other"]).cast(pa.string()),
             "kept": _array(self.kept[chosen]).cast(pa.bool_()),
         }
         for name in _TEXTS:
@@ -98,11 +98,11 @@ class History:
                 columns[field.name] = _array(getattr(self, field.name)[chosen]).cast(field.type)
         return pa.table([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
-    def with_ends(self, ends: Sequence[End]) -> History:
-        """And what a purge, a trim or a deletion did, message by message."""
+    def with_ends(self, ends: Sequence[RangeEnd]) -> History:
+        """This history with an event per message for each purge, trim or deletion."""
         published = np.flatnonzero(self.kind == KIND["published"])
         hit: list[Integers] = []
-        by: list[End] = []
+        by: list[RangeEnd] = []
         for end in ends:
             of_it = (self.queue_id[published] == end.queue_id) & (self.place[published] < end.place)
             if end.partition is not None:
@@ -140,7 +140,7 @@ def words_at(words: Words, row: int) -> str | None:
 
 
 def numbered(*columns: Integers) -> tuple[Integers, Integers]:
-    """Equal rows get equal numbers, from 0, in order; and where the first of each is."""
+    """(numbers, firsts): equal rows have equal numbers, from 0 in sorted order; the index of the first row of each."""
     count = len(columns[0])
     if not count:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

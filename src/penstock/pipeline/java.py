@@ -1,4 +1,4 @@
-"""Where a JVM is: Spark needs Java 17 or newer, and says little where there is none."""
+"""Find a JVM: Spark needs Java 17 or newer, and its own error does not say so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java | None:
-    """That of JAVA_HOME, or the one on the PATH; None if neither is there or both are too old."""
+    """The Java of JAVA_HOME, or the one on the PATH; None if neither is installed or both are too old."""
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [Path(home) / "bin" / "java"] if home else []
@@ -82,10 +82,10 @@ def _from_wheel() -> Java | None:
 def _version_of(java: Path) -> int | None:
     """17 of `openjdk version "17.0.15"`; None if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
     if found is None:
         return None
     major = int(found[1])

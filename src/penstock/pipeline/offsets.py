@@ -1,4 +1,4 @@
-"""Which offsets a read is about, and how they are cut into tasks. Pure."""
+"""Ranges of offsets, their split into tasks, and offsets in checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 VERSION = 2
-"""Of offsets in checkpoints. Version 1 had neither uuid nor broker, and is still read."""
+"""The version of offsets in checkpoints. Version 1 had neither uuid nor broker, and can still be read."""
 
 
 class Range(NamedTuple):
@@ -21,7 +21,7 @@ class Range(NamedTuple):
 
 
 def between(start: Mapping[int, int], end: Mapping[int, int]) -> list[Range]:
-    """What lies between two positions. Partitions that came later begin at their beginning."""
+    """The ranges between two positions. A partition that is only in `end` begins at 0."""
     ranges = [Range(partition, start.get(partition, 0), stop) for partition, stop in sorted(end.items())]
     return [each for each in ranges if len(each)]
 
@@ -42,9 +42,9 @@ def split(ranges: Sequence[Range], *, at_most: int, at_least: int | None = None)
 
 
 def admit(start: Mapping[int, int], end: Mapping[int, int], most: int | None) -> dict[int, int]:
-    """How far a batch of at most this many messages may go: every partition by its share of what there is.
+    """The end of a batch of at most `most` messages: every partition gets a share in proportion to its messages.
 
-    At least one message is let through, or a small limit would stop the stream.
+    At least one message is admitted, or a small limit would stop the stream.
     """
     ranges = between(start, end)
     total = sum(map(len, ranges))
@@ -58,7 +58,7 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], most: int | None) ->
         admitted[each.partition] = each.first + taken
         left -= taken
     for each in ranges:
-        # What rounding has left over.
+        # The remainder of the rounding.
         room = each.stop - admitted[each.partition]
         admitted[each.partition] += min(room, left)
         left -= min(room, left)
@@ -66,17 +66,17 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], most: int | None) ->
 
 
 class QueueOffset(NamedTuple):
-    """A stream's place in a queue, as Spark's checkpoint keeps it."""
+    """The position of a stream in a queue, as Spark's checkpoint has it."""
 
     queue: str
     offsets: dict[int, int]
     """Partition -> the first offset that is not read yet."""
     uuid: str = ""
-    """The incarnation of the queue that the offsets are about. Empty in version 1, and with brokers that have none."""
+    """The incarnation of the queue. Empty in version 1, and with brokers that have no uuids."""
     broker: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Small, and always in the same order: Spark compares the text."""
+        """The keys are in a fixed order: Spark compares the text."""
         offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
         if not self.uuid:
             return {"v": 1, "queue": self.queue, "offsets": offsets}
@@ -84,7 +84,7 @@ class QueueOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueOffset:
-        """Raises ValueError for a version that is not known here, and for offsets of another table."""
+        """Raises ValueError for an unknown version, and for offsets of another table."""
         _check_version(value)
         if "offsets" not in value:
             raise ValueError("the checkpoint is not one of the table `messages`: use another checkpointLocation")
@@ -93,7 +93,7 @@ class QueueOffset(NamedTuple):
 
 
 class JournalOffset(NamedTuple):
-    """A stream's place in the journal of a broker."""
+    """The position of a stream in the journal of a broker."""
 
     frame: int
     """The last frame that is read."""

@@ -1,4 +1,4 @@
-"""The options of a read or a write, and one clear sentence for every value that cannot be meant."""
+"""The options of a read or a write, checked on the driver; an invalid one is a PipelineError."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ ALIASES = {
 INTERNAL = ("lake", "holes", "queueUuid", "lakeDirectory")
 """Set by the archive and by `union`."""
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode", "mergeSchema", "serialization.format")
-"""Spark hands these to every data source."""
+"""Options that Spark passes to every data source."""
 MEANT = {
     "subscribe": "queue", "topic": "queue", "path": "queue", "kafka.bootstrap.servers": "url", "host": "url",
     "key": "token", "batch": "jobId",
 }  # fmt: skip
-"""Names of other sources that are near to none of ours."""
+"""Names of other sources, for the suggestion in the error."""
 
 REMOVED = {
     "pushdown": "Spark applies filters that were pushed down for one query to the next query on the same DataFrame; "
     "choose offsets or times with startingOffset and endingOffset instead"
 }
-"""Options that there were, and why there are none now."""
+"""Former options, with the reason for their removal."""
 
 
 class PipelineError(Exception):
-    """An error that the user of the pipeline can put right; the message says how."""
+    """An error that the user of the pipeline can correct; the message says how."""
 
 
 class OtherIncarnation(PipelineError):
-    """The queue was deleted and created again: the one that was meant is gone."""
+    """The queue was deleted and created again: the uuid is that of the deleted queue."""
 
 
 class Options:
-    """Options as Spark hands them over: text, under names in any case."""
+    """Options as Spark passes them: text, with names in any case."""
 
     def __init__(self, given: Mapping[str, str]):
         self._given = {name.lower(): value for name, value in given.items()}
@@ -58,7 +58,7 @@ class Options:
             used = [each for each in (name, *aliases) if each.lower() in self._given]
             if len(used) > 1:
                 raise PipelineError(f"{used[0]} and {used[1]} are the same option: give one of them")
-        # Every option is parsed now, on the driver: a task would be a bad place to report a typing error.
+        # Every option is parsed now, on the driver: an error in a task is hard to find.
         for name, option in vars(Options).items():
             if isinstance(option, property) and name != "queue":
                 getattr(self, name)
@@ -85,10 +85,10 @@ class Options:
 
     @property
     def queue(self) -> QueuePath:
-        """Raises PipelineError if there is none: for tables of one queue."""
+        """The queue of a table that needs one. Raises PipelineError if the option is missing."""
         found = self.queue_or_none
         if found is None:
-            raise PipelineError(f'table {self.table!r} is about one queue: say which, .option("queue", "orders")')
+            raise PipelineError(f'table {self.table!r} is about one queue: set .option("queue", "orders")')
         return found
 
     @property
@@ -106,7 +106,7 @@ class Options:
 
     @property
     def ending_offset(self) -> str | dict[int, int]:
-        """The same; -2 is refused."""
+        """As `starting_offset`; -2 is refused."""
         ending = self._position("endingOffset", "latest")
         if isinstance(ending, dict) and EARLIEST in ending.values():
             raise PipelineError("endingOffset: -2 (earliest) would end a read before its start")
@@ -138,17 +138,17 @@ class Options:
 
     @property
     def lake(self) -> str | None:
-        """The lake that has the messages which the broker has let go of. For `seam.py` alone."""
+        """The lake with the messages that the broker has removed. Only for `union.py`."""
         return self._given.get("lake")
 
     @property
     def holes(self) -> bool:
-        """Whether rows say where messages at the edges of a range are expired or cancelled. For `archive.py` alone."""
+        """Whether a row marks expired or cancelled messages at the ends of a range. Only for `archive.py`."""
         return self._flag("holes", False)
 
     @property
     def queue_uuid(self) -> str | None:
-        """The incarnation of the queue that must be read, and no other. For `archive.py` and `seam.py` alone."""
+        """The only incarnation of the queue that may be read. Only for `archive.py` and `union.py`."""
         return self._given.get("queueuuid")
 
     @property
@@ -165,7 +165,7 @@ class Options:
                     raise PenstockError("no '/'")
             except PenstockError:
                 raise PipelineError(
-                    f"jobId: {name!r} is not a name for a job: lower-case letters, digits and hyphens, 1 to 64"
+                    f"jobId: {name!r} is not a name for a job: 1 to 64 letters, digits, '-', '_' or '.'"
                 ) from None
         return name
 
@@ -204,7 +204,7 @@ class Options:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    """Raises PipelineError for a name that is no option, with the name that is likely meant."""
+    """Raises PipelineError for a name that is no option, with the most similar option."""
     aliases = [alias for several in ALIASES.values() for alias in several]
     public = {name.lower(): name for name in (*KNOWN, *aliases)}
     known = {*public, *(name.lower() for name in (*INTERNAL, *OF_SPARK))}

@@ -1,4 +1,4 @@
-"""Rows of Arrow as batch frames: the columns go over as they are, row by row only what is text inside text."""
+"""Rows of Arrow as batch frames: columns are copied as buffers; only JSON payloads and headers are handled per row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.ids import QueuePath, parse_queue
 from penstock.pipeline.options import PipelineError
 
 FRAME_BYTES = 4 * limits.MIB
-"""Half of what the broker takes: a frame of this size and one more message still fits."""
+"""Half of the broker's limit: a frame of this size and one more message still fits."""
 
 _is_json = msgspec.json.Decoder(msgspec.Raw).decode
 _encode = msgspec.json.Encoder().encode
@@ -50,7 +50,7 @@ def _outgoing(queue: QueuePath, rows: pa.RecordBatch) -> Iterator[Outgoing]:
     try:
         check_payload_sizes(check_client_frame(Batch.open(frame, known=True)), limits.PAYLOAD_BYTES_MAX)
     except PenstockError as error:
-        # What the broker would refuse must not get as far as the commit: nobody could take it back there.
+        # Rows that the broker would refuse must fail here: a commit cannot be rolled back.
         raise PipelineError(f"the rows cannot be published: {error.message}") from None
     yield Outgoing(queue, rows.num_rows, frame)
 
@@ -75,7 +75,7 @@ def _by_queue(batch: pa.RecordBatch, queue: QueuePath | None) -> Iterator[tuple[
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut so that each fits into a frame."""
+    """The rows, cut into parts that fit into a frame."""
     payloads = rows.column("payload")
     if payloads.null_count:
         raise PipelineError("a row has no payload (null): every message has one; filter such rows, or coalesce them")
@@ -108,6 +108,9 @@ def _frame(rows: pa.RecordBatch) -> bytes:
             parts.append(kinds)
         else:
             kind = kinds[0]
+    if columns & layout.PRIORITY and rows.column("priority").null_count:
+        columns |= layout.HAS_PRIORITY
+        parts.append(np.asarray(rows.column("priority").is_valid(), dtype=np.uint8).tobytes())
     if "key" in names and rows.column("key").null_count < count:
         columns |= layout.KEY
         parts += _variable(rows.column("key").fill_null(""))
@@ -129,7 +132,7 @@ def _fixed(column: pa.Array) -> bytes:
 
 
 def _variable(column: pa.Array) -> list[bytes]:
-    """(offsets, data) of a column of text or bytes, as it lies in Arrow's buffers."""
+    """(offsets, data) of a column of text or bytes, from its Arrow buffers."""
     plain = column.cast(pa.binary())
     _, offsets, data = plain.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[plain.offset : plain.offset + len(plain) + 1]
@@ -138,9 +141,9 @@ def _variable(column: pa.Array) -> list[bytes]:
 
 
 def _kind(payload: bytes, wanted: bool | None) -> int:
-    """What is JSON is published as JSON, so that consumers get the value, if nobody says otherwise; the rest as bytes.
+    """JSON payloads are published as JSON unless `wanted` is False, all others as bytes.
 
-    Raises PipelineError if somebody says that it is JSON, and it is not.
+    Raises PipelineError if `wanted` is True and the payload is not JSON.
     """
     if wanted is False:
         return layout.KIND_BYTES

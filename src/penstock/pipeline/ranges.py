@@ -1,4 +1,4 @@
-"""What a task reads, how positions are found, and what is said when something of it is gone."""
+"""The range that a task reads, the resolution of positions to offsets, and the errors for removed data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock import limits
 from penstock.batch import Batch
-from penstock.client.lowlevel import bulk
 from penstock.ids import QueuePath
+from penstock.pipeline import bulk
 from penstock.pipeline.columns import hole, messages
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.offset_options import EARLIEST, LATEST
 from penstock.pipeline.offsets import QueueOffset, Range
 from penstock.pipeline.options import OtherIncarnation, PipelineError
@@ -22,9 +22,9 @@ from penstock.wire.events import Missing
 from penstock.wire.holds import ExtentReply, PartitionExtent
 
 READ_BYTES = 4 * limits.MIB
-"""One answer: some ten thousand messages, so that Arrow batches are large and memory is not."""
+"""The size of one reply: some ten thousand messages, for large Arrow batches in little memory."""
 ReadArchived = Callable[[int, int], Iterator[pa.RecordBatch]]
-"""Offsets `first` to `stop` (exclusive), from elsewhere."""
+"""Reads offsets `first` to `stop` (exclusive) from the lake."""
 _IGNORE = "set failOnDataLoss to false to go on without it, or start from `earliest`"
 _IGNORE_LATER = "Start again, or set failOnDataLoss to false to go on with the present queue"
 
@@ -41,7 +41,7 @@ class LogRange(InputPartition):
 
 
 class JournalRange(InputPartition):
-    """Frames behind `after`, up to `until`, in the journal of one broker."""
+    """Frames after `after`, up to `until`, in the journal of one broker."""
 
     def __init__(self, after: int, until: int, broker: str = ""):
         super().__init__((after, until))
@@ -50,7 +50,7 @@ class JournalRange(InputPartition):
         self.broker = broker
 
 
-def resolve(broker: Broker, queue: QueuePath, extent: ExtentReply, given: str | dict[int, int]) -> dict[int, int]:
+def resolve(broker: BrokerCalls, queue: QueuePath, extent: ExtentReply, given: str | dict[int, int]) -> dict[int, int]:
     """The offset in every partition that a position means. Partitions that are not named are read from the start."""
     if isinstance(given, dict):
         unknown = sorted(set(given) - {each.partition for each in extent.partitions})
@@ -71,7 +71,7 @@ def _offset_in(partition: PartitionExtent, offset: int) -> int:
 
 
 def gone_offsets(queue: QueuePath, extent: ExtentReply, ranges: Sequence[Range]) -> str | None:
-    """An exact account of what of these ranges retention has removed, or None."""
+    """An error text with the offsets of these ranges that retention has removed, or None."""
     starts = {each.partition: each.start_offset for each in extent.partitions}
     lost = [
         (partition, first, min(stop, starts[partition]))
@@ -94,7 +94,7 @@ def gone_frames(missing: Missing | None) -> str | None:
 
 
 def other_queue(queue: QueuePath, extent: ExtentReply, known: QueueOffset) -> str:
-    """Why offsets of another incarnation do not apply, as a sentence."""
+    """The error text for offsets of another incarnation of the queue."""
     reason = f"queue {queue} was deleted and created again"
     if known.broker and extent.broker and known.broker != extent.broker:
         reason = f"queue {queue} was deleted and created again, in another broker ({known.broker}, now {extent.broker})"
@@ -106,7 +106,7 @@ def other_queue(queue: QueuePath, extent: ExtentReply, known: QueueOffset) -> st
 
 
 def other_journal(known: str, present: str) -> str:
-    """The same for the journal of another broker."""
+    """The error text for a checkpoint of another broker's journal."""
     return (
         f"this is the journal of another broker: the checkpoint is about broker {known}, and this is broker {present}. "
         "Set failOnDataLoss to false to go on with the first event of this one, or use another checkpointLocation"
@@ -114,7 +114,7 @@ def other_journal(known: str, present: str) -> str:
 
 
 def read_log(
-    broker: Broker,
+    broker: BrokerCalls,
     queue: QueuePath,
     part: LogRange,
     schema: pa.Schema,
@@ -123,12 +123,11 @@ def read_log(
     *,
     holes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as Arrow. While one answer is being turned into Arrow the next one is on its way.
+    """The messages of a range as Arrow. While one reply is converted to Arrow, the next one is requested.
 
-    `read_archived` reads offsets that the broker has removed from the lake. With `holes` a row says so where there is
-    no message at the first or the last offset of the range. If the queue was deleted and created again since the range
-    was planned, `read_archived` reads the rest, or PipelineError is raised; without `fail_on_data_loss` the rest is
-    skipped.
+    `read_archived` reads from the lake the offsets that the broker has removed. With `holes` a row marks missing
+    messages at the first and at the last offset of the range. If the queue was deleted and created again meanwhile,
+    `read_archived` reads the rest, or PipelineError is raised; without `fail_on_data_loss` the rest is skipped.
     """
     first = covered = part.first
     if first >= part.stop:

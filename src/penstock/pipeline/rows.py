@@ -1,4 +1,4 @@
-"""Small tables, row by row: the queues as they are now, and dead letters."""
+"""Small tables, row by row: the present queues, and dead letters."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 
 from penstock.client import lowlevel as calls
-from penstock.client.lowlevel import Response
 from penstock.ids import QueuePath
 from penstock.pipeline.columns import parsed
-from penstock.pipeline.connect import Broker, listed_queues
+from penstock.pipeline.connect import BrokerCalls, listed_queues
 from penstock.pipeline.schema import VALUE
 
 PAGE = 500
 
 
-def queues(broker: Broker, prefix: str = "") -> Iterator[dict[str, Any]]:
+def queues(broker: BrokerCalls, prefix: str = "") -> Iterator[dict[str, Any]]:
     for entry in listed_queues(broker, prefix):
-        stats = broker.ask_patiently(calls.stats(QueuePath(entry["queue"])))
+        stats = broker.ask_patiently(calls.operation("stats", dict[str, Any], queue=entry["queue"]))
         yield {
             "queue": entry["queue"],
             "uuid": entry.get("uuid"),
@@ -65,11 +64,8 @@ class _Letters(msgspec.Struct):
     next: str | None
 
 
-_decode = msgspec.json.Decoder(_Letters).decode
-
-
-def dead_letters(broker: Broker, queue: QueuePath, value_type: Any = None) -> Iterator[dict[str, Any]]:
-    """All of a queue, oldest first; `value_type` is the Arrow type of the parsed payload, if it is wanted."""
+def dead_letters(broker: BrokerCalls, queue: QueuePath, value_type: Any = None) -> Iterator[dict[str, Any]]:
+    """All dead letters of a queue, oldest first; `value_type` is the Arrow type of `value`, if it is read."""
     after: str | None = None
     while True:
         page = broker.ask_patiently(_page(queue, after))
@@ -84,12 +80,7 @@ def dead_letters(broker: Broker, queue: QueuePath, value_type: Any = None) -> It
 
 
 def _page(queue: QueuePath, after: str | None) -> calls.Call[_Letters]:
-    plain = calls.dead_letters(queue, filter=None, group=None, page=1, limit=PAGE, after=after)
-
-    def read(response: Response) -> _Letters:
-        return _decode(response.body)
-
-    return calls.Call(plain.method, plain.target, read)
+    return calls.operation("dead_letters", _Letters, queue=queue, limit=PAGE, after=after)
 
 
 def _row(letter: _Letter) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tables of the data source, column by column, and how Arrow writes them."""
+"""The tables of the data source and their columns."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ DEAD_LETTERS = {
 }
 TABLES = {"messages": MESSAGES, "events": EVENTS, "queues": QUEUES, "dead_letters": DEAD_LETTERS}
 VALUE = "value"
-"""The column of the parsed payload, where a schema for it was given."""
+"""The column of the parsed payload, if the option `payloadSchema` is set."""
 
 
 def ddl(table: str, payload_schema: str | None, *, headers: bool = True) -> str:
-    """The columns in Spark's language."""
+    """The columns as a Spark DDL string."""
     columns = [f"`{name}` {kind}" for name, kind in TABLES[table].items() if headers or name != "headers"]
     if payload_schema is not None:
         columns.append(f"`{VALUE}` struct<{payload_schema}>")
@@ -86,7 +86,7 @@ def ddl(table: str, payload_schema: str | None, *, headers: bool = True) -> str:
 
 
 def mismatch(table: str, schema: Any, *, has_value: bool) -> str | None:
-    """What is wrong with the columns that a user asks for (a StructType), or None."""
+    """The error text for a schema (a StructType) with unknown or different columns, or None."""
     columns = TABLES[table]
     for field in schema.fields:
         kind = columns.get(field.name)

@@ -1,4 +1,4 @@
-"""A Spark session that works where it is started: the right Java, the right Python, this machine's own address."""
+"""A Spark session with the right Java, the right Python and the address of this machine."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.background import asked_niceness, stand_back
-from penstock.pipeline.home import ensure_home
+from penstock.pipeline.background import asked_niceness, run_in_background
 from penstock.pipeline.java import ensure_java
+from penstock.pipeline.spark_home import ensure_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,15 +18,15 @@ _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 
 
 def prepare(master: str | None = None) -> None:
-    """Set the environment variables that Spark needs before it starts; those that are set stay. Raises NoJava.
+    """Set the environment variables that Spark needs before it starts, unless they are set. Raises NoJava.
 
     Without a `master` the session is on this machine.
     """
     asked_niceness()
     ensure_java()
     if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
-        ensure_home()  # another Python may have no PySpark but that of Spark's own home
-    # Otherwise workers run the `python3` that is on the PATH, and fail without saying why.
+        ensure_home()  # another Python may only have the PySpark of Spark's own home
+    # The default is the `python3` on the PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master is None or _LOCAL.fullmatch(master):
         # Executors of a cluster must reach the driver, so there Spark chooses the address itself.
@@ -43,9 +43,9 @@ def spark_session(
 ) -> SparkSession:
     """A session: on this machine, on any Spark `master`, or at a Spark Connect endpoint (`remote`).
 
-    With `background`, which is meant if nothing is said and the session is on this machine, its JVM and workers leave
-    the CPU to whoever else wants it, such as a broker; where nobody does, they are as fast as ever.
-    `conf` is what Spark calls it with dots, written with underscores: `spark_sql_shuffle_partitions="2"`.
+    With `background`, the default for a session on this machine, its JVM and workers use the CPU time that other
+    processes, such as a broker, leave. `conf` has Spark's settings, with underscores instead of dots:
+    `spark_sql_shuffle_partitions="2"`.
     """
     from pyspark.sql import SparkSession
 
@@ -61,5 +61,5 @@ def spark_session(
     session = builder.getOrCreate()
     is_here = remote is None and str(session.sparkContext.master).startswith("local")
     if background or (background is None and is_here):
-        stand_back(session)
+        run_in_background(session)
     return session

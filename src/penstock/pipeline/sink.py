@@ -1,4 +1,4 @@
-"""What Spark calls to write: rows become frames in the tasks, and messages at the commit (`staging.py`)."""
+"""The writers that Spark calls: tasks stage rows as frames, the commit publishes them as messages (`staging.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.ids import QueuePath
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.options import Options, PipelineError
 from penstock.pipeline.outgoing import frames
 from penstock.pipeline.staging import Commit, Stage, Staged
@@ -34,8 +34,8 @@ ONCE = 0
 """The batch of a job that has only one."""
 
 
-class Done(WriterCommitMessage):
-    """What a task has staged."""
+class StagedTask(WriterCommitMessage):
+    """The frames that a task has staged."""
 
     def __init__(self, job: str, batch: int, task: int, staged: Sequence[Staged]):
         self.job = job
@@ -46,30 +46,30 @@ class Done(WriterCommitMessage):
 
 class BatchSink(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = BrokerCalls.of(options)
         self._queue = checked_target(options, schema)
         self._named = options.job_id is not None
         self._job = options.job_id or uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = _task().partitionId()
-        return Done(self._job, ONCE, task, _staged(self._broker, self._job, ONCE, iterator, self._queue))
+        return StagedTask(self._job, ONCE, task, _staged(self._broker, self._job, ONCE, iterator, self._queue))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit = Commit(self._broker, self._job, ONCE)
         commit.publish(_by_task(messages))
         if not self._named:
-            commit.forget()  # nobody can come again under a name that nobody knows
+            commit.forget()  # a repeated job would have another random name
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         Commit(self._broker, self._job, ONCE).give_up(late_tasks=_others_run(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Spark makes a new one for every batch, another one for its commit: what they share is in the messages."""
+    """Spark makes one instance per batch and another for its commit; they share data through the commit messages."""
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)
+        self._broker = BrokerCalls.of(options)
         self._queue = checked_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -77,31 +77,31 @@ class StreamSink(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise PipelineError("this version of Spark does not tell its tasks which query and batch they write for")
+            raise PipelineError("this version of Spark does not pass query and batch to its tasks")
         staged = _staged(self._broker, query, int(batch), iterator, self._queue)
-        return Done(query, int(batch), context.partitionId(), staged)
+        return StagedTask(query, int(batch), context.partitionId(), staged)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         done = _by_task(messages)
-        for job in {each.job for each in messages if isinstance(each, Done)}:
+        for job in {each.job for each in messages if isinstance(each, StagedTask)}:
             Commit(self._broker, job, batchId).publish(done)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        for job in {each.job for each in messages if isinstance(each, Done)}:
+        for job in {each.job for each in messages if isinstance(each, StagedTask)}:
             Commit(self._broker, job, batchId).give_up(late_tasks=_others_run(messages))
 
 
 def _by_task(messages: Sequence[WriterCommitMessage | None]) -> list[tuple[int, list[Staged]]]:
-    return sorted((each.task, each.staged) for each in messages if isinstance(each, Done))
+    return sorted((each.task, each.staged) for each in messages if isinstance(each, StagedTask))
 
 
 def _others_run(messages: Sequence[WriterCommitMessage | None]) -> bool:
-    """Of a job that failed: is more undone than the task that failed it?"""
+    """Whether a failed job may have running tasks: more than one task has no result."""
     return sum(each is None for each in messages) > 1
 
 
 def _staged(
-    broker: Broker, job: str, batch: int, rows: Iterator[pa.RecordBatch], queue: QueuePath | None
+    broker: BrokerCalls, job: str, batch: int, rows: Iterator[pa.RecordBatch], queue: QueuePath | None
 ) -> list[Staged]:
     stage = Stage(broker, job, batch)
     return [stage.put(frame) for frame in frames(rows, queue)]
@@ -114,7 +114,7 @@ def _task() -> TaskContext:
 
 
 def checked_target(options: Options, schema: StructType) -> QueuePath | None:
-    """The queue that everything goes to, if no column says otherwise. Raises PipelineError for what cannot work."""
+    """The queue for rows without a column `queue`. Raises PipelineError for columns that the sink does not take."""
     for field in schema.fields:
         kinds = COLUMNS.get(field.name)
         if kinds is None:
@@ -131,5 +131,5 @@ def checked_target(options: Options, schema: StructType) -> QueuePath | None:
         raise PipelineError("the sink needs a column `payload`, binary or string")
     queue = options.queue_or_none
     if queue is None and "queue" not in names:
-        raise PipelineError('say where to publish: .option("queue", "orders"), or a column `queue`')
+        raise PipelineError('the sink needs a queue: .option("queue", "orders"), or a column `queue`')
     return queue

@@ -1,4 +1,4 @@
-"""The data source `penstock`: what Spark asks for, and which reader or writer does it."""
+"""The data source `penstock`: chooses the reader or writer for a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_TABLES = (
 
 
 class PenstockDataSource(DataSource):
-    """Found by Spark without being registered, because of the module `pyspark_penstock`."""
+    """Spark registers it by itself, through the module `pyspark_penstock`."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +53,7 @@ class PenstockDataSource(DataSource):
         if options.table == "messages":
             return MessagesStreamReader(options, schema)
         raise PipelineError(
-            f"table {options.table!r} is what is there now and cannot be streamed: use spark.read, or stream `events`"
+            f"table {options.table!r} is a snapshot and cannot be streamed: use spark.read, or stream `events`"
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,15 +1,15 @@
-"""Writing exactly once, whatever Spark repeats: tasks stage, the commit publishes. Reasons: docs/adr/0021.
+"""Exactly-once writes: tasks stage frames, the commit publishes them. Reasons: docs/adr/0021.
 
-A task that is run again may have its rows in another order, or other rows, so nothing that a task sends may be a
-message yet. Each job has a room of its own in the broker, made of queues:
+A task that Spark repeats may have its rows in another order, or other rows, so a task must not publish. Each job has
+queues of its own in the broker:
 
-    spark-sink/<job>/batch-<n>    what tasks have staged for batch *n*: frames, in pieces that fit into a payload
-    spark-sink/<job>/commits      one *manifest* per batch, and a *done* behind it
+    spark-sink/<job>/batch-<n>    the staged frames of batch *n*, in pieces that fit into a payload
+    spark-sink/<job>/commits      one *manifest* per batch, followed by a *done*
 
-The commit first makes the manifest durable: the list of what the successful tasks have staged. The first manifest of a
-batch counts, for ever; a commit that comes again finds it and goes on with it. Then the staged frames are published in
-its order, as producer `spark:<job>:<task>`, epoch *n*, numbered by row, so that the broker recognises what it has. Then
-comes `done`, and the stage is deleted.
+The commit first makes the manifest durable: the list of the frames that the successful tasks have staged. Only the
+first manifest of a batch counts; a repeated commit continues with it. Then the staged frames are published in its
+order, as producer `spark:<job>:<task>`, epoch *n*, numbered by row, so that the broker recognises duplicates. Then
+`done` is published, and the stage is deleted.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ import msgspec
 from penstock import limits
 from penstock.batch import build, layout
 from penstock.client import lowlevel as calls
-from penstock.client.lowlevel import EPOCH, bulk, new_producer
+from penstock.client.lowlevel import EPOCH, new_producer
 from penstock.errors import Conflict, PenstockError, QueueNotFound
 from penstock.ids import QueuePath, parse_queue
-from penstock.pipeline.connect import Broker
+from penstock.pipeline import bulk
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.outgoing import Outgoing
 
-ROOM = "spark-sink"
+NAMESPACE = "spark-sink"
 PIECE_BYTES = limits.PAYLOAD_BYTES_MAX
 COMMITS_LOOKED_AT = 100
 LATE_TASKS_S = 3.0
-"""Spark ends the tasks of a failed job within `spark.python.task.killTimeout`, 2 s; until then they go on staging."""
+"""Spark ends the tasks of a failed job within `spark.python.task.killTimeout`, 2 s; until then they stage frames."""
 COMMITS_CONFIG = {"retention": {"mode": "keep", "ms": 90 * 86_400_000}}
 
 
 class Staged(NamedTuple):
-    """A frame in the stage."""
+    """A staged frame."""
 
     offset: int
     pieces: int
@@ -51,7 +52,7 @@ class Staged(NamedTuple):
 
 
 class Manifest(msgspec.Struct):
-    """What a batch is made of: for each task, in order, what it has staged."""
+    """The content of a batch: the staged frames of each task, in order."""
 
     batch: int
     done: bool = False
@@ -63,9 +64,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Stage:
-    """The stage of one batch, as one attempt of a task uses it."""
+    """The stage of one batch, for one attempt of a task."""
 
-    def __init__(self, broker: Broker, job: str, batch: int):
+    def __init__(self, broker: BrokerCalls, job: str, batch: int):
         self._broker = broker
         self._path = stage_of(job, batch)
         self._producer = new_producer()
@@ -74,7 +75,7 @@ class Stage:
     def put(self, outgoing: Outgoing) -> Staged:
         """Durable when it returns."""
         if not self._pieces:
-            self._broker.ask_patiently(calls.put_queue(self._path, {}))
+            self._broker.ask_patiently(calls.operation("put_queue", dict[str, Any], queue=self._path, body={}))
         view = memoryview(outgoing.frame)
         pieces = [bytes(view[at : at + PIECE_BYTES]) for at in range(0, len(view), PIECE_BYTES)]
         number = calls.ProducerSeq(self._producer, EPOCH, self._pieces)
@@ -84,17 +85,17 @@ class Stage:
 
 
 class Commit:
-    """The commit of one batch. May be done again, by anybody, as often as it takes."""
+    """The commit of one batch. It is idempotent, in any process."""
 
-    def __init__(self, broker: Broker, job: str, batch: int):
+    def __init__(self, broker: BrokerCalls, job: str, batch: int):
         self._broker = broker
         self._job = job
         self._batch = batch
         self._stage = stage_of(job, batch)
-        self._log = parse_queue(f"{ROOM}/{job}/commits")
+        self._log = parse_queue(f"{NAMESPACE}/{job}/commits")
 
     def publish(self, tasks: Sequence[tuple[int, list[Staged]]]) -> None:
-        """Afterwards the messages of the batch are in their queues, once."""
+        """When it returns, the messages of the batch are in their queues, once."""
         manifest = self._known()
         if manifest is None:
             manifest = self._decide(Manifest(self._batch, tasks=[(task, staged) for task, staged in tasks if staged]))
@@ -104,9 +105,9 @@ class Commit:
         self._drop(self._stage)
 
     def give_up(self, *, late_tasks: bool) -> None:
-        """The batch failed. If it was not decided what is in it, there is nothing to keep.
+        """Delete the stage of a failed batch, unless its manifest is durable.
 
-        `late_tasks`: some of its tasks may still be running, and make the stage again after it was dropped.
+        `late_tasks`: some tasks may still be running, and create the stage again after it was deleted.
         """
         until = time.monotonic() + (LATE_TASKS_S if late_tasks else 0)
         with contextlib.suppress(PipelineError):
@@ -118,13 +119,13 @@ class Commit:
                 self._drop(self._stage)
 
     def forget(self) -> None:
-        """This job will not come again."""
+        """Delete the log of commits: the job will not be repeated."""
         self._drop(self._log)
 
     # -- the manifest -------------------------------------------------------------------------------------------------
 
     def _known(self) -> Manifest | None:
-        """What was decided before: the first manifest of this batch, or that it is done."""
+        """The first manifest of this batch, or its `done`; None if there is neither."""
         extent = self._try(bulk.extent(self._log))
         if extent is None:
             return None
@@ -134,8 +135,8 @@ class Commit:
         return next((each for each in found if each.done), found[0] if found else None)
 
     def _decide(self, manifest: Manifest) -> Manifest:
-        """Make the manifest durable, or learn that there is one already."""
-        self._broker.ask_patiently(calls.put_queue(self._log, COMMITS_CONFIG))
+        """Make the manifest durable; returns the first manifest of the batch, which may be an earlier one."""
+        self._broker.ask_patiently(calls.operation("put_queue", dict[str, Any], queue=self._log, body=COMMITS_CONFIG))
         offset, is_first = self._note(manifest, f"manifest-{self._batch}")
         return manifest if is_first else next(self._entries(offset, offset + 1))
 
@@ -167,7 +168,7 @@ class Commit:
     # -- the messages -------------------------------------------------------------------------------------------------
 
     def _publish(self, manifest: Manifest) -> None:
-        """While one frame is being published the next one is read from the stage."""
+        """Publish the staged frames; the next frame is read while one is published."""
         staged = [(task, each) for task, parts in manifest.tasks for each in parts]
         published: defaultdict[tuple[int, str], int] = defaultdict(int)
         with ThreadPoolExecutor(1) as ahead:
@@ -186,7 +187,7 @@ class Commit:
         except Conflict as error:
             if "seq" not in error.details:
                 raise PipelineError(f"queue {queue} does not take batch {self._batch}: {error.message}") from None
-            # It has this number, and only no longer knows under which id: it was stored, as a frame is, whole.
+            # The broker has this sequence number, but no longer the message id: the frame was stored.
         except PenstockError as error:
             raise PipelineError(f"queue {queue} does not take batch {self._batch}: {error.message}") from None
 
@@ -199,25 +200,25 @@ class Commit:
             )
             pieces += [payload for batch in batches for payload in batch.payloads()]
             if meta.next_offset <= at or meta.skipped:
-                raise PipelineError(f"the stage {self._stage} of batch {self._batch} is not whole: it was touched")
+                raise PipelineError(f"the stage {self._stage} is incomplete: another client has changed its queue")
             at = meta.next_offset
         return b"".join(pieces)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def _drop(self, path: QueuePath) -> None:
-        """Delete a queue, if it is there."""
+        """Delete a queue, if it exists."""
         confirm: str | None = None
         for _ in range(2):
             try:
-                self._broker.ask_raw(calls.delete_queue(path, confirm=confirm))
+                self._broker.ask_raw(calls.operation("delete_queue", dict[str, Any], queue=path, confirm=confirm))
                 return
             except QueueNotFound:
                 return
             except Conflict as error:
                 confirm = error.details.get("confirm")
             except PenstockError:
-                return  # only tidiness is lost; the next commit of this batch tries again
+                return  # a stage that is left over does no harm; the next commit of this batch tries again
 
     def _try(self, call: calls.Call[Any]) -> Any:
         try:
@@ -229,4 +230,4 @@ class Commit:
 
 
 def stage_of(job: str, batch: int) -> QueuePath:
-    return parse_queue(f"{ROOM}/{job}/batch-{batch}")
+    return parse_queue(f"{NAMESPACE}/{job}/batch-{batch}")

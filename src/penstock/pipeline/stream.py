@@ -1,7 +1,7 @@
-"""Unbounded reads: Spark asks how far it may go, cuts that into tasks, and writes down where it was.
+"""Unbounded reads: Spark asks for the latest offset, for partitions up to it, and stores the offset in its checkpoint.
 
-Spark's checkpoint is the truth about what was read. `commit` of a stream reader comes a batch late and for the last
-batch never, so nothing here relies on it.
+Only Spark's checkpoint says which offsets were read. `commit` of a stream reader is called one batch late, and not for
+the last batch, so it is not used.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.client.lowlevel import bulk
-from penstock.pipeline import offsets
+from penstock.pipeline import bulk, offsets
 from penstock.pipeline.batch import arrow_schema, check_incarnation, journal_position, journal_ranges, read_journal
-from penstock.pipeline.connect import Broker
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.offsets import JournalOffset, QueueOffset
 from penstock.pipeline.options import Options, PipelineError
 from penstock.pipeline.ranges import (
@@ -48,7 +47,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, schema: StructType):
-        self._broker = Broker.of(options)._replace(waits=True)
+        self._broker = BrokerCalls.of(options)._replace(waits=True)
         self._options = options
         self._schema = schema
         self._warned: set[str] = set()

@@ -1,4 +1,4 @@
-"""Numbers per queue, group and minute from the lives of messages. Those of two batches, or two slots, add up. Pure."""
+"""Counts per queue, group and minute, from timelines. Tallies of two batches, or of two slots, can be added. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 
 from penstock.analytics import sketch, tables
-from penstock.pipeline import fates
-from penstock.pipeline.fingerprints import pattern_of
-from penstock.pipeline.ground import Ground
+from penstock.fingerprints import pattern_of
+from penstock.pipeline import lifecycle_rules as rules
 from penstock.pipeline.history import KIND, NONE, Flags, Integers, numbered
-from penstock.pipeline.lives import PHASE, Lives, group_name, words_of
+from penstock.pipeline.queue_catalog import QueueCatalog
+from penstock.pipeline.timelines import PHASE, Timelines, group_name, words_of
 
 K = TypeVar("K")
 
@@ -44,7 +44,7 @@ class Example(NamedTuple):
 
 
 class Tallies(msgspec.Struct):
-    """Everything that is counted."""
+    """All counts of a batch or a slot."""
 
     counts: dict[Minute, list[int]] = {}
     """By the names of `COUNTED`."""
@@ -77,45 +77,47 @@ COUNTED = (*tables.COUNTS, *CHANGES)
 WORKED = ("delivered", "acked", "failed", "lost", "processing_ms")
 
 
-def tally(lives: Lives, ground: Ground) -> Tallies:
-    """What is fresh."""
-    minute = lives.moment_ms // MINUTE_MS * MINUTE_MS
-    what = _conditions(lives, ground)
+def tally(timelines: Timelines, catalog: QueueCatalog) -> Tallies:
+    """The tallies of the fresh entries."""
+    minute = timelines.moment_ms // MINUTE_MS * MINUTE_MS
+    what = _conditions(timelines, catalog)
     found = Tallies()
-    chosen = np.flatnonzero(lives.fresh)
+    chosen = np.flatnonzero(timelines.fresh)
     if not len(chosen):
         return found
-    queue = lives.history.queue_id[lives.row]
-    number, firsts = numbered(queue[chosen], lives.group[chosen], minute[chosen])
+    queue = timelines.history.queue_id[timelines.row]
+    number, firsts = numbered(queue[chosen], timelines.group[chosen], minute[chosen])
     firsts = chosen[firsts]
-    minutes = [Minute(int(queue[at]), group_name(lives, int(lives.group[at])), int(minute[at])) for at in firsts]
+    minutes = [
+        Minute(int(queue[at]), group_name(timelines, int(timelines.group[at])), int(minute[at])) for at in firsts
+    ]
     sums = [np.bincount(number, what[name][chosen], len(firsts)).astype(np.int64) for name in COUNTED]
     for at, key in enumerate(minutes):
         numbers = [int(each[at]) for each in sums]
         if any(numbers):
             found.counts[key] = numbers
-    of_entry = np.full(len(lives), NONE)
+    of_entry = np.full(len(timelines), NONE)
     of_entry[chosen] = number
-    _time(lives, what, of_entry, minutes, found)
-    _work(lives, what, of_entry, minutes, found)
-    _fail(lives, what, of_entry, minutes, found)
+    _time(timelines, what, of_entry, minutes, found)
+    _work(timelines, what, of_entry, minutes, found)
+    _fail(timelines, what, of_entry, minutes, found)
     return found
 
 
-def _conditions(lives: Lives, ground: Ground) -> dict[str, Flags]:
-    kind, phase = lives.kind, lives.phase
+def _conditions(timelines: Timelines, catalog: QueueCatalog) -> dict[str, Flags]:
+    kind, phase = timelines.kind, timelines.phase
 
     def of(name: str) -> Flags:
         return kind == KIND[name]
 
-    acked = lives.becomes == PHASE[fates.ACKED]
-    live = np.isin(phase, [PHASE[each] for each in fates.LIVE])
-    expired = lives.history.reason.is_one_of("lease_expired", "session_expired")[lives.row]
-    counts = lives.counts & ~_told_by_groups(lives, ground)
+    acked = timelines.becomes == PHASE[rules.ACKED]
+    live = np.isin(phase, [PHASE[each] for each in rules.LIVE])
+    expired = timelines.history.reason.is_one_of("lease_expired", "session_expired")[timelines.row]
+    counts = timelines.counts & ~_counted_by_groups(timelines, catalog)
     return {
         "published": of("published"),
         "delivered": of("leased"),
-        "redelivered": of("leased") & ~lives.is_first,
+        "redelivered": of("leased") & ~timelines.is_first,
         "acked": acked,
         "retried": of("retried"),
         "lease_expired": of("retried") & expired,
@@ -123,39 +125,40 @@ def _conditions(lives: Lives, ground: Ground) -> dict[str, Flags]:
         "dead_lettered": of("dead_lettered"),
         "redriven": of("redriven"),
         "removed": of("dead_letters_removed"),
-        **{name: counts & of(name) for name in fates.ENDS},
+        **{name: counts & of(name) for name in rules.ENDS},
         "came": of("published") | of("redriven"),
         "went": acked | of("dead_lettered") | (counts & live),
-        "died": lives.becomes == PHASE[fates.DEAD],
-        "undead": of("redriven") | of("dead_letters_removed") | (counts & (phase == PHASE[fates.DEAD])),
+        "died": timelines.becomes == PHASE[rules.DEAD],
+        "undead": of("redriven") | of("dead_letters_removed") | (counts & (phase == PHASE[rules.DEAD])),
     }
 
 
-def _told_by_groups(lives: Lives, ground: Ground) -> Flags:
-    """Ends in the line of a queue itself that its groups tell of.
+def _counted_by_groups(timelines: Timelines, catalog: QueueCatalog) -> Flags:
+    """Purges, trims and deletions of a queue that has groups: the groups count the messages that they lose.
 
-    What is purged, trimmed or deleted is lost by the groups, if there are any. In the line of the queue it would count
-    what everybody had finished long ago, or not, depending on what is still remembered.
+    On the row of the queue the count would include messages that all groups had finished, if they are still stored.
     """
-    whole = np.isin(lives.kind, [KIND[each] for each in ("trimmed", "purged", "deleted")]) & (lives.group == NONE)
-    begun = np.zeros(len(lives), dtype=bool)
-    queue = lives.history.queue_id[lives.row]
+    whole = np.isin(timelines.kind, [KIND[each] for each in ("trimmed", "purged", "deleted")]) & (
+        timelines.group == NONE
+    )
+    begun = np.zeros(len(timelines), dtype=bool)
+    queue = timelines.history.queue_id[timelines.row]
     for number in np.unique(queue[whole]):
-        groups = ground.meet(int(number), None).groups.values()
+        groups = catalog.ensure(int(number), None).groups.values()
         begins = min((group.since for group in groups), default=2**62)
-        begun |= (queue == number) & (lives.place > begins)
+        begun |= (queue == number) & (timelines.place > begins)
     return whole & begun
 
 
 def _time(
-    lives: Lives, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
+    timelines: Timelines, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
 ) -> None:  # fmt: skip
-    at_ms, grouped = lives.at_ms, lives.group != NONE
-    due = np.where(lives.due_ms == NONE, at_ms, lives.due_ms)
+    at_ms, grouped = timelines.at_ms, timelines.group != NONE
+    due = np.where(timelines.due_ms == NONE, at_ms, timelines.due_ms)
     took = (
-        (lives.is_first & (lives.begun != NONE), np.maximum(at_ms - due[lives.begun], 0)),
-        (_processed(lives, what), at_ms - at_ms[lives.leased]),
-        (what["acked"] & ~lives.is_late & (lives.published != NONE), at_ms - at_ms[lives.published]),
+        (timelines.is_first & (timelines.begun != NONE), np.maximum(at_ms - due[timelines.begun], 0)),
+        (_processed(timelines, what), at_ms - at_ms[timelines.leased]),
+        (what["acked"] & ~timelines.is_late & (timelines.published != NONE), at_ms - at_ms[timelines.published]),
     )
     for measure, (condition, ms) in enumerate(took):
         chosen = np.flatnonzero(condition & grouped & (of_entry != NONE))
@@ -166,41 +169,41 @@ def _time(
             sketches[measure][int(bucket[at])] = int(count)
 
 
-def _processed(lives: Lives, what: dict[str, Flags]) -> Flags:
-    """Settled by whoever had it. A lease that ran out says nothing about how long the work takes."""
-    settled = (lives.kind == KIND["acked"]) | what["dead_lettered"] | (what["retried"] & ~what["lease_expired"])
-    return settled & (lives.leased != NONE)
+def _processed(timelines: Timelines, what: dict[str, Flags]) -> Flags:
+    """Settled by the consumer. A lease that expired does not say how long the work takes."""
+    settled = (timelines.kind == KIND["acked"]) | what["dead_lettered"] | (what["retried"] & ~what["lease_expired"])
+    return settled & (timelines.leased != NONE)
 
 
 def _work(
-    lives: Lives, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
+    timelines: Timelines, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
 ) -> None:  # fmt: skip
     involved = what["delivered"] | what["acked"] | what["retried"] | what["dead_lettered"]
-    chosen = np.flatnonzero(involved & (of_entry != NONE) & (lives.group != NONE))
-    holder = np.where(lives.kind == KIND["leased"], np.arange(len(lives)), lives.leased)[chosen]
-    codes = lives.history.consumer.codes[lives.row[holder]]
+    chosen = np.flatnonzero(involved & (of_entry != NONE) & (timelines.group != NONE))
+    holder = np.where(timelines.kind == KIND["leased"], np.arange(len(timelines)), timelines.leased)[chosen]
+    codes = timelines.history.consumer.codes[timelines.row[holder]]
     consumer = np.where(holder == NONE, NONE, codes)
     number, firsts = numbered(of_entry[chosen], consumer)
-    processed = _processed(lives, what)
-    spent = np.where(processed, lives.at_ms - lives.at_ms[lives.leased], 0)
+    processed = _processed(timelines, what)
+    spent = np.where(processed, timelines.at_ms - timelines.at_ms[timelines.leased], 0)
     columns = (
         what["delivered"], what["acked"], what["dead_lettered"] | (what["retried"] & ~what["lease_expired"]),
         what["lease_expired"], spent,
     )  # fmt: skip
     sums = [np.bincount(number, column[chosen], len(firsts)).astype(np.int64) for column in columns]
-    words = lives.history.consumer.words
+    words = timelines.history.consumer.words
     for at, first in enumerate(firsts):
         name = "" if consumer[first] == NONE else words[consumer[first]]
         found.workers[Worker(minutes[of_entry[chosen[first]]], name)] = [int(each[at]) for each in sums]
 
 
 def _fail(
-    lives: Lives, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
+    timelines: Timelines, what: dict[str, Flags], of_entry: Integers, minutes: list[Minute], found: Tallies
 ) -> None:  # fmt: skip
-    history = lives.history
+    history = timelines.history
     chosen = np.flatnonzero(what["dead_lettered"] & (of_entry != NONE))
-    rows = lives.row[chosen]
-    failed = np.where(lives.failed[chosen] == NONE, rows, lives.row[lives.failed[chosen]])
+    rows = timelines.row[chosen]
+    failed = np.where(timelines.failed[chosen] == NONE, rows, timelines.row[timelines.failed[chosen]])
     own, earlier, reasons = (
         words_of(history.error, rows),
         words_of(history.error, failed),
@@ -214,13 +217,13 @@ def _fail(
             pattern = patterns[error] = pattern_of(error)
         key = Failure(minutes[of_entry[entry]], pattern, reasons[at] or "")
         row = rows[at]
-        example = Example(int(lives.place[entry]), error, int(history.partition[row]), int(history.offset[row]))
+        example = Example(int(timelines.place[entry]), error, int(history.partition[row]), int(history.offset[row]))
         found.failures[key] = found.failures.get(key, 0) + 1
         found.examples[key] = min(found.examples.get(key, example), example)
 
 
 def encode(tallies: Tallies) -> bytes:
-    """For the way from a task to the driver."""
+    """The result of a task, for the driver."""
     return msgspec.msgpack.encode(
         [
             list(tallies.counts.items()), list(tallies.sketches.items()), list(tallies.workers.items()),
@@ -244,7 +247,7 @@ def decode(data: bytes) -> Tallies:
 
 
 def standing_changes(numbers: list[int]) -> tuple[int, int]:
-    """How many more are live, and dead."""
+    """(change of the number of live messages, change of the number of dead messages)."""
     came, went, died, undead = numbers[-len(CHANGES) :]
     return came - went, died - undead
 

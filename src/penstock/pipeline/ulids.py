@@ -1,4 +1,4 @@
-"""Message ids by the million: the text of ULIDs that count up, as one Arrow column."""
+"""Columns of message ids: the text of consecutive ULIDs as one Arrow array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.ids import ULID_CHARS, ulid_text
 
 _PAIRS = np.frombuffer("".join(ulid_text(value)[-2:] for value in range(1024)).encode(), dtype=np.uint16)
-"""Two letters for every ten bits."""
+"""The two characters of every value of ten bits."""
 
 
 def ulid_column(firsts: Sequence[int], counts: Any) -> pa.Array:
@@ -22,7 +22,7 @@ def ulid_column(firsts: Sequence[int], counts: Any) -> pa.Array:
     low = np.repeat(np.array([first & (2**64 - 1) for first in firsts], dtype=np.uint64), counts)
     begins = np.repeat(np.cumsum(counts) - counts, counts)
     moved = low + (np.arange(total) - begins).astype(np.uint64)
-    high += moved < low  # the lower half has run over
+    high += moved < low  # carry from the lower half
     letters = np.empty((total, ULID_CHARS // 2), dtype=np.uint16)
     for pair in range(ULID_CHARS // 2):
         shift = 120 - 10 * pair

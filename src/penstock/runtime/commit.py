@@ -10,6 +10,9 @@ as fit into a frame and then
 
 One commit is under way at a time. It runs in the engine's thread, or inline on the event loop's thread if the journal
 offers that and no other command is expected (`commit_now`).
+
+While the store cannot be reached, the commit waits, and all replies with it: no reply fails and no state is dropped.
+If it is unknown whether the frame was written, the journal is asked before anything else is written (`_resolve`).
 """
 
 from __future__ import annotations
@@ -27,12 +30,25 @@ from penstock.eager import Finished, begin, rest_of
 from penstock.errors import PenstockError
 from penstock.journal.codec import encode
 from penstock.journal.frame import FrameWriter
-from penstock.journal.port import InlineJournal, OutOfSpace, ShardJournal
+from penstock.journal.port import (
+    Ambiguous,
+    EngineError,
+    Fenced,
+    InlineJournal,
+    OutOfSpace,
+    ResolvableJournal,
+    ShardJournal,
+    StoreUnavailable,
+    Tail,
+)
 from penstock.pending import PendingReply
 from penstock.runtime.inline_commit import InlineCommitPolicy
 
 ATTACHED_INLINE_BYTES = 4096
 """Batches up to this size are copied next to their record: one buffer is cheaper to write than two."""
+
+RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
+"""The pause before a store that could not be reached is tried again; it doubles each time."""
 
 Cut = Callable[[int, bytes, int], None]
 """Called with the index, the chain and the locator of the frame that a cut was made behind (locator 0: the frame was
@@ -91,7 +107,7 @@ class CommitEntry:
 
 
 class GroupCommit:
-    """The commits of one shard. The shard is told each outcome by one of three callbacks."""
+    """The commits of one shard. Each outcome calls one of three callbacks."""
 
     def __init__(
         self,
@@ -113,6 +129,8 @@ class GroupCommit:
         self.idle.set()
         self.on_duration: Callable[[float], None] = lambda _: None
         """Called after every commit with the seconds that it took to make it durable."""
+        self.stalled: str | None = None
+        """Why the commit that is under way waits for the store."""
         self._journal = journal
         self._inline = journal if isinstance(journal, InlineJournal) else None
         self._clock = clock
@@ -232,8 +250,26 @@ class GroupCommit:
                 self.idle.set()
 
     async def _append(self, entries: list[CommitEntry], parts: list[bytes]) -> int:
-        index = self.writer.next_index
-        frame = [self.writer.seal(self._clock.now_ms(), parts), *parts]
+        """Append a frame of these parts once, however often the store has to be asked."""
+        retry_s = RETRY_S_MIN
+        try:
+            while True:
+                term, before = self.writer.term, Tail(self.writer.next_index - 1, self.writer.chain)
+                frame = [self.writer.seal(self._clock.now_ms(), parts), *parts]
+                try:
+                    return await self._append_once(entries, before.index + 1, frame)
+                except StoreUnavailable as error:
+                    self.writer.continue_after(before.index, before.chain, term)
+                    retry_s = await self._wait_for_store(error, retry_s)
+                except Ambiguous as error:
+                    self.stalled = str(error)
+                    locator = await self._resolve(before, Tail(before.index + 1, self.writer.chain))
+                    if locator is not None:
+                        return locator
+        finally:
+            self.stalled = None
+
+    async def _append_once(self, entries: list[CommitEntry], index: int, frame: list[bytes]) -> int:
         begun = self._clock.monotonic()
         append = begin(self._journal.append(index, frame))
         self._prepare(entries)
@@ -242,6 +278,33 @@ class GroupCommit:
         self._policy.observe(inline=False, arrived=len(self.waiting), took_s=took_s)
         self.on_duration(took_s)
         return locator
+
+    async def _resolve(self, before: Tail, sent: Tail) -> int | None:
+        """Find out whether the frame `sent` was written behind `before`.
+
+        Returns its locator; None: it was not written and never will be.
+        """
+        journal = self._journal
+        assert isinstance(journal, ResolvableJournal), "an engine without `resolve` has no ambiguous outcome"
+        retry_s = RETRY_S_MIN
+        while True:
+            try:
+                resolved = await journal.resolve()
+                break
+            except (StoreUnavailable, Ambiguous) as error:
+                retry_s = await self._wait_for_store(error, retry_s)
+        self.writer.continue_after(journal.tail.index, journal.tail.chain, journal.term)
+        if resolved.found == sent:
+            return resolved.locator
+        if resolved.found == before:
+            return None
+        raise Fenced(f"the journal ends with frame {resolved.found.index} of another owner")
+
+    async def _wait_for_store(self, error: EngineError, retry_s: float) -> float:
+        """Returns the next pause."""
+        self.stalled = str(error)
+        await asyncio.sleep(retry_s)
+        return min(2 * retry_s, RETRY_S_MAX)
 
     def _take_entries(self) -> list[CommitEntry]:
         """The entries of the next frame: whole entries, up to the size of a commit; a cut ends the frame."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.core import records
-from penstock.core.lease import Lease
-from penstock.core.ranges import total
+from penstock.core.offsets.ranges import total
 from penstock.core.records import Record
+from penstock.core.state.leases import Lease
 from penstock.runtime.workload import Ring, Work, covered_ms
 
 _NAMES = (

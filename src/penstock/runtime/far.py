@@ -7,14 +7,14 @@ the newest snapshot nor by the state can be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Literal
 
 import google_crc32c
 
 from penstock import limits
-from penstock.core.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
+from penstock.core.offsets.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
 from penstock.core.state import Partition, Queue, Shard
 from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, encode_description, seal_blob
 from penstock.journal.port import Damaged, ShardJournal
@@ -22,6 +22,8 @@ from penstock.runtime.pace import Pace
 
 BLOB_BYTES_MAX = 4 * limits.MIB
 """A blob is assembled in memory, also when blobs are merged."""
+STEP_QUEUES = 100
+"""Queues without work that are passed over in one step."""
 PIECE_ENTRIES_MIN = 64
 """Fewer entries than this take less memory than the chunk that would replace them."""
 MERGE_BELOW = 0.5
@@ -66,18 +68,18 @@ class Owned:
         return self.void > VOID_ENTRIES_MIN and 2 * self.void > self.agenda.count
 
 
-def agendas(shard: Shard) -> Iterator[Owned]:
-    for queue in list(shard.queues.values()):
-        keeps = queue.config.retention.mode == "keep"
-        for number, partition in enumerate(queue.partitions):
-            if partition.schedule.count:
-                void = partition.schedule.count - partition.scheduled.count
-                keep = partial(_is_scheduled, partition)
-                yield Owned(queue, number, "schedule", partition.schedule, keep, void)
-            if partition.expiries.count:
-                living = partition.end - partition.start if keeps else queue.partition_depth(partition)
-                keep = partial(_can_expire, partition, keeps)
-                yield Owned(queue, number, "expiries", partition.expiries, keep, partition.expiries.count - living)
+def agendas_of(queue: Queue) -> Iterator[Owned]:
+    """Those with entries."""
+    keeps = queue.config.retention.mode == "keep"
+    for number, partition in queue.partitions.used():
+        if partition.schedule.count:
+            void = partition.schedule.count - partition.scheduled.count
+            keep = partial(_is_scheduled, partition)
+            yield Owned(queue, number, "schedule", partition.schedule, keep, void)
+        if partition.expiries.count:
+            living = partition.end - partition.start if keeps else queue.partition_depth(partition)
+            keep = partial(_can_expire, partition, keeps)
+            yield Owned(queue, number, "expiries", partition.expiries, keep, partition.expiries.count - living)
 
 
 def _is_scheduled(partition: Partition, due: int, first: int, count: int) -> bool:
@@ -90,15 +92,31 @@ def _can_expire(partition: Partition, keeps: bool, due: int, first: int, count: 
     return bool(partition.expiring_in(first, first + count, keeps=keeps))
 
 
-def blobs_in_use(shard: Shard) -> set[int]:
-    return {chunk.blob for owned in agendas(shard) for chunk in owned.agenda.chunks()}
+def agenda_blobs_of(queue: Queue) -> set[int]:
+    """Blobs with entries of the agendas of this queue."""
+    return {
+        chunk.blob
+        for _, partition in queue.partitions.used()
+        for agenda in (partition.schedule, partition.expiries)
+        if agenda.count
+        for chunk in agenda.chunks()
+    }
 
 
 class FarEntries:
     """The housekeeper's part of it. Everything happens in steps between which others have their turn."""
 
-    def __init__(self, journal: ShardJournal, next_number: Callable[[], int], entries_min: int, pace: Pace):
+    def __init__(
+        self,
+        journal: ShardJournal,
+        next_number: Callable[[], int],
+        entries_min: int,
+        pace: Pace,
+        on_moved: Callable[[int], None],
+    ):
         self._journal = journal
+        self._on_moved = on_moved
+        """Called with the number of a queue whose entries lie elsewhere now."""
         self._next_number = next_number
         self._pace = pace
         self._entries_min = entries_min
@@ -109,20 +127,32 @@ class FarEntries:
         """Remove void entries, merge sparse blobs, write far entries to blobs."""
         await self._sweep(shard)
         await self._gather(shard)
-        if sum(owned.agenda.far_in_memory() for owned in agendas(shard)) >= self._entries_min:
+        in_memory = 0
+        async for owned in self._agendas(shard):
+            in_memory += owned.agenda.far_in_memory()
+        if in_memory >= self._entries_min:
             await self._spill(shard)
 
+    async def _agendas(self, shard: Shard) -> AsyncIterator[Owned]:
+        """Those with entries. The event loop runs from time to time."""
+        for count, queue in enumerate(list(shard.queues.values()), 1):
+            for owned in agendas_of(queue):
+                yield owned
+            if not count % STEP_QUEUES:
+                await self._pace.yield_to_loop()
+
     async def _sweep(self, shard: Shard) -> None:
-        for owned in agendas(shard):
+        async for owned in self._agendas(shard):
             if owned.mostly_void:
+                self._on_moved(owned.queue.number)
                 for _ in owned.agenda.sweep(owned.keep):
-                    await self._pace.breathe()
+                    await self._pace.yield_to_loop()
 
     async def _gather(self, shard: Shard) -> None:
         """Read the used entries of sparse blobs back into memory, as many as fit into one blob."""
         needed: dict[int, int] = {}
         suspect: set[int] = set()
-        for owned in agendas(shard):
+        async for owned in self._agendas(shard):
             for chunk in owned.agenda.chunks():
                 needed[chunk.blob] = needed.get(chunk.blob, 0) + chunk.entries * ENTRY_BYTES
                 if owned.mostly_void:
@@ -140,14 +170,17 @@ class FarEntries:
                 victims.add(blob)
                 room -= needed[blob]
         if victims:
-            for owned in agendas(shard):
-                for _ in owned.agenda.recall(victims, self._read, owned.keep):
-                    await self._pace.breathe()
+            async for owned in self._agendas(shard):
+                if victims & {chunk.blob for chunk in owned.agenda.chunks()}:
+                    self._on_moved(owned.queue.number)
+                    for _ in owned.agenda.recall(victims, self._read, owned.keep):
+                        await self._pace.yield_to_loop()
 
     async def _spill(self, shard: Shard) -> None:
         batch: list[tuple[Owned, Piece]] = []
         size = 0
-        for owned in agendas(shard):
+        async for owned in self._agendas(shard):
+            self._on_moved(owned.queue.number)
             for piece in owned.agenda.freeze(min(self._entries_min, PIECE_ENTRIES_MIN)):
                 assert piece.flat is not None
                 batch.append((owned, piece))
@@ -155,7 +188,7 @@ class FarEntries:
                 if size >= BLOB_BYTES_MAX:
                     await self._write(batch)
                     batch, size = [], 0
-                await self._pace.breathe()
+                await self._pace.yield_to_loop()
         if batch:
             await self._write(batch)
 
@@ -180,7 +213,7 @@ class FarEntries:
                 Chunk(number, at, len(flat) // 3, messages, google_crc32c.value(data), piece.min_due),
             ))  # fmt: skip
             at += len(data)
-        await self._journal.put_blob(agenda_name(number), seal_blob(AGENDA_MAGIC, [prefix, *parts]))
+        await self._journal.put_blobs([(agenda_name(number), seal_blob(AGENDA_MAGIC, [prefix, *parts]))])
         self._pace.begin()
         for piece, chunk in chunks:
             if not piece.splitting:

@@ -12,16 +12,21 @@ import msgspec
 
 from penstock.core import commands
 from penstock.core.decide import decide
+from penstock.core.decide.leasing import Fit
+from penstock.core.decide.rebalancing import has_changed
+from penstock.core.decide.scopes import scopes_over
+from penstock.core.decide.settling import undo_lease
 from penstock.core.decision import Decision
-from penstock.core.leasing import Fit
-from penstock.core.rebalancing import has_changed
 from penstock.core.records import MemberJoined, MembersLeft, QueueDeleted, Record
-from penstock.core.scopes import scopes_over
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 from penstock.pending import PendingReply
 
 if TYPE_CHECKING:
     from penstock.runtime.loop import ShardLoop
+
+
+DAMAGED_LEASES_MAX = 8
+"""Decisions of one call that meet damaged messages; each of them moves its damaged messages to the dead letters."""
 
 
 class Granting:
@@ -55,12 +60,32 @@ class Granting:
         return log.fit
 
     def _decide_lease(self, command: commands.Lease, now_ms: int, fit: Fit | None) -> Decision:
-        decision = decide(self._loop.shard, command, now_ms, fit)
-        if decision.reply is None:
-            # The group was created by this call: decide again, now that it exists.
-            self._loop.enqueue(decision.records)
+        """Decide, and read the messages before the lease is given. Raises Unavailable if the disk refuses to read."""
+        for _ in range(DAMAGED_LEASES_MAX):
             decision = decide(self._loop.shard, command, now_ms, fit)
-        return decision
+            if decision.reply is None:
+                # The group was created by this call: decide again, now that it exists.
+                self._loop.enqueue(decision.records)
+                decision = decide(self._loop.shard, command, now_ms, fit)
+            try:
+                damaged = self._read_ahead(decision.reply)
+            except Unavailable:
+                self._loop.enqueue(undo_lease(decision.records, []), [])
+                raise
+            if not damaged:
+                return decision
+            self._loop.enqueue(undo_lease(decision.records, damaged), [])
+            self._loop.note_damage(command.queue, damaged)
+        raise Unavailable("damaged messages are being moved to the dead letters", retry_after_ms=100)
+
+    def _read_ahead(self, runs: list[commands.LeasedRun]) -> list[tuple[int, int, int, str]]:
+        """(partition, first, stop, problem) of the messages that are damaged. The others are in memory afterwards."""
+        log = self._loop.log
+        return [
+            (run.partition, *damaged)
+            for run in runs
+            for damaged in log.damaged(run.queue, run.partition, run.first, run.first + run.count)
+        ]
 
     def _grant_scope(self, command: commands.LeaseScope, pending: PendingReply[Any]) -> bool:
         """Lease from the queues of the scope, one decision each; the reply is completed behind the last of them."""

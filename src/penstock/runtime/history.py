@@ -17,7 +17,7 @@ import msgspec
 from penstock import limits
 from penstock.batch import Batch, layout
 from penstock.core import records
-from penstock.core.ranges import pairs
+from penstock.core.offsets.ranges import pairs
 from penstock.core.records import Published, Record
 from penstock.core.state import Queue
 from penstock.errors import Unavailable
@@ -34,7 +34,7 @@ CLOCK_SLACK_MS = 60_000
 """The time of a frame may exceed that of the frame behind it across a restart, by the duration of a commit."""
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One transition. Fields that do not apply to its kind are omitted."""
 
     kind: str
@@ -56,7 +56,7 @@ class Found(msgspec.Struct, frozen=True):
     complete: bool
     """True if nothing can be missing: the journal goes back to the message's own publishing, or to before it would have
     been published."""
-    events: list[Event]
+    events: list[HistoryEvent]
 
 
 class _Held(msgspec.Struct):
@@ -79,7 +79,7 @@ class Trail:
         self.seen_publishing = False
         self.dropped = False
         """True if there were more events than are kept; the oldest were dropped."""
-        self.events: deque[Event] = deque(maxlen=limits.HISTORY_EVENTS_MAX)
+        self.events: deque[HistoryEvent] = deque(maxlen=limits.HISTORY_EVENTS_MAX)
         self._held: dict[int, _Held] = {}
 
     def begin_at(self, partition: int, offset: int, record: Published) -> None:
@@ -198,10 +198,10 @@ class Trail:
 
     def _add(self, kind: str, at_ms: int, **values: Any) -> None:
         self.dropped |= len(self.events) == self.events.maxlen
-        self.events.append(Event(kind, at_ms, **values))
+        self.events.append(HistoryEvent(kind, at_ms, **values))
 
 
-class History:
+class MessageHistory:
     """Searches of one shard's journal."""
 
     def __init__(self, loop: ShardLoop):

@@ -14,6 +14,7 @@ from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Recovered, recover
 from penstock.runtime.upkeep import Upkeep
+from penstock.runtime.view import ShardView
 
 
 class ShardHost:
@@ -27,6 +28,7 @@ class ShardHost:
         self.number = number
         self.journal = journal
         self.loop = loop
+        self.view = ShardView(loop)
         self.upkeep = upkeep
         self.replayed = recovered.replayed
 
@@ -45,16 +47,18 @@ async def open_shard(
     node: bytes,
     *,
     on_failure: Callable[[str], None] = lambda _: None,
-    on_trouble: Callable[[str], None] = lambda _: None,
+    on_problem: Callable[[str], None] = lambda _: None,
     on_round: Callable[[], None] = lambda: None,
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
     segments_kept: int = limits.JOURNAL_SEGMENTS_KEPT,
     hot_bytes: int = limits.HOT_BYTES_MAX,
     far_entries: int = limits.FAR_ENTRIES_MIN,
+    stored_ids: int = limits.STORED_IDS_MIN,
+    slice_queues: int = limits.SNAPSHOT_SLICE_QUEUES,
 ) -> ShardHost:
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
-    `on_failure` is called once, when the journal can no longer be trusted and the process should end; `on_trouble` is
+    `on_failure` is called once, when the journal can no longer be trusted and the process should end; `on_problem` is
     called with problems that the broker survives and an operator should know; `on_round` after every round of upkeep.
     """
     journal = await engine.acquire(number, node)
@@ -72,14 +76,16 @@ async def open_shard(
         loop,
         recovered.marks,
         recovered.next_segment,
-        recovered.agenda_blobs,
+        recovered.named_blobs,
         recovered.sealed,
         every_bytes=segment_bytes,
         kept=segments_kept,
         far_entries=far_entries,
+        stored_ids=stored_ids,
+        slice_queues=slice_queues,
         pace=Pace(clock),
         shard_changed=recovered.replayed > 0,
-        on_trouble=on_trouble,
+        on_problem=on_problem,
         on_round=on_round,
     )
     return ShardHost(journal, loop, upkeep, recovered, node, number)

@@ -1,4 +1,4 @@
-"""Where the messages of a partition lie: a sparse index from offsets to stored pieces.
+"""The locations of the messages of a partition: a sparse index from offsets to stored pieces.
 
 A piece is a stretch of a journal frame, or of a sealed segment, with the records that lie side by side in it. It is at
 least 4 KiB where they are small, so the index grows with bytes, not with messages.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import floordiv, sub
 from typing import NamedTuple
@@ -252,11 +252,20 @@ class PartitionIndex:
     def __len__(self) -> int:
         return len(self.firsts)
 
-    def dump(self) -> list[bytes]:
-        return [getattr(self, name).tobytes() for name in _COLUMNS]
+    def until_locator(self, locator: int) -> int:
+        """How many pieces there were when the journal ended with the frame at this locator."""
+        pieces = len(self)
+        while pieces and self.locators[pieces - 1] > locator:
+            pieces -= 1
+        return pieces
 
-    def dump_prints(self) -> list[tuple[int, int, bytes]]:
-        return [(*place, prints) for place, prints in self.prints.items()]
+    def dump(self, pieces: int | None = None) -> list[bytes]:
+        """The first so many pieces, or all."""
+        return [getattr(self, name)[:pieces].tobytes() for name in _COLUMNS]
+
+    def dump_prints(self, locator: int) -> list[tuple[int, int, bytes]]:
+        """Those of pieces up to the frame at this locator."""
+        return [(*place, prints) for place, prints in self.prints.items() if place[0] <= locator]
 
     def load_prints(self, values: list[tuple[int, int, bytes]]) -> None:
         self.prints = {(locator, skip): prints for locator, skip, prints in values}
@@ -275,7 +284,7 @@ class PartitionIndex:
             return index
         names = list(_COLUMNS)
         if len(columns) == len(names) - 1:
-            columns = [*columns, columns[names.index("lengths")]]  # sizes were not told apart from lengths yet
+            columns = [*columns, columns[names.index("lengths")]]  # the format had no sizes beside lengths
         for name, column in zip(names, columns, strict=True):
             getattr(index, name).frombytes(column)
         index._weigh()
@@ -295,12 +304,14 @@ def key_prints(batch: Batch) -> bytes:
     return array("I", map(crc32, batch.strings(layout.KEY))).tobytes() if batch.has(layout.KEY) else b""
 
 
-def has_print(prints: bytes, key: bytes) -> bool:
+def rows_with_print(prints: bytes, key: bytes) -> Iterator[int]:
+    """The rows of these prints that this key may be in."""
     wanted = array("I", [crc32(key)]).tobytes()
     at = prints.find(wanted)
-    while at % 4 and at >= 0:
+    while at >= 0:
+        if at % 4 == 0:
+            yield at // 4
         at = prints.find(wanted, at + 1)
-    return at >= 0
 
 
 _COLUMNS_BEFORE_IDS = ("ends", "firsts", "lengths", "locators", "skips", "ids_high")

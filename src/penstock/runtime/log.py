@@ -1,4 +1,4 @@
-"""Where messages lie: offset -> bytes, for every partition of a shard.
+"""The log of every partition of a shard: offset -> bytes.
 
 The journal is the log. For each partition a sparse index (`index.py`) says which stored piece begins with which offset.
 The newest records stay in memory, up to a bound; everything else is read when it is asked for, and every record read is
@@ -10,18 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.batch import layout
 from penstock.core.records import Published, QueueDeleted, QueuePurged
-from penstock.journal.codec import UnknownRecord, decode_at
-from penstock.journal.port import Damaged, ShardJournal
-from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, has_print, key_prints
-
-SCAN_PIECES = 200
-"""Pieces looked through by the prints of their keys between two turns of the event loop."""
+from penstock.errors import Unavailable
+from penstock.journal.port import ShardJournal
+from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, key_prints
+from penstock.runtime.key_lookup import KeyLookup
+from penstock.runtime.stored import DamagedMessages, Piece, StoredPieces
 
 
 class StoredRun(NamedTuple):
@@ -73,16 +71,14 @@ class MessageLog:
     """The bytes of one shard's messages."""
 
     def __init__(self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX):
-        self._journal = journal
+        self.pieces = StoredPieces(journal)
         self.indexes: dict[tuple[int, int], PartitionIndex] = {}
         self.ends: dict[tuple[int, int], int] = {}
         """Per partition: the offset behind the last durable message, also if its payload was dropped."""
         self._hot: dict[tuple[int, int], HotRecords] = {}
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
-        self._last_piece: dict[tuple[int, int], tuple[int, int, int, list[Published]]] = {}
-        """Per partition, the one that was read longest ago first: (locator, skip, bytes, its records)."""
-        self._last_room = limits.LAST_READ_BYTES_MAX
+        self.keys = KeyLookup(self)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -125,13 +121,16 @@ class MessageLog:
             return
         for place in [place for place in self.indexes if place[0] == record.queue]:
             del self.indexes[place]
-            self._forget_piece(place)
+            self.keys.drop(place)
             self.ends.pop(place, None)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def runs(self, queue: int, partition: int, first: int, stop: int) -> Iterator[StoredRun]:
-        """The messages of `[first, stop)` that are stored, in order. Gaps (compacted away) are passed over."""
+        """The messages of `[first, stop)` that are stored, in order. Gaps (compacted away) are passed over.
+
+        Like all that reads here: raises DamagedMessages at a damaged message, Unavailable if the disk refuses to read.
+        """
         place = (queue, partition)
         hot = self._hot.get(place)
         hot_from = hot.first_offset() if hot else stop
@@ -151,7 +150,7 @@ class MessageLog:
     def finder(self, queue: int, partition: int) -> Callable[[int], Published | None]:
         """Offset -> the record that this message is stored in, if it is. For many of them, as long as nothing else
         happens."""
-        place, read = (queue, partition), self._read
+        place, read = (queue, partition), self.pieces.read
         hot = self._hot.get(place)
         hot_from = hot.first_offset() if hot else SPAN_MAX
         hot_offsets, hot_records = (hot.offsets, hot.records) if hot else ([], [])
@@ -163,17 +162,34 @@ class MessageLog:
                 record = hot_records[bisect_right(hot_offsets, offset) - 1]
             else:
                 piece = bisect_right(firsts, offset) - 1
-                if piece < 0 or offset >= (end := ends[piece]):
+                if piece < 0 or offset >= ends[piece]:
                     return None
-                records = read(place, locators[piece], skips[piece], lengths[piece], end)
+                records, problem = read(place, locators[piece], skips[piece], lengths[piece])
                 # Where messages are asked for in no order, a piece is mostly one record.
                 at = bisect_right(records, offset, key=_offset_of) - 1 if len(records) > 1 else 0
+                if problem and not (records and _holds(records[at], offset)):
+                    raise DamagedMessages(problem)
                 if at < 0 or not records:
                     return None
                 record = records[at]
-            return record if record.offset <= offset < record.offset + record.batch.count else None
+            return record if _holds(record, offset) else None
 
         return find
+
+    def damaged(self, queue: int, partition: int, first: int, stop: int) -> Iterator[tuple[int, int, str]]:
+        """Read `[first, stop)` ahead: (first, stop, problem) of what of it is damaged. Costs nothing for messages that
+        are in memory."""
+        hot = self._hot.get((queue, partition))
+        index = self.indexes.get((queue, partition))
+        stop = min(stop, hot.first_offset()) if hot else stop
+        piece = index.at(first) if index is not None and first < stop else 0
+        while index is not None and piece < len(index) and index.firsts[piece] < stop:
+            begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
+            records, problem = self._load((queue, partition), piece)
+            if problem:
+                for lost, after in _missing(records, begin, end):
+                    yield lost, after, problem
+            piece += 1
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
         """How far a reply of about `room` bytes may go from `first`, at least one message; and what that takes."""
@@ -208,7 +224,7 @@ class MessageLog:
             return None
         piece = max(0, index.until(time_ms - 1) - 1)
         while piece < len(index):
-            for record in self._piece((queue, partition), piece):
+            for record in self._load((queue, partition), piece).records:
                 if record.at >= time_ms:
                     return record.offset
             piece += 1
@@ -229,9 +245,20 @@ class MessageLog:
 
     def published_at(self, queue: int, partition: int, offset: int) -> int | None:
         """When this message was published; None if it is not stored."""
-        for run in self.runs(queue, partition, offset, offset + 1):
-            return run.record.at
+        try:
+            for run in self.runs(queue, partition, offset, offset + 1):
+                return run.record.at
+        except Unavailable:
+            index = self.indexes[queue, partition]
+            return index.time_of(index.at(offset))
         return None
+
+    def id_at(self, queue: int, partition: int, offset: int) -> int:
+        """The id of a message that is in the index, without reading it: exact where the ids of its piece have no
+        gap."""
+        index = self.indexes[queue, partition]
+        piece = index.at(offset)
+        return index.id_of(piece) + offset - index.firsts[piece]
 
     def find(self, queue: int, partition: int, message_id: int) -> int | None:
         """The offset of the message with this id, if it is still stored. Reads at most one piece, and mostly none."""
@@ -253,85 +280,35 @@ class MessageLog:
             piece -= 1
         return None
 
-    def with_key(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[Published | None]:
-        """Stored records from offset `first` on that may hold this key, and None now and then, to yield to other work.
-
-        A piece is read if its prints say so, or if it has none yet; then it gets them, as long as there is room.
-        """
-        place = (queue, partition)
-        held = sum(len(prints) for index in self.indexes.values() for prints in index.prints.values())
-        offset, steps = first, 0
-        while (index := self.indexes.get(place)) is not None and (piece := index.at(offset)) < len(index):
-            stored = index.stored(piece)
-            offset, steps = stored.end, steps + 1
-            prints = index.prints.get((stored.locator, stored.skip))
-            if prints is None:
-                records = self._read(place, *stored)
-                prints = b"".join([key_prints(record.batch) for record in records])
-                if held + len(prints) <= limits.KEY_PRINTS_BYTES_MAX:
-                    index.prints[stored.locator, stored.skip] = prints
-                    held += len(prints)
-                steps = SCAN_PIECES
-            if has_print(prints, key):
-                yield from self._read(place, *stored)
-                steps = SCAN_PIECES
-            if steps >= SCAN_PIECES:
-                yield None
-                steps = 0
-
     def _stored(self, place: tuple[int, int], first: int, stop: int) -> Iterator[Published]:
         index = self.indexes.get(place)
         if index is None:
             return
         piece = index.at(first)
         while piece < len(index) and index.firsts[piece] < stop:
-            yield from self._piece(place, piece)
+            records, problem = self._load(place, piece)
+            if problem:
+                begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
+                lost = next(_missing(records, begin, end), None)
+                if lost is not None:
+                    yield from (record for record in records if record.offset < lost[0])
+                    raise DamagedMessages(problem)
+            yield from records
             piece += 1
 
+    def _load(self, place: tuple[int, int], piece: int) -> Piece:
+        locator, skip, length, _ = self.indexes[place].stored(piece)
+        return self.pieces.read(place, locator, skip, length)
+
     def _piece(self, place: tuple[int, int], piece: int) -> list[Published]:
-        return self._read(place, *self.indexes[place].stored(piece))
-
-    def _read(self, place: tuple[int, int], locator: int, skip: int, length: int, end: int) -> list[Published]:
-        """The records of one piece that belong to its partition; the last one read is remembered."""
-        last = self._last_piece.pop(place, None)
-        if last is not None:
-            if last[0] == locator and last[1] == skip and last[3] and last[3][-1].offset < end:
-                self._last_piece[place] = last
-                return last[3]
-            self._last_room += last[2]
-        if locator > 0:
-            data = self._journal.read(locator, skip, length)
-        else:
-            data = self._journal.read_blob(segment_name(-locator), skip, length)
-        at = 0
-        records: list[Published] = []
-        try:
-            while at < length:
-                record, at = decode_at(data, at)
-                if type(record) is Published and (record.queue, record.partition) == place:
-                    records.append(record)
-        except UnknownRecord as error:
-            where = self._journal.where(locator, skip) if locator > 0 else f"{segment_name(-locator)}, offset {skip}"
-            raise Damaged(f"{where}: {error}") from None
-        self._last_piece[place] = (locator, skip, length, records)
-        self._last_room -= length
-        while self._last_room < 0 and len(self._last_piece) > 1:
-            self._forget_piece(next(iter(self._last_piece)))
-        return records
-
-    def _forget_piece(self, place: tuple[int, int]) -> None:
-        last = self._last_piece.pop(place, None)
-        if last is not None:
-            self._last_room += last[2]
+        return self.records(place, self.indexes[place].stored(piece))
 
     def records(self, place: tuple[int, int], stored: StoredPiece) -> list[Published]:
         """The records of a piece, wherever the piece is in the index by now."""
-        return self._read(place, *stored)
-
-
-@lru_cache(maxsize=1_024)
-def segment_name(number: int) -> str:
-    return f"segment-{number:012d}"
+        found = self.pieces.read(place, stored.locator, stored.skip, stored.length)
+        if found.problem:
+            raise DamagedMessages(found.problem)
+        return found.records
 
 
 def cut_record(run: StoredRun) -> Published:
@@ -347,6 +324,20 @@ def cut_record(run: StoredRun) -> Published:
 
 def _offset_of(record: Published) -> int:
     return record.offset
+
+
+def _holds(record: Published, offset: int) -> bool:
+    return record.offset <= offset < record.offset + record.batch.count
+
+
+def _missing(records: list[Published], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The parts of `[first, stop)` that none of these records holds."""
+    for record in records:
+        if first < min(record.offset, stop):
+            yield first, min(record.offset, stop)
+        first = max(first, record.offset + record.batch.count)
+    if first < stop:
+        yield first, stop
 
 
 def _cut(record: Published, first: int, stop: int) -> StoredRun | None:

@@ -5,8 +5,9 @@ A command is decided and applied on arrival, on the event loop's thread. Its rec
 behind the records that it has seen.
 
 The only rollback is a reload. If a commit surely was not written (no space), all pending replies fail and the shard is
-read again from its journal. If the outcome is unknown (the disk failed, another owner fenced this one), the shard stops
-for good.
+read again from its journal. If the outcome is unknown and cannot be found out (the disk failed), or another owner has
+taken the shard over, the shard stops for good. While the store cannot be reached, replies wait and new commands are
+refused.
 """
 
 from __future__ import annotations
@@ -24,27 +25,22 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.commands import Command
 from penstock.core.decide import decide
-from penstock.core.rebalancing import has_changed, renew_sessions
-from penstock.core.records import (
-    Expired,
-    Published,
-    Record,
-    ScheduleRefused,
-)
-from penstock.core.scopes import Scopes, scopes_over
-from penstock.core.state import Queue, Shard
+from penstock.core.decide.rebalancing import has_changed
+from penstock.core.decide.scopes import Scopes
+from penstock.core.records import Expired, Published, Record, ScheduleRefused
+from penstock.core.state import Shard
+from penstock.core.state.sessions import renew_sessions
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
 from penstock.pending import PendingReply
-from penstock.runtime.alarm import Alarm
 from penstock.runtime.commit import CommitEntry, Cut, GroupCommit
 from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
-from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
+from penstock.runtime.shard_timer import ShardTimer
 from penstock.runtime.waiters import Waiters
 from penstock.runtime.watchers import Watchers
 
@@ -54,8 +50,6 @@ LATE_MS = 50
 """A timer that fires later than this was held up: the process or its disk was stalled."""
 FULL_PAUSE_S = 1.0
 """The pause after a commit that found no space at all. The next one would fail too, and read the journal once more."""
-
-_ANY_PUBLISH = commands.Publish([], 0)
 
 
 class ShardLoop:
@@ -77,14 +71,18 @@ class ShardLoop:
         self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
+        self.store_missing: str | None = None
+        """Why the store is not where it was opened."""
         self.closing = False
         """No publish is accepted and no lease waits; running work can still be finished."""
         self._shut = False
         """No command is accepted."""
         self._replying: dict[CommitEntry, None] = {}
         """Entries with leased messages whose replies are not prepared yet: upkeep must keep the payloads."""
-        self._without_room = False
+        self.without_room = False
+        """True while nothing can be written, and so nothing can be delivered."""
         self._clock = clock
+        self.now_ms = clock.now_ms
         self._on_failure = on_failure
         self._reload = reload
         self._read_far = partial(read_chunk, journal)
@@ -98,13 +96,17 @@ class ShardLoop:
         )
         self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
-        self._alarm = Alarm(clock, self._on_alarm)
+        self._timer = ShardTimer(clock, self._on_timer)
         self._committed_bytes = 0
         self._last_locator = 0
         self.on_commit: Callable[[int], None] = lambda _: None
         """Called after every commit with the bytes written since the last call of `take_committed_bytes`."""
         self.on_reread: Callable[[], None] = lambda: None
         """Called after the shard was read again from the journal: the last decisions have not happened."""
+        self.on_damage: Callable[[str, int, int, int, str], None] = lambda *_: None
+        """Called with (queue path, partition, first, stop, problem) of damaged messages that became dead letters."""
+        self.damaged_messages = 0
+        """Deliveries that ended as a dead letter because the message is damaged, since the start."""
         self.on_facts: Callable[[list[bytes]], None] | None = None
         """Called with the encoded records of every commit, when they are durable."""
         self.arm_timer()
@@ -113,7 +115,7 @@ class ShardLoop:
 
     def submit(self, command: Command) -> PendingReply[Any]:
         """Decide now; the reply is sent when it is durable. Raises the machine's refusal."""
-        self._admit(command)
+        self.admit(command)
         now_ms = self._clock.now_ms()
         if type(command) is not commands.Open:
             # Leases that ended while no process was running start over with the opening; time advances after it.
@@ -130,7 +132,7 @@ class ShardLoop:
 
     def lease(self, command: commands.Lease | commands.LeaseScope, wait_ms: int) -> PendingReply[Any]:
         """Like `submit`, but if nothing is ready the lease waits up to `wait_ms` for the first message."""
-        self._admit(command)
+        self.admit(command)
         now_ms = self._clock.now_ms()
         if isinstance(command, commands.Lease):
             self.counters.asked(command.queue, command.group, now_ms)
@@ -169,7 +171,7 @@ class ShardLoop:
         """
         if self.failed is not None:
             raise Failed(self.failed)
-        if self._without_room:
+        if self.without_room:
             raise OutOfSpace("the disk is full")
         pending: PendingReply[None] = PendingReply()
         entry = CommitEntry(pending)
@@ -182,47 +184,30 @@ class ShardLoop:
         self.commits.commit_now()
 
     @property
-    def waiting(self) -> int:
-        return self.waiters.count
-
-    def waiting_in(self, queue: Queue, group: str) -> int:
-        """Consumers of this group that wait for messages of this queue, or of a scope that it is in."""
-        in_scopes = sum([self.waiters.count_of(scope, group) for scope in set(scopes_over(queue.path))])
-        return self.waiters.count_of(queue.number, group) + in_scopes
-
-    def last_asked_ms(self, queue: Queue, group: str) -> int | None:
-        """When a consumer of this group last asked for messages of this queue; None: not since the start."""
-        return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
-
-    @property
-    def without_room(self) -> bool:
-        """True while nothing can be written, and so nothing can be delivered."""
-        return self._without_room
+    def suspended(self) -> str | None:
+        """Why no command is accepted for now."""
+        return self.store_missing or self.commits.stalled
 
     @property
     def durable_index(self) -> int:
         return self.commits.durable_index
 
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def check_publish(self) -> None:
-        """Raises the error that any publish would be refused with now."""
-        self._admit(_ANY_PUBLISH)
-
-    def brought_to_now(self) -> int:
+    def advance_to_now(self) -> int:
         """Process due deadlines before the state is read; returns the time."""
         now_ms = self._clock.now_ms()
-        if self.failed is None and not self._without_room and not self._shut:
+        if self.failed is None and not self.without_room and not self._shut:
             self._advance(now_ms)
         return now_ms
 
-    def _admit(self, command: Command | commands.LeaseScope) -> None:
+    def admit(self, command: Command | commands.LeaseScope) -> None:
+        """Raise the error with which any command of this kind is refused now."""
         if self.failed is not None:
             raise Unavailable(self.failed, retry_after_ms=1_000)
+        if self.store_missing is not None or self.commits.stalled is not None:
+            raise Unavailable(self.suspended or "", retry_after_ms=1_000)
         if self._shut or (self.closing and type(command) in PUBLISHING):
             raise Unavailable("the broker is shutting down", retry_after_ms=1_000)
-        if self._without_room:
+        if self.without_room:
             raise _no_room()
         # Commands that settle messages are small and free space: only their number is bounded.
         too_many = len(self.commits.waiting) > limits.PENDING_COMMANDS_MAX
@@ -251,7 +236,7 @@ class ShardLoop:
         """Process the deadlines that are due at `now_ms`, before anything is decided at that time."""
         if self.shard.next_deadline_ms() > now_ms:
             return
-        self._extend_deadlines(self._alarm.late_ms(), now_ms)
+        self._extend_deadlines(self._timer.late_ms(), now_ms)
         woken: set[int] = set()
         # Repeated, because a lease that expired may be due for its next attempt at the same moment.
         while self.shard.next_deadline_ms() <= now_ms:
@@ -283,12 +268,12 @@ class ShardLoop:
 
     def arm_timer(self) -> None:
         """Set the timer to the next deadline."""
-        self._alarm.set(self.shard.next_deadline_ms())
+        self._timer.set(self.shard.next_deadline_ms())
 
-    def _on_alarm(self) -> None:
-        if self.failed is None and not self._without_room:
+    def _on_timer(self) -> None:
+        if self.failed is None and not self.without_room:
             now_ms = self._clock.now_ms()
-            self._extend_deadlines(self._alarm.late_ms(), now_ms)
+            self._extend_deadlines(self._timer.late_ms(), now_ms)
             with contextlib.suppress(Unavailable):  # then the shard has failed, and all replies with it
                 self._advance(now_ms)
                 self.arm_timer()
@@ -329,6 +314,11 @@ class ShardLoop:
         entry.refusal = refusal
         self.commits.add(entry)
 
+    def note_damage(self, queue: int, damaged: list[tuple[int, int, int, str]]) -> None:
+        for partition, first, stop, problem in damaged:
+            self.damaged_messages += stop - first
+            self.on_damage(self.shard.queues[queue].path, partition, first, stop, problem)
+
     def _complete_empty(self, completion: PendingReply[Any]) -> None:
         self.commits.add(CommitEntry(completion, []))
 
@@ -368,10 +358,6 @@ class ShardLoop:
         if entry.leased and completion is not None and (completion.cancelled() or completion.failed):
             self.give_back(entry.reply)
 
-    def pieces(self) -> Iterator[tuple[tuple[int, int], PartitionIndex]]:
-        """Where the messages of each partition are stored, as of the last durable frame."""
-        yield from sorted(self.log.indexes.items())
-
     def replying(self) -> Iterator[commands.LeasedRun]:
         """Leased runs whose payloads are still to be read for their replies, whatever becomes of the messages."""
         for entry in self._replying:
@@ -398,7 +384,7 @@ class ShardLoop:
 
     async def _start_over(self, entries: list[CommitEntry]) -> None:
         """The commit was not written. Memory is ahead of the journal; the journal is right."""
-        self._without_room = True
+        self.without_room = True
         began_ms = self._clock.now_ms()
         self._fail_entries(entries, _no_room())
         if self._reload is None:
@@ -414,7 +400,7 @@ class ShardLoop:
         self.scopes = Scopes(self.shard, self.log.published_at)
         self.on_reread()
         await asyncio.sleep(FULL_PAUSE_S)
-        self._without_room = False
+        self.without_room = False
         now_ms = self._clock.now_ms()
         self._extend_deadlines(now_ms - began_ms, now_ms)
         self.arm_timer()
@@ -422,7 +408,11 @@ class ShardLoop:
     def _fail(self, reason: str, entries: list[CommitEntry] | None = None) -> None:
         """Stop for good: no reply is sent that the journal may not contain."""
         self.failed = reason
-        self._fail_entries(entries or [], Unavailable(reason, retry_after_ms=1_000))
+        for entry in entries or ():
+            if entry.completion is not None:
+                # The frame may be on the disk or not: only the next start will know.
+                entry.completion.fail(Unavailable(reason, details={"outcome": "unknown"}, retry_after_ms=1_000))
+        self._fail_entries([], Unavailable(reason, retry_after_ms=1_000))
         self.commits.stop()
         self._on_failure(reason)
 
@@ -449,7 +439,7 @@ class ShardLoop:
         self.stop_waiting()
         self._shut = True
         await self.commits.idle.wait()
-        self._alarm.stop()
+        self._timer.stop()
         await asyncio.sleep(0)  # coroutines whose replies were sent just now still read from the journal
         self.commits.stop()
         self.failed = self.failed or "the broker is shut down"

@@ -1,25 +1,29 @@
-"""From a journal to a running state: the last snapshot, then the tail. Boot and rollback are the same road."""
+"""Recovery of the state from a journal: the last snapshot, then the tail. Start and rollback use the same code."""
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.core import snapshot
-from penstock.core.agenda import ENTRY_BYTES, Read
 from penstock.core.apply import apply
+from penstock.core.offsets.agenda import ENTRY_BYTES, Read
 from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
-from penstock.core.state import Shard
+from penstock.core.snapshot import ReadIds
+from penstock.core.state import Queue, Shard
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
-from penstock.journal.port import Damaged, ShardJournal
-from penstock.runtime.far import agenda_name, agendas, blobs_in_use, read_chunk
+from penstock.journal.port import Damaged, EngineError, ShardJournal
+from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
-from penstock.runtime.log import MessageLog, segment_name
+from penstock.runtime.log import MessageLog
+from penstock.runtime.stored import segment_name
+from penstock.runtime.stored_ids import id_blobs_of, read_ids
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -38,8 +42,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     pieces: dict[tuple[int, int], PartitionIndex]
     marks: list[Mark]
     next_segment: int
-    agenda_blobs: set[int]
-    """Those it names."""
+    named_blobs: set[int]
+    """Numbers of the blobs of agenda entries and client ids that it names."""
     sealed: int = 0
     """Up to this frame the journal may be left behind."""
 
@@ -50,7 +54,7 @@ class Recovered(NamedTuple):
     writer: FrameWriter
     marks: list[Mark]
     next_segment: int
-    agenda_blobs: set[int]
+    named_blobs: set[int]
     """Those that the snapshot names; the state may no longer."""
     sealed: int
     """Up to this frame the journal may be left behind."""
@@ -60,12 +64,24 @@ class Recovered(NamedTuple):
 
 async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it."""
+    # Nearly everything that is made here stays: collections would go through it again and again.
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        return await _recover(journal, node, hot_bytes)
+    finally:
+        if collected:
+            gc.enable()
+
+
+async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) -> Recovered:
     log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)
-    for name, size in (await journal.list_blobs("snapshot-"))[-1:]:
-        start = load_snapshot(name, journal.read_blob(name, 0, size))
+    start_name = ""
+    for start_name, size in (await journal.list_blobs("snapshot-"))[-1:]:
+        start = load_snapshot(start_name, journal.read_blob(start_name, 0, size), partial(read_ids, journal))
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -74,7 +90,10 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             "the store has lost its end"
         )
     if await journal.first_kept() > index + 1:
-        raise Damaged(f"the journal begins after frame {index + 1}, and no snapshot reaches that far")
+        raise Damaged(
+            f"{start_name or 'snapshot-*'}, offset 0: the journal begins with frame {await journal.first_kept()}, and "
+            f"no snapshot reaches beyond frame {index}: a snapshot or a journal file is missing"
+        )
     replayed = 0
     async for locator, frame in journal.replay(max(0, index - 1)):
         if frame.index == index:
@@ -83,21 +102,21 @@ async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None =
             continue
         _replay(shard, log, read, locator, frame.index, frame.body)
         replayed += 1
-    await _check_segments(journal, log)
+    await _check_pieces(journal, log)
     await _check_agendas(journal, shard)
     end_replay(shard)
     for number, queue in shard.queues.items():
-        for position, partition in enumerate(queue.partitions):
+        for position, partition in queue.partitions.used():
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
-    return Recovered(shard, log, writer, start.marks, start.next_segment, start.agenda_blobs, start.sealed, replayed)
+    return Recovered(shard, log, writer, start.marks, start.next_segment, start.named_blobs, start.sealed, replayed)
 
 
-def load_snapshot(name: str, data: bytes) -> Snapshot:
+def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
     """Raises Damaged with the blob's name, whatever is wrong with it."""
     values = decode_snapshot(name, data)
     try:
-        shard = snapshot.load(values["state"], replaying=True)
+        shard = snapshot.load(values["state"], read, replaying=True)
         pieces = {
             (queue, partition): PartitionIndex.load(columns)
             for queue, partition, columns in values["pieces"]
@@ -108,23 +127,34 @@ def load_snapshot(name: str, data: bytes) -> Snapshot:
                 pieces[queue, partition].load_prints(prints)
         marks = [Mark(at, locator) for at, locator in values["marks"]]
         return Snapshot(
-            values["index"], values["chain"], shard, pieces, marks, values["next_segment"], blobs_in_use(shard),
-            values.get("sealed", 0),
+            values["index"], values["chain"], shard, pieces, marks, values["next_segment"],
+            set().union(*map(named_by, shard.queues.values())), values.get("sealed", 0),
         )  # fmt: skip
+    except EngineError:
+        raise  # of another blob, which its message names
     except Exception as error:  # its checksum is right, so another program wrote it: nothing in it can be relied on
         raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 
 
-async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:
-    """Every sealed segment that is needed is there, and as long as it was; its records are checked when they are read.
+def named_by(queue: Queue) -> frozenset[int]:
+    """Blobs that the state of a queue is spread over."""
+    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue))
+
+
+async def _check_pieces(journal: ShardJournal, log: MessageLog) -> None:
+    """Every file with stored messages is there, and as long as it was; its records are checked when they are read.
 
     After the tail was applied: segments of queues that were deleted since the snapshot may be gone already.
     """
     sizes = dict(await journal.list_blobs("segment-"))
     for index in log.indexes.values():
         for locator, skip, length in zip(index.locators, index.skips, index.lengths, strict=True):
+            if locator > 0:
+                if not journal.has(locator, skip + length):
+                    raise Damaged(f"{journal.where(locator, skip)}: messages are stored here, but the file ends before")
+                continue
             name = segment_name(-locator)
-            if locator < 0 and sizes.get(name, -1) < skip + length:
+            if sizes.get(name, -1) < skip + length:
                 found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
                 raise Damaged(f"{name}, offset {skip}: messages are stored here, but the segment {found}")
 
@@ -132,7 +162,7 @@ async def _check_segments(journal: ShardJournal, log: MessageLog) -> None:
 async def _check_agendas(journal: ShardJournal, shard: Shard) -> None:
     """The same for agenda entries that lie elsewhere."""
     sizes = dict(await journal.list_blobs("agenda-"))
-    for owned in agendas(shard):
+    for owned in (owned for queue in shard.queues.values() for owned in agendas_of(queue)):
         for chunk in owned.agenda.chunks():
             name = agenda_name(chunk.blob)
             if sizes.get(name, -1) < chunk.start + chunk.entries * ENTRY_BYTES:
@@ -145,7 +175,7 @@ def _replay(shard: Shard, log: MessageLog, read: Read, locator: int, index: int,
         for at, record in decode(body):
             if isinstance(record, GroupCreated):
                 # Which delays were over when it began decides what it skips.
-                for partition in shard.queues[record.queue].partitions:
+                for _, partition in shard.queues[record.queue].partitions.used():
                     partition.schedule.bring(record.at, read)
             apply(shard, record)
             if isinstance(record, Published):

@@ -8,7 +8,7 @@ from penstock.runtime.log import MessageLog
 
 
 def first_kept(log: MessageLog, queue: Queue, number: int, retention: Retention, now_ms: int) -> int:
-    """The first stored offset of a partition that these bounds keep; its start where they let go of nothing."""
+    """The first stored offset of a partition that these bounds keep; its start if they remove no message."""
     partition = queue.partitions[number]
     start = partition.start
     index = log.indexes.get((queue.number, number))

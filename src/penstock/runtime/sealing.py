@@ -13,27 +13,34 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from penstock import limits
-from penstock.core.ranges import RangeSet
+from penstock.core.offsets.ranges import RangeSet
 from penstock.core.records import Published
 from penstock.core.state import Partition, Queue
 from penstock.journal.blobs import HEADER as BLOB_HEADER
 from penstock.journal.blobs import SEGMENT_MAGIC, Seal, SegmentDescription, encode_description
 from penstock.journal.codec import encode
-from penstock.runtime.index import PartitionIndex, StoredPiece, key_prints
-from penstock.runtime.log import StoredRun, cut_record, segment_name
+from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, key_prints
+from penstock.runtime.log import StoredRun, cut_record
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
+from penstock.runtime.snapshots import ShardReloaded
 from penstock.runtime.space import wanted_messages
+from penstock.runtime.stored import segment_name
 
 SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
+STEP_PARTITIONS = 200
+"""Partitions without work that are passed over in one step."""
 WEIGH_PIECES = 256
 """Pieces of the log weighed, or written down in an index, in one step."""
 CHANGE_PIECES = 2_000
 """Pieces of the log picked out, or taken out of its index, in one step."""
+SEGMENTS_MAX = 256
+"""Segments that are written together, with one sync of their directory."""
 SEGMENT_PIECES_MAX = 8_000
 """Pieces whose messages go into one segment: they lie side by side, which makes them cheap to take out."""
 PART_BYTES = 256 * limits.KIB
@@ -44,13 +51,33 @@ COMPACT_BELOW = 0.5
 """A segment with a smaller share of live messages than this is rewritten."""
 UNLIMITED = 1 << 62
 
-_Sealed = tuple[StoredRun, bytes, bytes, bytes | None]
-"""A run of messages, its record's head and attachment, and the prints of its keys where they are known."""
+
+class _Sealed(NamedTuple):
+    """A run of messages to be copied."""
+
+    first: int
+    stop: int
+    id: int
+    """Of the first message."""
+    head: bytes
+    attached: bytes
+    prints: bytes | None
+    """Of its keys, where they are known."""
+    damaged: bool = False
 
 
-class ShardReloaded(Exception):
-    """The shard was read again from its journal during a round: decisions of the round may rest on a commit that was
-    never written."""
+class _Segment(NamedTuple):
+    """A segment that is to be written, and what follows from that."""
+
+    name: str
+    parts: list[bytes]
+    size: int
+    place: tuple[int, int]
+    """Queue and partition."""
+    places: PartitionIndex
+    """Of the partition."""
+    moved: list[StoredPiece]
+    fresh: PartitionIndex
 
 
 class Sealer:
@@ -62,33 +89,33 @@ class Sealer:
         self._take_number = take_number
         self._log = loop.log
         """The log that the current round works on."""
+        self._segments: list[_Segment] = []
+        """Made, and not written yet."""
         self.segment_bytes = 0
         """Bytes in all segments on the disk."""
 
     def begin(self) -> None:
         """A round begins, with the log as it is now."""
         self._log = self._loop.log
+        self._segments = []
         self._pace.begin()
 
     def check_log(self) -> None:
         if self._loop.log is not self._log:
             raise ShardReloaded
 
-    async def _breathe(self) -> None:
-        await self._pace.breathe()
+    async def _yield_to_loop(self) -> None:
+        await self._pace.yield_to_loop()
         self.check_log()
 
-    def partitions(self) -> Iterator[tuple[Queue, int, Partition]]:
-        for queue in list(self._loop.shard.queues.values()):
-            for number, partition in enumerate(queue.partitions):
-                yield queue, number, partition
-
-    def _indexed(self) -> Iterator[tuple[Queue, int, Partition, PartitionIndex]]:
-        """Partitions that have messages."""
-        for queue, number, partition in self.partitions():
-            index = self._loop.log.indexes.get((queue.number, number))
-            if index is not None and len(index):
-                yield queue, number, partition, index
+    async def indexed(self) -> AsyncIterator[tuple[Queue, int, Partition, PartitionIndex]]:
+        """Partitions that have messages. The event loop runs from time to time, so the shard may change meanwhile."""
+        for count, (number, position) in enumerate(list(self._log.indexes), 1):
+            queue, index = self._loop.shard.queues.get(number), self._log.indexes.get((number, position))
+            if queue is not None and index is not None and len(index) and position < len(queue.partitions):
+                yield queue, position, queue.partitions[position], index
+            if not count % STEP_PARTITIONS:
+                await self._yield_to_loop()
 
     # -- what is live -------------------------------------------------------------------------------------------------
 
@@ -115,7 +142,7 @@ class Sealer:
                 first, end = pieces.firsts[piece], pieces.ends[piece]
                 living = live.count_in(first, end)
                 yield pieces.stored(piece), end - first, living, pieces.sizes[piece] * living // (end - first)
-            await self._breathe()
+            await self._yield_to_loop()
 
     async def drop_dead(self) -> dict[tuple[int, int], dict[int, int]]:
         """Forget pieces without live messages, and the traits of messages that are not live.
@@ -123,15 +150,14 @@ class Sealer:
         Returns for each partition its sparse segments, with the live bytes of each.
         """
         sparse: dict[tuple[int, int], dict[int, int]] = {}
-        for queue, number, partition in self.partitions():
-            index = self._loop.log.indexes.get((queue.number, number))
+        async for queue, number, partition, index in self.indexed():
             # Where everything stored is wanted there is nothing to find: a large backlog costs nothing here.
-            if index is not None and wanted_messages(queue, partition) < index.count:
+            if wanted_messages(queue, partition) < index.count:
                 sparse[queue.number, number] = await self._drop_pieces(queue, number, partition, index)
             if queue.config.indexed:
                 for first, stop in partition.traits.stretches(TRAIT_OFFSETS):
                     partition.traits.keep(first, stop, self._live(queue, number, partition, first, stop))
-                    await self._breathe()
+                    await self._yield_to_loop()
         return sparse
 
     async def _drop_pieces(
@@ -148,7 +174,7 @@ class Sealer:
                 weights[-piece.locator] = (stored + messages, lived + living, size + live_bytes)
         for begin in range(0, len(dead), CHANGE_PIECES):
             index.replace(dead[begin : begin + CHANGE_PIECES])
-            await self._breathe()
+            await self._yield_to_loop()
         return {
             segment: size
             for segment, (messages, living, size) in weights.items()
@@ -159,7 +185,7 @@ class Sealer:
         """For each mark the live bytes that lie in the journal up to it."""
         ends = [mark.locator for mark in marks]
         found = [0] * (len(marks) + 1)
-        for queue, number, partition, index in self._indexed():
+        async for queue, number, partition, index in self.indexed():
             async for piece, _, _, size in self._weigh(queue, number, partition, index):
                 if piece.locator > 0:
                     found[bisect_left(ends, piece.locator)] += size
@@ -171,7 +197,7 @@ class Sealer:
         self, bound: Mark | None, sparse: dict[tuple[int, int], dict[int, int]], room: int = UNLIMITED
     ) -> None:
         """Copy live messages out of the journal up to `bound`, and out of sparse segments as long as `room` lasts."""
-        for queue, number, partition, index in self._indexed():
+        async for queue, number, partition, index in self.indexed():
             chosen: set[int] = set()
             for segment, size in sorted(sparse.get((queue.number, number), {}).items(), key=lambda item: item[1]):
                 if size <= room:
@@ -188,66 +214,109 @@ class Sealer:
                     for piece, locator in enumerate(pieces.locators[begin : begin + CHANGE_PIECES], begin)
                     if 0 < locator <= upto or -locator in chosen
                 ]
-                await self._breathe()
+                await self._yield_to_loop()
             await self._move(queue, number, partition, index, moving)
+        await self._write_segments()
 
     async def _move(
         self, queue: Queue, number: int, partition: Partition, index: PartitionIndex, pieces: list[StoredPiece]
     ) -> None:
-        """A segment at a time: as soon as one is on the disk its messages are found there."""
+        """A segment at a time."""
         place = (queue.number, number)
         moved: list[StoredPiece] = []
         batch: list[_Sealed] = []
+        live = RangeSet()
         size = 0
-        for piece in pieces:
-            for record in self._loop.log.records(place, piece):
-                live = self._live(queue, number, partition, record.offset, record.offset + record.batch.count)
-                for run in _runs(record, live, small=queue.config.indexed):
-                    cut = cut_record(run)
-                    head, attached = encode(cut)
-                    prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
-                    batch.append((run, head, attached or b"", prints))
-                    size += len(head) + len(attached or b"")
+        for at, piece in enumerate(pieces):
+            if not at % WEIGH_PIECES:
+                # For many pieces at once, because it looks at every group. Messages that end meanwhile are copied too.
+                last = pieces[min(at + WEIGH_PIECES, len(pieces)) - 1]
+                live = self._live(queue, number, partition, _first_offset(index, piece), last.end)
+            for sealed in self._copies(queue, index, piece, (queue.number, number), live):
+                batch.append(sealed)
+                size += len(sealed.head) + len(sealed.attached)
             moved.append(piece)
             if size >= SEGMENT_BYTES_MAX or len(moved) >= SEGMENT_PIECES_MAX or piece is pieces[-1]:
-                fresh = await self._write_segment(queue, number, batch) if batch else None
-                if self._loop.log.indexes.get(place) is not index:
-                    return  # the queue was deleted, or the shard was read again
-                index.replace(moved, fresh)
+                if batch:
+                    await self._add_segment(queue, number, batch, index, moved)
+                elif self._loop.log.indexes.get(place) is index:
+                    index.replace(moved)
                 moved, batch, size = [], [], 0
-            await self._breathe()
+            await self._yield_to_loop()
 
-    async def _write_segment(self, queue: Queue, number: int, batch: list[_Sealed]) -> PartitionIndex:
-        """The places of these messages in a new segment."""
+    def _copies(
+        self, queue: Queue, index: PartitionIndex, piece: StoredPiece, place: tuple[int, int], live: RangeSet
+    ) -> Iterator[_Sealed]:
+        """The live messages of a piece. A damaged piece is copied byte by byte: what of it can be read stays readable,
+        and the damage keeps its dead letters."""
+        records, problem = self._loop.log.pieces.read(place, piece.locator, piece.skip, piece.length)
+        if problem:
+            at = index.at(piece.end - 1)
+            if at < len(index) and index.stored(at) == piece:
+                raw = self._loop.log.pieces.raw(piece.locator, piece.skip, piece.length)
+                yield _Sealed(index.firsts[at], piece.end, index.id_of(at), raw, b"", None, damaged=True)
+            return
+        for record in records:
+            for run in _runs(record, live, small=queue.config.indexed):
+                cut = cut_record(run)
+                head, attached = encode(cut)
+                prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
+                yield _Sealed(run.first, run.stop, cut.id, head, attached or b"", prints)
+
+    async def _add_segment(
+        self, queue: Queue, number: int, batch: list[_Sealed], index: PartitionIndex, moved: list[StoredPiece]
+    ) -> None:
+        """Make a segment with these messages, and write it together with others."""
         segment = self._take_number()
-        messages = sum(run.stop - run.first for run, *_ in batch)
-        prefix = encode_description(
-            SegmentDescription(queue.path, number, batch[0][0].first, batch[-1][0].stop, messages)
-        )
+        messages = sum(sealed.stop - sealed.first for sealed in batch)
+        prefix = encode_description(SegmentDescription(queue.path, number, batch[0].first, batch[-1].stop, messages))
         parts, pieces, held = [prefix], list[bytes](), 0
-        for _, head, attached, _ in batch:
-            pieces += (head, attached)
-            held += len(head) + len(attached)
+        for sealed in batch:
+            pieces += (sealed.head, sealed.attached)
+            held += len(sealed.head) + len(sealed.attached)
             if held >= PART_BYTES:
                 parts.append(b"".join(pieces))
                 pieces, held = [], 0
-                await self._breathe()
+                await self._yield_to_loop()
         parts.append(b"".join(pieces))
-        self.segment_bytes += await self.put_blob(segment_name(segment), SEGMENT_MAGIC, parts)
-        self.check_log()
+        sealed_parts = await self._sealed(SEGMENT_MAGIC, parts)
         fresh = PartitionIndex()
         at = BLOB_HEADER.size + len(prefix)
-        for added, (run, head, attached, prints) in enumerate(batch, 1):
-            length = len(head) + len(attached)
-            first_id = run.record.id + run.first - run.record.offset
-            fresh.add(run.first, run.stop, -segment, at, length, first_id, prints)
+        for added, sealed in enumerate(batch, 1):
+            length = len(sealed.head) + len(sealed.attached)
+            fresh.add(sealed.first, sealed.stop, -segment, at, length, sealed.id, sealed.prints)
+            if sealed.damaged:
+                fresh.spans[-1] = SPAN_MAX  # the ids of its messages may have gaps
             at += length
             if not added % WEIGH_PIECES:
-                await self._breathe()
-        return fresh
+                await self._yield_to_loop()
+        place = (queue.number, number)
+        self._segments.append(_Segment(segment_name(segment), sealed_parts, at, place, index, moved, fresh))
+        if len(self._segments) >= SEGMENTS_MAX or sum(each.size for each in self._segments) >= SEGMENT_BYTES_MAX:
+            await self._write_segments()
+
+    async def _write_segments(self) -> None:
+        """As soon as the segments are on the disk, their messages are found there."""
+        segments, self._segments = self._segments, []
+        if not segments:
+            return
+        await self._loop.journal.put_blobs([(each.name, each.parts) for each in segments])
+        self._pace.begin()
+        self.check_log()
+        for each in segments:
+            self.segment_bytes += each.size
+            if self._loop.log.indexes.get(each.place) is each.places:  # otherwise its queue was deleted
+                each.places.replace(each.moved, each.fresh)
+            await self._yield_to_loop()
 
     async def put_blob(self, name: str, magic: bytes, parts: Sequence[bytes]) -> int:
-        """Store a blob with its checksum, which is computed in steps because it takes long. Returns its size."""
+        """Store a blob with its checksum. Returns its size."""
+        await self._loop.journal.put_blobs([(name, await self._sealed(magic, parts))])
+        self._pace.begin()
+        return BLOB_HEADER.size + sum(map(len, parts))
+
+    async def _sealed(self, magic: bytes, parts: Sequence[bytes]) -> list[bytes]:
+        """The parts of a blob, header first. Its checksum takes long, and is computed in steps."""
         seal = Seal(magic, sum(map(len, parts)))
         added = 0
         for part in parts:
@@ -255,16 +324,20 @@ class Sealer:
             added += len(part)
             if added >= PART_BYTES:
                 added = 0
-                await self._pace.breathe()
-        await self._loop.journal.put_blob(name, [seal.header(), *parts])
-        self._pace.begin()
-        return BLOB_HEADER.size + sum(map(len, parts))
+                await self._pace.yield_to_loop()
+        return [seal.header(), *parts]
+
+
+def _first_offset(index: PartitionIndex, piece: StoredPiece) -> int:
+    """Of this piece; its end if it is no longer in the index."""
+    at = index.at(piece.end - 1)
+    return index.firsts[at] if at < len(index) else piece.end
 
 
 def _runs(record: Published, live: RangeSet, *, small: bool) -> Iterator[StoredRun]:
     """The live messages of a record, in the runs in which they are sealed."""
     each = len(record.batch.frame) // record.batch.count + 1
     step = max(1, limits.SEALED_SCATTERED_BYTES // each) if small else record.batch.count
-    for first, stop in live:
+    for first, stop in live.within(record.offset, record.offset + record.batch.count):
         for begin in range(first, stop, step):
             yield StoredRun(record, begin, min(stop, begin + step))

@@ -49,7 +49,7 @@ async def survey(loop: ShardLoop, pace: Pace) -> Wanted:
             wanted = _wanted_in(index, min(index.count, wanted_messages(queue, queue.partitions[position])))
             sealed += wanted.sealed
             total += wanted.total
-        await pace.breathe()
+        await pace.yield_to_loop()
     return Wanted(sealed, total)
 
 

@@ -2,12 +2,12 @@
 
 None of it is on the path of a message. A round has these steps:
 
-1. *Retention*: queues in mode `keep` let go of messages that are too old or too many; dead letters are pruned.
+1. *Retention*: in queues of mode `keep`, messages beyond the limits are removed; dead letters are pruned.
 2. *Dead pieces*: stored pieces without live messages are forgotten.
 3. *Sealing*: live messages in old journal files move into segments of their partition (`sealing.py`). Segments that are
    mostly dead are rewritten with them.
 4. *Far entries*: delays and expiries that are due in an hour or later are written to blobs (`far.py`).
-5. *Snapshot*: the state, and the place of every message, after one exact journal frame.
+5. *Snapshot*: the state, and the place of every message, after one exact journal frame (`snapshots.py`).
 6. *Trimming*: only now, with all of that durable, are journal files, segments and the old snapshot removed. Journal
    files that an archive has not read yet stay (`core/holds.py`).
 
@@ -25,38 +25,43 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
-from penstock.core import snapshot
 from penstock.core.commands import EndHold, PruneLetters, TrimPartition
-from penstock.core.holds import journal_held_from
-from penstock.core.slices import encoded
+from penstock.core.state.holds import journal_held_from
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import SNAPSHOT_MAGIC
 from penstock.journal.port import EngineError, OutOfSpace
-from penstock.runtime.far import FarEntries, blobs_in_use
+from penstock.runtime.far import FarEntries
 from penstock.runtime.holding import spanned_bytes
-from penstock.runtime.log import segment_name
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
-from penstock.runtime.recovery import Mark
+from penstock.runtime.recovery import Mark, named_by
 from penstock.runtime.retention import first_kept
-from penstock.runtime.sealing import UNLIMITED, Sealer, ShardReloaded
+from penstock.runtime.sealing import UNLIMITED, Sealer
+from penstock.runtime.snapshots import ShardReloaded, Snapshots
 from penstock.runtime.space import survey
+from penstock.runtime.stored import segment_name
+from penstock.runtime.stored_ids import StoredIds
 
 RETENTION_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
-"""After a commit: how long until the estimate is made again, at most."""
+"""After a commit: how long until the estimate is made again, if it is cheap. On a full disk: at most, whatever it
+costs."""
 LOOK_WHEN_SHORT_S = 0.1
 RECLAIM_BYTES = 32 * limits.MIB
 """A round is worth its cost if it frees about this much."""
 RECLAIM_WHEN_SHORT_BYTES = 1 * limits.MIB
 TIGHT_BYTES = 4 * limits.JOURNAL_SEGMENT_BYTES
 """With less room than this a round also shortens the journal, as far as there is room for the copies."""
-RETRY_WHEN_SHORT_S = 10.0
-"""On a full disk a round is tried this often, whatever the estimate says, as long as there are commits."""
+RETRY_WHEN_SHORT_S = 2.0
+"""On a full disk a round is tried this often, whatever the estimate says, if there were commits since the last one."""
 SPARED_SHARE = 20
 """Looks and retries take one part in so many of the time, at most."""
 COPIED_SHARE_MAX = 0.9
 """A nearly full disk gains too little from removing a journal file if more of it than this has to be copied."""
+STEP_QUEUES = 100
+"""Queues whose blobs are looked up in one step."""
+STEP_LOCATORS = 20_000
+"""Locators of stored pieces that are looked at in one step."""
 ROLL_BYTES_MIN = 64 * limits.KIB
 """A smaller current journal file is not worth a new one."""
 
@@ -69,32 +74,36 @@ class Upkeep:
         loop: ShardLoop,
         marks: list[Mark],
         next_segment: int,
-        agenda_blobs: set[int],
+        named_blobs: set[int],
         sealed: int,
         *,
         every_bytes: int,
         kept: int,
         far_entries: int,
+        stored_ids: int,
+        slice_queues: int,
         pace: Pace,
         shard_changed: bool,
-        on_trouble: Callable[[str], None],
+        on_problem: Callable[[str], None],
         on_round: Callable[[], None],
     ):
         self._loop = loop
         self._marks = marks
         """Places in the journal up to which live messages may be sealed, oldest first."""
         self._next_segment = next_segment
-        self._named_agendas = agenda_blobs
-        """Blobs of agenda entries that the newest snapshot names."""
+        self._named_blobs = named_blobs
+        """Blobs of agenda entries and client ids that the newest snapshot names."""
         self._sealed = sealed
         """Up to this frame the journal is needed neither to find a message nor to start again."""
         self._pace = pace
         self._sealer = Sealer(loop, pace, self._take_number)
-        self._far = FarEntries(loop.journal, self._take_number, far_entries, pace)
+        self._snapshots = Snapshots(loop, pace, slice_queues)
+        self._far = FarEntries(loop.journal, self._take_number, far_entries, pace, self._snapshots.forget)
+        self._ids = StoredIds(loop.journal, self._take_number, stored_ids, pace, self._snapshots.forget)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
-        self._on_trouble = on_trouble
+        self._on_trouble = on_problem
         self._on_round = on_round
         self._events = asyncio.get_running_loop()
         self._due = asyncio.Event()
@@ -112,6 +121,7 @@ class Upkeep:
         pace.behind = self._due.is_set
         self.rounds = 0
         self._one_round = asyncio.Lock()
+        """Held by a round, and while blobs are removed: a round has blobs that nothing names yet."""
         loop.on_commit = self._on_commit
         self._task = asyncio.ensure_future(self._run())
 
@@ -126,9 +136,16 @@ class Upkeep:
         short = self._loop.journal.short_of_space
         if self._look is None or (short and not self._look_is_urgent):
             self._cancel_look()
-            every_s = LOOK_WHEN_SHORT_S if short else LOOK_EVERY_S
+            spared_s = SPARED_SHARE * self._survey_took_s
+            delay_s = max(LOOK_WHEN_SHORT_S, min(spared_s, LOOK_EVERY_S)) if short else max(LOOK_EVERY_S, spared_s)
             self._look_is_urgent = short
-            self._look = self._events.call_later(max(every_s, SPARED_SHARE * self._survey_took_s), self._due.set)
+            self._look = self._events.call_later(delay_s, self._due.set)
+
+    def _look_at_retry(self) -> None:
+        """On a full disk publishes are refused, so no commit may follow that would cause the next estimate."""
+        if self._loop.journal.short_of_space and self._changed and self._look is None:
+            self._look_is_urgent = False
+            self._look = self._events.call_later(max(0.0, self._retry_at_s - self._events.time()), self._due.set)
 
     def _cancel_look(self) -> None:
         if self._look is not None:
@@ -144,21 +161,28 @@ class Upkeep:
         while self._loop.failed is None:
             try:
                 if not begun:
-                    await self._remove_leftovers()
-                    await self._hold_room()
+                    async with self._one_round:
+                        await self._remove_leftovers()
+                        await self._hold_room()
                     begun = True
                 if await self._wait_until_due():
                     await self._do_due_work()
                 else:
-                    await self._retain()
+                    with contextlib.suppress(ShardReloaded):
+                        await self._retain()
                     await self._trim_what_was_held()
                     if self._loop.journal.short_of_space:
                         await self._reclaim()
             except (OutOfSpace, DiskFull):
                 begun = True
                 self._on_trouble("upkeep found the disk full; the next round tries again")
-            except (EngineError, Unavailable):
+            except EngineError:
                 return  # the loop meets the same failure and reports it
+            except Unavailable as error:
+                if self._loop.failed is not None or self._loop.closing:
+                    return
+                begun = True
+                self._on_trouble(f"a round of upkeep is put off: {error.message}")
             except Exception as error:  # a bug here must not stop the broker, nor be silent: nothing durable is lost
                 begun = True
                 self._on_trouble(f"a round of upkeep failed: {error!r}")
@@ -194,6 +218,7 @@ class Upkeep:
         retry = journal.short_of_space and self._changed and self._events.time() >= self._retry_at_s
         if excess - self._irreducible < enough and not retry:
             self._irreducible = min(self._irreducible, excess)
+            self._look_at_retry()
             return
         begun_s = self._events.time()
         # If the round frees nothing, there is nothing to be had until the excess has grown.
@@ -203,6 +228,7 @@ class Upkeep:
         finally:
             ended_s = self._events.time()
             self._retry_at_s = ended_s + max(RETRY_WHEN_SHORT_S, SPARED_SHARE * (ended_s - begun_s))
+            self._look_at_retry()
         if journal.short_of_space:
             await journal.check_space()
         if excess - await self._excess(tight=tight) >= enough // 2:
@@ -298,16 +324,18 @@ class Upkeep:
         return sorted([*rounds, *files], key=lambda mark: mark.index)[-1:]
 
     async def stop(self, *, final_snapshot: bool) -> None:
+        self._pace.hurry()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._cancel_look()
         if final_snapshot and self._changed and self._loop.failed is None:
             log = self._loop.log
             try:
-                await self._snapshot(self._sealed)
-                if self._loop.log is log:
-                    await self._remove_leftovers()
-            except (OutOfSpace, DiskFull):
+                async with self._one_round:
+                    await self._snapshot(self._sealed)
+                    if self._loop.log is log:
+                        await self._remove_leftovers()
+            except (OutOfSpace, DiskFull, ShardReloaded):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------
@@ -324,7 +352,7 @@ class Upkeep:
                 await self._trim()
 
     async def _bound_holds(self) -> None:
-        """Let go of holds that span more than they may."""
+        """Drop holds that span more bytes than their limit."""
         for hold in list(self._loop.shard.holds.values()):
             if not hold.lost_at and spanned_bytes(self._loop, hold) > hold.max_bytes:
                 self._on_trouble(
@@ -338,7 +366,8 @@ class Upkeep:
         await self._bound_holds()
         await self._prune()
         loop = self._loop
-        for queue, number, partition in self._sealer.partitions():
+        self._sealer.begin()
+        async for queue, number, partition, _ in self._sealer.indexed():
             start = first_kept(loop.log, queue, number, queue.config.retention, loop.now_ms())
             if start > partition.start:
                 try:
@@ -365,57 +394,55 @@ class Upkeep:
 
     async def _snapshot(self, sealed: int) -> None:
         """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
-        loop = self._loop
-        values: dict[str, Any] = {"state": snapshot.capture(loop.shard)}
-        named = blobs_in_use(loop.shard)
+        await self._ids.store(self._loop.shard)
 
-        def complete(index: int, chain: bytes, locator: int) -> None:
+        def describe(index: int, locator: int) -> dict[str, Any]:
             if locator:
                 self._marks.append(Mark(index, locator))
-            indexes = list(loop.pieces())
-            values.update(
-                index=index,
-                chain=chain,
-                pieces=[(*place, pieces.dump()) for place, pieces in indexes],
-                keys=[(*place, pieces.dump_prints()) for place, pieces in indexes],
-                marks=[(mark.index, mark.locator) for mark in self._marks],
-                next_segment=self._next_segment + 1,
-                sealed=sealed,
-            )
+            marks = [(mark.index, mark.locator) for mark in self._marks]
+            return {"marks": marks, "next_segment": self._next_segment + 1, "sealed": sealed}
 
-        await loop.cut(complete)
-        self._pace.begin()
+        index, parts, images = await self._snapshots.take(describe)
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
-        name = f"snapshot-{values['index']:020d}-{self._take_number():012d}"
-        parts = []
-        for part in encoded(values):
-            parts.append(part)
-            await self._pace.breathe()
+        name = f"snapshot-{index:020d}-{self._take_number():012d}"
         self._snapshot_bytes = await self._sealer.put_blob(name, SNAPSHOT_MAGIC, parts)
-        self._named_agendas = named
-        self._changed = False
+        self._snapshots.written(name, images)
+        self._changed = self._loop.durable_index > index
+        self._named_blobs = set().union(*(image.named for image in images.values()))
 
     async def _hold_room(self) -> None:
         """The next snapshot is written while this one still stands, also on a full disk."""
         await self._loop.journal.hold_room_for(self._snapshot_bytes * 5 // 4)
 
+    async def _locators(self) -> set[int]:
+        """Of all stored pieces, with those of queues that are deleted meanwhile."""
+        found: set[int] = set()
+        for index in list(self._loop.log.indexes.values()):
+            # The index may change between two steps.
+            locators = index.locators[:]
+            for begin in range(0, len(locators), STEP_LOCATORS):
+                found.update(locators[begin : begin + STEP_LOCATORS])
+                await self._pace.yield_to_loop()
+        return found
+
     async def _remove_leftovers(self) -> None:
         """Remove blobs that the newest snapshot does not need: older snapshots, segments and agenda entries."""
         journal = self._loop.journal
         snapshots = await journal.list_blobs("snapshot-")
-        for name, _ in snapshots[:-1]:
-            await journal.delete_blob(name)
+        await journal.delete_blobs([name for name, _ in snapshots[:-1]])
         self._snapshot_bytes = snapshots[-1][1] if snapshots else 0
-        locators = set().union(*(index.locators for index in self._loop.log.indexes.values()))
-        named = {segment_name(-locator) for locator in locators if locator < 0}
-        kept = 0
-        for name, size in await journal.list_blobs("segment-"):
-            if name not in named and int(name.removeprefix("segment-")) < self._next_segment:
-                await journal.delete_blob(name)
-            else:
-                kept += size
-        self._sealer.segment_bytes = kept
-        in_use = self._named_agendas | blobs_in_use(self._loop.shard)
-        for name, _ in await journal.list_blobs("agenda-"):
-            if int(name.removeprefix("agenda-")) not in in_use:
-                await journal.delete_blob(name)
+        named = {segment_name(-locator) for locator in await self._locators() if locator < 0}
+        segments = dict(await journal.list_blobs("segment-"))
+        gone = [
+            name for name in segments if name not in named and int(name.removeprefix("segment-")) < self._next_segment
+        ]
+        await journal.delete_blobs(gone)
+        self._sealer.segment_bytes = sum(segments.values()) - sum(segments[name] for name in gone)
+        in_use = set(self._named_blobs)
+        for count, queue in enumerate(list(self._loop.shard.queues.values()), 1):
+            in_use |= named_by(queue)
+            if not count % STEP_QUEUES:
+                await self._pace.yield_to_loop()
+        for prefix in ("agenda-", "ids-"):
+            stored = await journal.list_blobs(prefix)
+            await journal.delete_blobs([name for name, _ in stored if int(name.removeprefix(prefix)) not in in_use])

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.analytics.directory import lake_directory
-from penstock.server.spark_terminal import MasterOption, RemoteOption, pipeline_errors, session
+from penstock.server.spark_terminal import EveryOption, MasterOption, RemoteOption, pipeline_errors, session
 from penstock.server.tables import Listing
 from penstock.server.terminal import (
     EXIT_REFUSED,
@@ -16,7 +16,6 @@ from penstock.server.terminal import (
     Output,
     OutputOption,
     Url,
-    errors_in_one_line,
     show,
     spinner,
     until_interrupted,
@@ -43,8 +42,10 @@ def audit(
     Counts the records of every message in every group: published = acked + dead + removed + expired + cancelled +
     purged + deleted + trimmed + live. Compares the sums with the counters of the broker. Exits with 1 if they differ,
     and names the messages.
+
+    Example: penstock pipeline audit --lake ./lake
     """
-    with errors_in_one_line(), pipeline_errors():
+    with pipeline_errors():
         if lake is not None:
             lake_directory(lake)
         with spinner("reading the records …"):
@@ -54,11 +55,11 @@ def audit(
             report = run(spark, url, lake=lake)
         answer = report.as_dict()
         if output is Output.table:
-            show({**answer, "total": 0, "page": 1}, output, _LINES)
-            for trouble in report.troubles:
-                group = "" if trouble.group is None else f", group {trouble.group}"
-                typer.echo(f"{trouble.queue}{group}: {trouble.what} ({trouble.messages} messages)")
-                for name in trouble.named:
+            show(answer, output, _LINES)
+            for discrepancy in report.discrepancies:
+                group = "" if discrepancy.group is None else f", group {discrepancy.group}"
+                typer.echo(f"{discrepancy.queue}{group}: {discrepancy.what} ({discrepancy.messages} messages)")
+                for name in discrepancy.named:
                     typer.echo(f"    {name}")
             typer.echo(_verdict(report))
         else:
@@ -81,9 +82,7 @@ def analyze(
     lake: Annotated[str, typer.Option(metavar="DIR", help="Directory of the tables.", envvar="PENSTOCK_LAKE")],
     url: Url = URL_DEFAULT,
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: the interval between polls.")
-    ] = 10.0,
+    every: EveryOption = 10.0,
     events_per_batch: Annotated[int, typer.Option(min=1, help="Upper bound of events in one batch.")] = 1_000_000,
     skip_missing: Annotated[
         bool,
@@ -97,8 +96,10 @@ def analyze(
 
     Each run resumes after the last counted frame, so its cost depends on the new events alone. A hold keeps the journal
     until its events are counted. [bold]penstock serve --lake DIR[/bold] answers /v1/analytics/… from the tables.
+
+    Example: penstock pipeline analyze --lake ./lake --follow --every 1m
     """
-    with errors_in_one_line(), pipeline_errors():
+    with pipeline_errors():
         lake_directory(lake)
         with spinner("starting Spark …"):
             spark = session("penstock analyze", master, remote)

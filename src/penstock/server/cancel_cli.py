@@ -10,76 +10,54 @@ from penstock import limits
 from penstock.client.lowlevel import milliseconds
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import (
-    EXIT_REFUSED,
-    URL_DEFAULT,
-    Output,
-    OutputOption,
-    QueueArgument,
-    Url,
-    errors_in_one_line,
-    show,
-)
-from penstock.server.times import DUE, parse_deliver_at
+from penstock.server.terminal import QueueArgument, remote_command
+from penstock.server.times import DUE, duration_option, parse_deliver_at
 
-RESULTS = Listing("results", ("id", "status"))
+RESULTS = Listing("results", ("id", "status"), "no unsettled message of this queue has this key")
 
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message; may be given repeatedly.")]
 Key = Annotated[str | None, typer.Option(help="Instead of ids: all unsettled messages with this key.")]
 
 
-def cancel(
-    queue: QueueArgument, ids: Ids = None, key: Key = None, output: OutputOption = Output.table, url: Url = URL_DEFAULT
-) -> None:
+@remote_command(RESULTS, is_refusal=lambda answer: not answer["cancelled"])
+def cancel(remote: Remote, queue: QueueArgument, ids: Ids = None, key: Key = None) -> Any:
     """Cancel messages that are not leased.
 
     Prints the status of each: cancelled, in_flight (leased by a consumer), done or not_found. A cancelled message is
     not delivered. Exits with 1 if no message was cancelled.
+
+    Example: penstock cancel orders --key user-42
     """
-    _change("cancel", "cancelled", queue, _chosen(ids, key), output, url)
+    return remote.call("POST", "/v1/cancel", body={"queue": queue, **_chosen(ids, key)})
 
 
+@remote_command(RESULTS, is_refusal=lambda answer: not answer["rescheduled"])
 def reschedule(
+    remote: Remote,
     queue: QueueArgument,
     ids: Ids = None,
     key: Key = None,
-    delay: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Delay from now before the delivery; 0: deliver now.")
-    ] = None,
+    delay: Annotated[float | None, duration_option("Delay from now before the delivery; 0: deliver now.")] = None,
     at: Annotated[str | None, DUE] = None,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
+) -> Any:
     """Change the delivery time of messages that are not leased, to a later or an earlier one.
 
     Prints the status of each: rescheduled, in_flight (leased by a consumer), done or not_found. Exits with 1 if no
     message was rescheduled.
+
+    Example: penstock reschedule orders --id reminder-42 --delay 10m
     """
     chosen = _chosen(ids, key)
-    if (delay is None) == (at is None):
+    if at is not None and delay is None:
+        when = {"deliver_at_ms": parse_deliver_at(at)}
+    elif delay is not None and at is None:
+        when = {"delay_ms": milliseconds("delay", delay, limits.DELAY_MS_MAX)}
+    else:
         raise typer.BadParameter("give one of --delay and --at")
-    with errors_in_one_line():
-        if at is not None:
-            when = {"deliver_at_ms": parse_deliver_at(at)}
-        else:
-            when = {"delay_ms": milliseconds("delay", delay or 0, limits.DELAY_MS_MAX)}
-    _change("reschedule", "rescheduled", queue, {**chosen, **when}, output, url)
+    return remote.call("POST", "/v1/reschedule", body={"queue": queue, **chosen, **when})
 
 
 def _chosen(ids: list[str] | None, key: str | None) -> dict[str, Any]:
     if bool(ids) == (key is not None):
         raise typer.BadParameter("give --id, once or more, or --key")
     return {"ids": ids} if ids else {"key": key}
-
-
-def _change(verb: str, done: str, queue: str, terms: dict[str, Any], output: Output, url: str) -> None:
-    with errors_in_one_line():
-        answer = Remote(url).call("POST", f"/v1/{verb}", body={"queue": queue, **terms})
-        if output is Output.json:
-            show(answer, output)
-        elif answer["results"]:
-            show({**answer, "total": len(answer["results"])}, output, RESULTS)
-        else:
-            typer.echo(f"no unsettled message of {queue} has this key")
-    if not answer[done]:
-        raise typer.Exit(EXIT_REFUSED)

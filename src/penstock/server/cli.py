@@ -1,10 +1,13 @@
 """The `penstock` command.
 
 `serve` runs a broker. All other commands call a running one over its public interface, so a program can do everything
-that the command line can do. Exit codes: 0 done, 1 refused, 2 usage error, 69 server unreachable, 78 invalid settings.
+that the command line can do. Exit codes: 0 done, 1 refused, 2 usage error, 69 server unreachable, 74 disk failed, 78
+invalid settings, 130 ended by Ctrl-C.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
@@ -25,10 +28,12 @@ class _Penstock(LazyCommandGroup):
         "reschedule": CommandReference("penstock.server.cancel_cli", "reschedule", _MESSAGES),
         "worker": CommandReference("penstock.server.worker_cli", "worker", _MESSAGES),
         "queues": CommandReference("penstock.server.queue_cli", "queues", _INSPECTION),
-        "stats": CommandReference("penstock.server.queue_cli", "stats", _INSPECTION),
-        "autoscale": CommandReference("penstock.server.queue_cli", "autoscale", _INSPECTION),
-        "explain": CommandReference("penstock.server.queue_cli", "explain", _INSPECTION),
-        "history": CommandReference("penstock.server.queue_cli", "history", _INSPECTION),
+        "stats": CommandReference("penstock.server.inspection_cli", "stats", _INSPECTION),
+        "top": CommandReference("penstock.server.top_cli", "top", _INSPECTION),
+        "autoscale": CommandReference("penstock.server.inspection_cli", "autoscale", _INSPECTION),
+        "scheduled": CommandReference("penstock.server.inspection_cli", "scheduled", _INSPECTION),
+        "explain": CommandReference("penstock.server.inspection_cli", "explain", _INSPECTION),
+        "history": CommandReference("penstock.server.inspection_cli", "history", _INSPECTION),
         "bench": CommandReference("penstock.server.bench_cli", "bench", _INSPECTION),
         "inspect": CommandReference("penstock.server.inspect_cli", "inspect"),
         "doctor": CommandReference("penstock.server.serve_cli", "doctor"),
@@ -36,8 +41,12 @@ class _Penstock(LazyCommandGroup):
         "schedule": CommandReference("penstock.server.schedule_cli", "schedule"),
         "webhooks": CommandReference("penstock.server.webhook_cli", "webhooks"),
         "groups": CommandReference("penstock.server.group_cli", "groups"),
+        "holds": CommandReference("penstock.server.hold_cli", "holds"),
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
-        "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline"),
+        "audit": CommandReference("penstock.server.audit_cli", "audit"),
+        "keys": CommandReference("penstock.server.keys_cli", "keys"),
+        "tls": CommandReference("penstock.server.tls_cli", "tls"),
+        "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline", "The pipeline"),
     }
 
 
@@ -50,8 +59,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def penstock() -> None:
+def penstock(
+    _version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """A durable message broker you can query.
 
     Start one with [bold]penstock serve[/bold], then [bold]penstock publish orders '{"order": 1}'[/bold] and \
@@ -60,5 +79,8 @@ def penstock() -> None:
 
 
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: penstock version
+    """
     typer.echo(f"penstock {__version__}")

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.analytics.directory import lake_directory
+from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
+from penstock.dashboard import DashboardSite
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
-from penstock.journal.port import Engine, EngineError
+from penstock.journal.port import Engine, EngineError, Failed
 from penstock.logs import get_logger
 from penstock.runtime.host import open_shard
-from penstock.server.config import ConfigError, Settings
-from penstock.server.keyfile import sealing_key
+from penstock.runtime.loop import ShardLoop
+from penstock.server.audit_log import NAME as AUDIT_NAME
+from penstock.server.audit_log import AuditLog
+from penstock.server.auth import open_authenticator, watch_credentials
+from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
+from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.malloc import MallocTrim
+from penstock.server.series_files import SeriesFiles
+from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.lazy_sender import LazySender
 from penstock.transports.websocket import WebSockets
+from penstock.transports.websocket.connection import ProtocolSpec
+from penstock.transports.websocket.gate import WebSocketGate
 
 _log = get_logger("penstock.server")
+
+
+WATCH_STORE_S = 1.0
+"""Seconds between two looks whether the data directory is there."""
 
 
 class Node(NamedTuple):
@@ -40,18 +60,25 @@ class Node(NamedTuple):
     """Set after the outcome of a journal write became unknown. The process must end; a restart reads the journal
     again."""
 
+    watching: Sequence[asyncio.Future[None]]
+    audit: AuditLog | None
+
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
+        for each in self.watching:
+            each.cancel()
         try:
             self.broker.stop_waiting()
             await self.courier.close(grace_s)
             await self.broker.close()
+            if self.audit is not None:
+                await self.audit.close()
         finally:
             await self.engine.close()
 
 
 async def open_node(settings: Settings) -> Node:
-    """Raises ConfigError for settings that cannot work, Unavailable if the store cannot be opened as it is now."""
+    """Raises ConfigError for settings that cannot work; StoreRefused or DiskFailed if the store cannot be opened."""
     failed = asyncio.Event()
 
     def on_failure(reason: str) -> None:
@@ -61,6 +88,9 @@ async def open_node(settings: Settings) -> Node:
     def on_upkeep_failure(reason: str) -> None:
         _log.error("upkeep_failed", reason=reason)
 
+    def on_damage(queue: str, partition: int, first: int, stop: int, problem: str) -> None:
+        _log.error("messages_damaged", queue=queue, partition=partition, first=first, stop=stop, problem=problem)
+
     if settings.lake:
         _check_lake(settings.lake)
     clock = SystemClock()
@@ -68,41 +98,83 @@ async def open_node(settings: Settings) -> Node:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
     except InvalidRequest as error:
         raise ConfigError(error.message) from None
+    except Unavailable as error:
+        raise StoreRefused(error.message) from None
     except OSError as error:
-        raise ConfigError(f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}") from None
+        text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
+        raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         host = await open_shard(
-            engine, 0, clock, node, on_failure=on_failure, on_trouble=on_upkeep_failure, on_round=MallocTrim().trim
+            engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim
         )
     except (EngineError, OSError) as error:
         await engine.close()
-        raise Unavailable(f"the store cannot be opened: {error}") from error
-    vault = Vault(lambda: sealing_key(settings.store, settings.data_dir))
+        kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
+        raise kind(f"the store cannot be opened: {error}") from error
+    host.loop.on_damage = on_damage
+    vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
     broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
         "store_opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed
     )
-    app = _open_app(settings, broker, clock)
+    await broker.series.start(
+        SeriesFiles(Path(settings.data_dir) / "series") if settings.store == "local:" else MemoryBlocks()
+    )
+    watching = [asyncio.ensure_future(_watch_store(engine, host.loop))]
+    audit: AuditLog | None = None
+    try:
+        if settings.auth == "keys" and not settings.store.startswith("memory:"):
+            audit = AuditLog(Path(settings.data_dir) / AUDIT_NAME, clock)
+        auth = await open_authenticator(settings, broker, clock, audit) if settings.auth == "keys" else None
+    except BaseException:
+        watching[0].cancel()
+        await broker.close()
+        await engine.close()
+        raise
+    if auth is not None:
+        watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
+    app = _open_app(settings, broker, clock, auth)
+    app.edge.audit = audit
     broker.watch_commits(app.metrics.commit_took)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
-    return Node(engine, broker, app, courier, clock, failed)
+    return Node(engine, broker, app, courier, clock, failed, watching, audit)
 
 
-def _open_app(settings: Settings, broker: Broker, clock: Clock) -> HttpApp:
+async def _watch_store(engine: Engine, loop: ShardLoop) -> None:
+    """Suspend the shard while its data directory is missing: what it wrote would be lost with the process."""
+    while True:
+        reason = await asyncio.to_thread(engine.missing)
+        if reason is not None and loop.store_missing is None:
+            _log.critical("data_directory_missing", reason=reason)
+        elif reason is None and loop.store_missing is not None:
+            _log.info("data_directory_found")
+        loop.store_missing = reason
+        await asyncio.sleep(WATCH_STORE_S)
+
+
+def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authenticator | None) -> HttpApp:
+    protocols_of: Callable[[Edge], Mapping[str, ProtocolSpec]]
     if settings.dialect:
         # A server without dialects does not load their packages.
         from penstock.transports.dialects import sockets_of, with_dialects
 
         app = HttpApp(broker, clock, with_dialects(settings.dialect), settings.access)
-        protocols = sockets_of(settings.dialect, app.edge)
+        protocols_of = partial(sockets_of, settings.dialect)
     else:
-        app, protocols = HttpApp(broker, clock, access=settings.access), {}
-    app.websockets = WebSockets(broker, clock, app.metrics, app.ask, settings.access, protocols, app.memory)
+        app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
+    app.auth = auth
+    if auth is None:
+        # The pages ask without credentials: a server that asks for some has none.
+        app.site = DashboardSite(InProcessHttp(app).ask)
+    gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
+    app.websockets = WebSockets(
+        broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate
+    )
     return app
 
 

@@ -17,15 +17,25 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from penstock.choices import with_choices
+from penstock.errors import Unavailable
 from penstock.transports.access import Access
 from penstock.transports.webhooks.guard import parse_networks
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_URL"))
+_NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_KEY", "PENSTOCK_URL"))
 
 
 class ConfigError(Exception):
     """The settings are invalid; the message names the key and its source."""
+
+
+class StoreRefused(Unavailable):
+    """The store is in use, damaged, or of a newer version; the message names the directory, or the file and offset."""
+
+
+class DiskFailed(Unavailable):
+    """The disk refused to read or to write while the store was opened."""
 
 
 class Address(NamedTuple):
@@ -81,9 +91,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Networks that webhooks may reach although they are not public, like 10.0.0.0/8,127.0.0.1/32."
         ),
     ] = ""
-    log_format: Annotated[Literal["json", "console"], Meta(description="How log lines look on standard error.")] = (
-        "json"
-    )
+    log_format: Annotated[
+        Literal["auto", "json", "console"],
+        Meta(description="Log lines on standard error; auto: console on a terminal, otherwise json."),
+    ] = "auto"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
@@ -101,6 +112,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "null for pages of local files; may be given more than once."
         ),
     ] = ()
+    auth: Annotated[
+        Literal["off", "keys"],
+        Meta(
+            description="keys: every request needs an API key, a token or a client certificate; off: on loopback only."
+        ),
+    ] = "off"
+    jwt_issuer: Annotated[str, Meta(description="Also accept JWTs of this issuer (their iss).")] = ""
+    jwt_audience: Annotated[str, Meta(description="The audience that JWTs must name (their aud).")] = ""
+    jwks: Annotated[str, Meta(description="Public keys of the issuer of JWTs: a file, or an https URL.")] = ""
+    tls_cert: Annotated[str, Meta(description="Certificate chain of the server (PEM), read again when it changes.")] = (
+        ""
+    )
+    tls_key: Annotated[str, Meta(description="Key of the certificate (PEM).")] = ""
+    tls_client_ca: Annotated[
+        str, Meta(description="Require client certificates that this CA signed (PEM; may contain revocation lists).")
+    ] = ""
+    insecure_plaintext_listen: Annotated[
+        bool,
+        Meta(
+            description="Listen on other addresses than loopback without TLS: keys and messages can be read and "
+            "changed on the way. Only for a private network, behind a proxy that has TLS."
+        ),
+    ] = False
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25
@@ -118,7 +152,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def access(self) -> Access:
-        return Access(parse_hosts(self.allowed_host), parse_origins(self.allowed_origin))
+        return Access(
+            parse_hosts(self.allowed_host),
+            parse_origins(self.allowed_origin),
+            self.auth != "off",
+            "https" if self.tls_cert else "http",
+        )
 
 
 class Key(NamedTuple):
@@ -157,11 +196,37 @@ def load_settings(
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
     _ = settings.listen_address, settings.grpc_address, settings.access
+    check_security(settings)
     try:
         parse_networks(settings.webhook_allow)
     except ValueError as error:
         raise ConfigError(f"webhook_allow: {error}") from None
     return settings
+
+
+def check_security(settings: Settings) -> None:
+    """Refuse settings that contradict each other, and listeners that other machines reach without protection."""
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ConfigError("tls_cert and tls_key belong together: give both, or neither")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise ConfigError("tls_client_ca: client certificates need TLS; give tls_cert and tls_key too")
+    jwt = (settings.jwt_issuer, settings.jwt_audience, settings.jwks)
+    if any(jwt) and not all(jwt):
+        raise ConfigError("jwt_issuer, jwt_audience and jwks belong together: give all three, or none")
+    if settings.auth == "off" and (any(jwt) or settings.tls_client_ca):
+        raise ConfigError("jwt_issuer and tls_client_ca identify clients, which needs --auth keys")
+    for name, address in (("listen", settings.listen_address), ("grpc", settings.grpc_address)):
+        if address is None or address.is_loopback:
+            continue
+        exposed = f"{name}: {address} can be reached from other machines"
+        if settings.auth == "off":
+            raise ConfigError(f"{exposed}; add --auth keys, so that every request needs a key, or listen on 127.0.0.1")
+        if not settings.tls_cert and not settings.insecure_plaintext_listen:
+            raise ConfigError(
+                f"{exposed}, and without TLS its keys and messages can be read and changed on the way; add --tls-cert "
+                "and --tls-key (`penstock tls dev` makes some to try), or listen on 127.0.0.1. Behind a proxy that has "
+                "TLS, on a private network: --insecure-plaintext-listen"
+            )
 
 
 def parse_address(name: str, text: str) -> Address:
@@ -249,9 +314,7 @@ def _converted(values: dict[str, Any], source: str = "") -> Settings:
 def _reason(error: msgspec.ValidationError) -> str:
     reason, _, path = str(error).partition(" - at `$.")
     key = path.rstrip("`").partition("[")[0]
-    if key in KEYS and KEYS[key].choices:
-        reason = f"{reason}, choose one of {', '.join(KEYS[key].choices)}"
-    return f"{key}: {reason}" if key else reason
+    return f"{key}: {with_choices(reason, key, Settings)}" if key else reason
 
 
 def _nearest(key: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.server.lazy_commands import ListByDefault
+from penstock.server.lazy_commands import command_group
 from penstock.server.remote import Remote
 from penstock.server.tables import print_group
 from penstock.server.terminal import (
@@ -17,49 +17,49 @@ from penstock.server.terminal import (
     Url,
     Yes,
     confirmed,
-    errors_in_one_line,
+    remote_command,
     show,
 )
 
 MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
 PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 
-groups = typer.Typer(
-    cls=ListByDefault,
-    help="Groups: how far each of them is; create, move and delete them.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+groups = command_group("Groups: how far each of them is; create, move and delete them.", named="list")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 PLACE_HELP = "earliest, latest, at:EPOCH_MS, or PARTITION:OFFSET once or more."
 
 
 @groups.command("list")
 def list_groups(queue: QueueArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """List the groups of a queue: their lag, the messages that only they keep, and their members with partitions."""
-    with errors_in_one_line():
-        answer = Remote(url).get("/v1/groups", queue=queue)
-        if output is Output.json:
-            show(answer, output)
-        for group in answer["groups"] if output is Output.table else ():
-            print_group(group, MEMBERS, PROGRESS)
-        if output is Output.table and not answer["groups"]:
-            typer.echo("no groups")
+    """List the groups of a queue: their lag, the messages that only they keep, and their members with partitions.
+
+    Example: penstock groups orders
+    """
+    answer = Remote(url).get("/v1/groups", queue=queue)
+    if output is Output.json:
+        show(answer, output)
+        return
+    for group in answer["groups"]:
+        print_group(group, MEMBERS, PROGRESS)
+    if not answer["groups"]:
+        typer.echo("no groups")
 
 
 @groups.command()
+@remote_command()
 def create(
+    remote: Remote,
     queue: QueueArgument,
     group: GroupArgument,
     start: Annotated[list[str] | None, typer.Option(metavar="PLACE", help=f"Where it begins: {PLACE_HELP}")] = None,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """Create a group before its first lease. One that exists stays where it is."""
-    with errors_in_one_line():
-        body = {"queue": queue, "group": group, "start": _place(start or ["earliest"])}
-        show(Remote(url).call("PUT", "/v1/groups", body=body), output)
+) -> Any:
+    """Create a group before its first lease. A group that exists stays where it is.
+
+    Example: penstock groups create orders audit --start latest
+    """
+    body = {"queue": queue, "group": group, "start": _place(start or ["earliest"])}
+    return remote.call("PUT", "/v1/groups", body=body)
 
 
 @groups.command()
@@ -67,45 +67,41 @@ def seek(
     queue: QueueArgument,
     group: GroupArgument,
     to: Annotated[list[str], typer.Option(metavar="PLACE", help=f"Where to: {PLACE_HELP}")],
-    run: Annotated[bool, typer.Option("--run", help="Do it. Without this only say what would be done.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Move the group. Without this the command only counts.")] = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Let a group begin anew at another place: its leases end, and everything from there on is delivered again.
+    """Move a group to another position: its leases end, and messages from there on are delivered again.
 
-    Without --run it says what would be delivered again, and what skipped.
+    Without --run the command counts the messages that would be delivered again or skipped.
+
+    Example: penstock groups seek orders audit --to earliest --run
     """
-    with errors_in_one_line():
-        body = {"queue": queue, "group": group, "to": _place(to), "dry_run": not run}
-        answer = Remote(url).call("POST", "/v1/groups/seek", body=body)
-        if output is Output.table and not run:
-            typer.echo(
-                f"{answer['again']} messages would be delivered again, {answer['skipped']} skipped, and the leases of "
-                f"{answer['leased']} would end; add --run to do it"
-            )
-        show(answer, output)
+    body = {"queue": queue, "group": group, "to": _place(to), "dry_run": not run}
+    answer = Remote(url).call("POST", "/v1/groups/seek", body=body)
+    if output is Output.table and not run:
+        typer.echo(
+            f"{answer['again']} messages would be delivered again, {answer['skipped']} skipped, and the leases of "
+            f"{answer['leased']} would end; add --run to do it"
+        )
+    show(answer, output)
 
 
 @groups.command()
-def delete(
-    queue: QueueArgument,
-    group: GroupArgument,
-    yes: Yes = False,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """Delete a group, its dead letters, and what only it had not finished. Asks first."""
-    with errors_in_one_line():
-        remote = Remote(url)
-        answer = confirmed(
-            lambda query: remote.call("DELETE", "/v1/groups", query={"queue": queue, "group": group, **query}),
-            lambda lost: (
-                f"Delete group {group} of {queue}, with {lost['dead_letters']} dead letters and "
-                f"{lost['messages']} messages that no other group needs?"
-            ),
-            yes,
-        )
-        show(answer, output)
+@remote_command()
+def delete(remote: Remote, queue: QueueArgument, group: GroupArgument, yes: Yes = False) -> Any:
+    """Delete a group, its dead letters, and messages that only it had not finished. Asks first.
+
+    Example: penstock groups delete orders audit
+    """
+    return confirmed(
+        lambda query: remote.call("DELETE", "/v1/groups", query={"queue": queue, "group": group, **query}),
+        lambda lost: (
+            f"Delete group {group} of {queue}, with {lost['dead_letters']} dead letters and "
+            f"{lost['messages']} messages that no other group needs?"
+        ),
+        yes,
+    )
 
 
 def _place(words: list[str]) -> Any:

@@ -1,7 +1,8 @@
-"""The key that encrypts webhook secrets: a file of mode 0600 in the data directory.
+"""Keys of the server itself: files of 32 random bytes and mode 0600 in the data directory.
 
-The file is created on first use. A copy of the journal without the file reveals no secret. If the file is lost,
-webhooks cannot sign until their secrets are rotated.
+`webhook.key` encrypts the secrets of webhooks, `keys.hash` hashes API keys. A file is created on first use. A copy of
+the journal without the files reveals no secret. If `webhook.key` is lost, webhooks cannot sign until their secrets are
+rotated; if `keys.hash` is lost, no key is accepted until it is rotated.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from pathlib import Path
 from penstock.broker.vault import KEY_BYTES
 from penstock.errors import Unavailable
 
-NAME = "webhook.key"
+WEBHOOK_KEY_NAME = "webhook.key"
 _STRANGERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def sealing_key(store: str, data_dir: str) -> bytes:
+def private_key(name: str, store: str, data_dir: str) -> bytes:
     """Read or create the key. Raises Unavailable if the file cannot be read or is not a private key file."""
     if store.startswith("memory:"):
-        return _process_key()
-    path = Path(data_dir) / NAME
+        return _process_key(name)
+    path = Path(data_dir) / name
     try:
         return _read(path)
     except FileNotFoundError:
         _make(path)
         return _read(path)
     except OSError as error:
-        raise Unavailable(f"cannot read {NAME} in the data directory: {error.strerror or error}") from None
+        raise Unavailable(f"cannot read {name} in the data directory: {error.strerror or error}") from None
 
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_mode & _STRANGERS:
-            raise Unavailable(f"{NAME} in the data directory can be read by others; chmod 600 it")
+            raise Unavailable(f"{path.name} in the data directory can be read by others; chmod 600 it")
         key = file.read(KEY_BYTES + 1)
     if len(key) != KEY_BYTES:
-        raise Unavailable(f"{NAME} in the data directory is not a key: it must have {KEY_BYTES} bytes")
+        raise Unavailable(f"{path.name} in the data directory is not a key: it must have {KEY_BYTES} bytes")
     return key
 
 
@@ -61,6 +62,6 @@ def _make(path: Path) -> None:
 
 
 @cache
-def _process_key() -> bytes:
+def _process_key(name: str) -> bytes:  # noqa: ARG001 - one key per name
     """A key for the lifetime of the process, as the memory store has."""
     return secrets.token_bytes(KEY_BYTES)

@@ -12,11 +12,11 @@ import typer
 
 from penstock import limits
 from penstock.analytics.directory import lake_directory
-from penstock.server.spark_terminal import MasterOption, RemoteOption, pipeline_errors, session
-from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
+from penstock.server.spark_terminal import EveryOption, MasterOption, RemoteOption, pipeline_errors, session
+from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, show
 
 if TYPE_CHECKING:
-    from penstock.pipeline.connect import Broker
+    from penstock.pipeline.connect import BrokerCalls
     from penstock.pipeline.lake.archive import BatchProgress
 
 LakeOption = Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the tables.", show_default=False)]
@@ -37,9 +37,7 @@ def archive(
         bool, typer.Option("--events/--no-events", help="Archive the events of messages as well.")
     ] = True,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until interrupted.")] = False,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="With --follow: the interval between batches.")
-    ] = 10.0,
+    every: EveryOption = 10.0,
     batch_rows: Annotated[int, typer.Option(min=1, help="Upper bound of rows in a batch.")] = 1_000_000,
     hold_bytes: Annotated[
         int | None,
@@ -61,8 +59,10 @@ def archive(
 
     Each run resumes after the last archived row. A hold makes the broker keep messages that are not archived yet, even
     if every group has acked them.
+
+    Example: penstock pipeline archive --lake ./lake --follow
     """
-    with errors_in_one_line(), pipeline_errors():
+    with pipeline_errors():
         from penstock.pipeline.lake.archive import Archive
         from penstock.pipeline.lake.tables import Lake
 
@@ -95,8 +95,11 @@ def verify(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Verify a lake: recount files, offsets and checksums. Exits with 1 on any fault, and names it."""
-    with errors_in_one_line(), pipeline_errors():
+    """Verify a lake: recount files, offsets and checksums. Exits with 1 on any fault, and names it.
+
+    Example: penstock pipeline verify --lake ./lake
+    """
+    with pipeline_errors():
         from penstock.pipeline.lake.tables import Lake
         from penstock.pipeline.lake.verify import verify as recount
 
@@ -123,8 +126,11 @@ def compact(
     target_mb: Annotated[int, typer.Option(metavar="MB", min=1, help="Target size of the files.")] = 128,
     output: OutputOption = Output.table,
 ) -> None:
-    """Merge many small files into few large ones. May run at the same time as an archive."""
-    with errors_in_one_line(), pipeline_errors():
+    """Merge many small files into few large ones. May run at the same time as an archive.
+
+    Example: penstock pipeline compact --lake ./lake --target-mb 256
+    """
+    with pipeline_errors():
         from penstock.pipeline.lake.compact import compact as exchange
         from penstock.pipeline.lake.tables import Lake
 
@@ -132,17 +138,17 @@ def compact(
         show({"files_replaced": done.before, "files_made": done.after}, output)
 
 
-def _broker(url: str) -> Broker:
-    from penstock.pipeline.connect import Broker
+def _broker(url: str) -> BrokerCalls:
+    from penstock.pipeline.connect import BrokerCalls
 
-    return Broker(url, None, RETRY_FOR_S)
+    return BrokerCalls(url, None, RETRY_FOR_S)
 
 
-def check_reachable(broker: Broker) -> None:
+def check_reachable(broker: BrokerCalls) -> None:
     """Call the broker once, so that a wrong address is reported before Spark starts, which takes seconds."""
     from penstock.client import lowlevel as calls
 
-    broker.ask(calls.list_queues(prefix="", page=1, limit=1))
+    broker.ask(calls.operation("list_queues", dict, limit=1))
 
 
 def _print_progress(progress: BatchProgress) -> None:

@@ -1,6 +1,6 @@
 """The life cycle of a server process: bind, open, announce readiness, serve, drain, stop.
 
-A journal failure also ends the process, with EXIT_JOURNAL_FAILED: the state in memory is then ahead of the disk, and
+A journal failure also ends the process, with EXIT_DISK_FAILED: the state in memory is then ahead of the disk, and
 only a restart, which reads the journal again, may continue.
 
 SIGTERM or SIGINT drains the server in this order: readiness and health probes fail; the listening sockets close;
@@ -28,13 +28,15 @@ import uvloop
 from penstock import limits
 from penstock.server.compose import Node, open_node
 from penstock.server.config import Address, ConfigError, Settings
+from penstock.server.terminal import EXIT_DISK_FAILED
+from penstock.server.tls import ServerTls
 from penstock.transports.grpc import GrpcServer
 from penstock.transports.http.protocol import HttpProtocol
 
+WATCH_CERTIFICATES_S = 5.0
+"""Seconds between two looks whether the certificate files changed."""
+
 _log = structlog.get_logger("penstock.server")
-
-
-EXIT_JOURNAL_FAILED = 74
 
 
 def run(settings: Settings) -> int:
@@ -52,10 +54,11 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
+    tls = ServerTls(settings.tls_cert, settings.tls_key, settings.tls_client_ca) if settings.tls_cert else None
     listener = bind(settings.listen_address)
     grpc = None
     try:
-        grpc = bind_grpc(settings)
+        grpc = bind_grpc(settings, tls)
         node = await open_node(settings)
     except BaseException:
         listener.close()
@@ -69,14 +72,15 @@ async def _serve(settings: Settings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
-    server = _Server(node, settings)
+    server = _Server(node, settings, tls)
+    watching = asyncio.create_task(_watch_certificates(tls)) if tls is not None else None
     serving = asyncio.create_task(server.serve([listener]))
     try:
         await _first_of(serving, server.accepting)
         if server.accepting.is_set():
             if grpc is not None:
-                await grpc.start(node.broker, node.clock, node.app.metrics)
-            _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc)
+                await grpc.start(node.broker, node.clock, node.app.metrics, node.app.auth)
+            _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc, "https" if tls else "http")
         await _first_of(serving, stop, node.failed)
         _log.info("drain_started", grace_s=settings.shutdown_grace_s)
         node.app.drain()
@@ -93,8 +97,10 @@ async def _serve(settings: Settings) -> int:
             await node.close(settings.shutdown_grace_s / 2)
     except TimeoutError:
         _log.error("shutdown_timed_out")
+    if watching is not None:
+        watching.cancel()
     _log.info("server_stopped")
-    return EXIT_JOURNAL_FAILED if node.failed.is_set() else 0
+    return EXIT_DISK_FAILED if node.failed.is_set() else 0
 
 
 def bind(address: Address, name: str = "listen") -> socket.socket:
@@ -112,7 +118,19 @@ def bind(address: Address, name: str = "listen") -> socket.socket:
     return listener
 
 
-def bind_grpc(settings: Settings) -> GrpcServer | None:
+async def _watch_certificates(tls: ServerTls) -> None:
+    """Load certificates that changed: at SIGHUP, and every few seconds, because renewals often send no signal."""
+    hang_up = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WATCH_CERTIFICATES_S):
+                await hang_up.wait()
+        hang_up.clear()
+        await asyncio.to_thread(tls.reload)
+
+
+def bind_grpc(settings: Settings, tls: ServerTls | None = None) -> GrpcServer | None:
     """Bind the gRPC listener; None if gRPC is off."""
     address = settings.grpc_address
     if address is None:
@@ -127,7 +145,8 @@ def bind_grpc(settings: Settings) -> GrpcServer | None:
         _log.warning("grpc_default_port_taken", port=address.port)
         address = address._replace(port=0)
     try:
-        return GrpcServer(str(address._replace(host="127.0.0.1") if address.host == "localhost" else address))
+        host = address._replace(host="127.0.0.1") if address.host == "localhost" else address
+        return GrpcServer(str(host), None if tls is None else tls.grpc_credentials())
     except OSError as error:
         raise ConfigError(f"grpc: cannot listen on {address}: {error}") from None
 
@@ -135,7 +154,7 @@ def bind_grpc(settings: Settings) -> GrpcServer | None:
 class _Server(uvicorn.Server):
     """A Uvicorn server that leaves signals to this module and sets `accepting` when its sockets accept."""
 
-    def __init__(self, node: Node, settings: Settings):
+    def __init__(self, node: Node, settings: Settings, tls: ServerTls | None):
         super().__init__(
             uvicorn.Config(
                 node.app,  # type: ignore[arg-type] # not an ASGI application: only HttpProtocol calls it
@@ -152,8 +171,12 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=settings.shutdown_grace_s,
             )
         )
+        if tls is not None:
+            self.config.load()
+            self.config.ssl = tls.context
         self.accepting = asyncio.Event()
         metrics = node.app.metrics
+        node.app.edge.list_connections = lambda: [each.describe() for each in self.server_state.connections]  # type: ignore[union-attr]
         metrics.count_connections = lambda: len(self.server_state.connections) - metrics.count_websockets()
 
     @contextlib.contextmanager
@@ -179,10 +202,10 @@ async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None
         each.cancel()
 
 
-def _announce(http: Address, grpc: Address | None, server: GrpcServer | None) -> None:
+def _announce(http: Address, grpc: Address | None, server: GrpcServer | None, scheme: str) -> None:
     """Print the ready line to standard output. Programs that start a server wait for it."""
     served = "-" if grpc is None or server is None else grpc._replace(port=server.port)
-    sys.stdout.write(f"ready http=http://{http} grpc={served}\n")
+    sys.stdout.write(f"ready http={scheme}://{http} grpc={served}\n")
     sys.stdout.flush()
 
 

@@ -20,8 +20,13 @@ _without_locals = structlog.processors.ExceptionRenderer(
 )
 
 
-def configure_logging(style: Literal["json", "console"], level: str) -> None:
-    """Send the events of penstock and of libraries to standard error. Called once, before the first event."""
+def configure_logging(style: Literal["auto", "json", "console"], level: str) -> None:
+    """Send the events of penstock and of libraries to standard error. Called once, before the first event.
+
+    `auto` is console if standard error is a terminal, and json otherwise.
+    """
+    if style == "auto":
+        style = "console" if sys.stderr.isatty() else "json"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

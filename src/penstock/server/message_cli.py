@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,19 +16,20 @@ import typer
 from penstock.errors import QueueNotFound, Unavailable
 from penstock.server.completion import complete_queue
 from penstock.server.message_lines import print_message, print_published, print_tailed
-from penstock.server.publish_input import LineReader, open_input, read_single
+from penstock.server.publish_input import LineReader, Raw, open_input, read_single
 from penstock.server.remote import Remote
 from penstock.server.terminal import (
+    EXIT_INTERRUPTED,
     URL_DEFAULT,
+    Group,
     Output,
     OutputOption,
     QueueArgument,
     Url,
-    errors_in_one_line,
     progress,
     until_interrupted,
 )
-from penstock.server.times import DUE, parse_deliver_at, parse_start_offset
+from penstock.server.times import DUE, duration_option, parse_deliver_at, parse_start_offset
 
 if TYPE_CHECKING:
     from penstock.client import Client as AsyncClient
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 WAIT_FOR_QUEUE_S = 0.5
 
-Group = Annotated[str, typer.Option(help="Groups read a queue independently of each other.")]
+Wait = Annotated[float | None, duration_option("Stop after this time without a message.", default="never")]
 
 
 def client_of(url: str, *, patient: bool = False) -> Client:
@@ -57,10 +59,10 @@ def publish(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Publish the content of this file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False,
     key: Annotated[str | None, typer.Option(help="Messages of one key stay in order.")] = None,
-    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Delay before the delivery.")] = None,
+    delay: Annotated[float | None, duration_option("Delay before the delivery.")] = None,
     at: Annotated[str | None, DUE] = None,
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time after which the message expires.")] = None,
-    priority: Annotated[int, typer.Option(help="For queues that order by priority.")] = 0,
+    ttl: Annotated[float | None, duration_option("Time after which the message expires.")] = None,
+    priority: Annotated[int | None, typer.Option(help="For queues with order lanes (0 to 4) or heap.")] = None,
     tenant: Annotated[
         str | None, typer.Option(help="Tenant of the message; queues with fair_share serve tenants in turns.")
     ] = None,
@@ -75,6 +77,7 @@ def publish(
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be given repeatedly.")
     ] = None,
+    raw: Raw = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the number of messages only.")] = False,
     output: Annotated[
         Output,
@@ -84,8 +87,11 @@ def publish(
 ) -> None:
     """Publish a message, or one per line of a file or of standard input.
 
-    A payload that is valid JSON is published as JSON, any other as bytes. Prints the id of each message. Lines are
-    published while they are read, so the input may be of any size or endless.
+    A payload that is valid JSON is published as JSON, any other text as bytes; one that begins like JSON and is not is
+    refused. Prints the id of each message. Lines are published while they are read, so the input may be of any size or
+    endless.
+
+    Example: penstock publish orders '{"order": 1}' --key user-42 --delay 10m
     """
     options: dict[str, Any] = {
         "key": key,
@@ -102,12 +108,13 @@ def publish(
         raise typer.BadParameter("give only one of --delay and --at")
     if lines and id is not None:
         raise typer.BadParameter("--id names one message, and --lines publishes many: leave out one of them")
-    with errors_in_one_line(), open_input(payload, file) as source, client_of(url) as client:
+    with open_input(payload, file) as source, client_of(url) as client:
         target = client.queue(queue)
         if not lines:
-            print_published(target.publish_many([read_single(source)], ids=[id], **options), output, quiet=quiet)
+            value = read_single(source, raw=raw)
+            print_published(target.publish_many([value], ids=[id], **options), output, quiet=quiet)
             return
-        read = LineReader(source)
+        read = LineReader(source, raw=raw)
         count = 0
         with progress("publishing", read.size, show=quiet or read.size > LineReader.LARGE_BYTES) as advance:
             for payloads in read:
@@ -143,9 +150,10 @@ def consume(
     max_messages: Annotated[
         int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after this number of messages.")
     ] = None,
-    wait: Annotated[
+    wait: Wait = None,
+    lease: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Stop after this time without a message.  \\[default: never]"),
+        duration_option("Time after which messages of a consumer that died return.", default="lease_ms of the queue"),
     ] = None,
     follow: Annotated[
         bool,
@@ -162,15 +170,16 @@ def consume(
     """Print messages and acknowledge them, one line each, until Ctrl-C.
 
     A message is acknowledged after it was printed; messages that were not printed stay in the queue. Use penstock tail
-    to read messages without consuming them.
+    to read messages without consuming them. Exits with 130 after Ctrl-C.
+
+    Example: penstock consume orders --max 10
     """
     if (queue is None) == (scope is None):
         raise typer.BadParameter("give a QUEUE, or a --scope")
     if follow and wait is not None:
         raise typer.BadParameter("--follow never stops by itself: leave out --wait")
-    options: dict[str, Any] = {"group": group, "wait": wait, "prefetch": 1 if max_messages else 100}
+    options: dict[str, Any] = {"group": group, "wait": wait, "lease": lease, "prefetch": 1 if max_messages else 100}
     with (
-        errors_in_one_line(),
         until_interrupted() as interrupt,
         client_of(url, patient=follow) as client,
         _consumer(client, queue, scope, assigned, options, follow=follow) as messages,
@@ -233,21 +242,22 @@ def tail(
     max_messages: Annotated[
         int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this number of messages.")
     ] = None,
-    wait: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this time without a message.")
-    ] = None,
+    wait: Wait = None,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Print messages as they are published, until Ctrl-C, without a lease, an ack or a group.
 
-    Consumed messages are removed from the log unless the queue has retention keep.
+    Consumed messages are removed from the log unless the queue has retention keep. Exits with 130 after Ctrl-C.
+
+    Example: penstock tail orders --since 10m
     """
     start = None if since is None else parse_start_offset(since)
-    with errors_in_one_line(), until_interrupted():
-        Remote(url).get("/healthz")
-        tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
-        asyncio.run(tailing.run(url, queues))
+    Remote(url).get("/healthz")
+    tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
+    asyncio.run(tailing.run(url, queues))
+    if tailing.ended_by == signal.SIGINT:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 class _Tail:
@@ -264,27 +274,37 @@ class _Tail:
         self._wait = wait
         self._show_queue = show_queue
         self._enough = asyncio.Event()
+        self.ended_by: signal.Signals | None = None
 
     async def run(self, url: str, queues: list[str]) -> None:
+        """Print until there is enough or a signal arrives. A signal takes effect between two messages."""
         from penstock.client import Client
 
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._end, number)
         async with Client(url, retry_for=0) as client:
             places = [place for queue in queues for place in await self._partitions(client, queue)]
-            following = [asyncio.create_task(self._follow(*place)) for place in places]
+            following = {asyncio.create_task(self._follow(*place)) for place in places}
             enough = asyncio.create_task(self._enough.wait())
             try:
-                all_over = asyncio.gather(*following)
-                await asyncio.wait((all_over, enough), return_when=asyncio.FIRST_COMPLETED)
-                if all_over.done():
-                    all_over.result()
+                left: set[asyncio.Task[Any]] = set(following)
+                while left and not enough.done():
+                    done, _ = await asyncio.wait((*left, enough), return_when=asyncio.FIRST_COMPLETED)
+                    left -= done
+                    for task in done:
+                        task.result()
             finally:
                 for task in (*following, enough):
                     task.cancel()
                 await asyncio.gather(*following, enough, return_exceptions=True)
 
+    def _end(self, number: signal.Signals) -> None:
+        self.ended_by = number
+        self._enough.set()
+
     async def _partitions(self, client: AsyncClient, name: str) -> list[tuple[AsyncQueue, int, int | str]]:
         queue = client.queue(name)
-        count = (await queue.config())["config"]["partitions"]
+        count = (await queue.config()).config.partitions
         return [(queue, partition, await self._begin(queue, partition)) for partition in range(count)]
 
     async def _begin(self, queue: AsyncQueue, partition: int) -> int | str:
@@ -296,9 +316,10 @@ class _Tail:
     async def _follow(self, queue: AsyncQueue, partition: int, offset: int | str) -> None:
         async for batch in queue.follow(partition=partition, offset=offset, wait=self._wait):
             for message in batch:
+                if self._enough.is_set():
+                    return
                 print_tailed(message, self._output, show_queue=self._show_queue)
                 self._left -= 1
                 if self._left <= 0:
                     self._enough.set()
-                    return
-            await asyncio.sleep(0)  # let the other partitions print
+                await asyncio.sleep(0)  # signals, and the other partitions

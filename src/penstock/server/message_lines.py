@@ -42,10 +42,8 @@ def print_tailed(message: StoredMessage, output: Output, *, show_queue: bool) ->
     )
     key = f" [{printable(message.key)}]" if message.key else ""
     text = printable(message.payload.decode("utf-8", "replace"))
-    typer.secho(f"{when} ", dim=True, nl=False)
-    typer.secho(place, fg="cyan", nl=False)
-    typer.secho(key, fg="yellow", nl=False)
-    typer.echo(f" {text}")
+    # One write, so that an interrupted command leaves whole lines.
+    typer.echo(f"{typer.style(when, dim=True)} {typer.style(place, fg='cyan')}{typer.style(key, fg='yellow')} {text}")
 
 
 def _all_of(message: StoredMessage) -> dict[str, Any]:

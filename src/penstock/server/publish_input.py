@@ -9,15 +9,34 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
+import msgspec
 import typer
 
 from penstock import limits
-from penstock.errors import TooLarge
-from penstock.server.terminal import value_of
+from penstock.errors import InvalidRequest, TooLarge
 
 PIECE_BYTES = 256 * limits.KIB
+Raw = Annotated[bool, typer.Option("--raw", help="Publish the bytes as they are, even if they look like JSON.")]
+
+
+def payload_of(content: bytes, *, raw: bool, name: str = "the payload") -> Any:
+    """The JSON value, or the bytes if they are not JSON or `raw`.
+
+    Raises InvalidRequest for bytes that begin like JSON and are not: a publisher that meant JSON would find out only in
+    its consumers.
+    """
+    if raw:
+        return content
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if content.lstrip()[:1] in (b"{", b"[", b'"'):
+            raise InvalidRequest(
+                f"{name} begins like JSON and is not: {error}; correct it, or publish it as plain bytes with --raw"
+            ) from None
+        return content
 
 
 @contextlib.contextmanager
@@ -36,14 +55,14 @@ def open_input(payload: str | None, file: Path | None) -> Iterator[BinaryIO]:
         yield io.BytesIO((payload or "").encode())
 
 
-def read_single(source: BinaryIO) -> Any:
-    """Read the whole input as one payload. Raises TooLarge as soon as the limit is exceeded."""
+def read_single(source: BinaryIO, *, raw: bool) -> Any:
+    """Read the whole input as one payload. Raises TooLarge as soon as the limit is exceeded, and as `payload_of`."""
     content = source.read(limits.PAYLOAD_BYTES_MAX + 1)
     if len(content) > limits.PAYLOAD_BYTES_MAX:
         raise TooLarge(
             f"no queue takes a payload of more than {limits.PAYLOAD_BYTES_MAX} bytes; --lines publishes line by line"
         )
-    return value_of(content)
+    return payload_of(content, raw=raw)
 
 
 class LineReader:
@@ -53,8 +72,9 @@ class LineReader:
     LARGE_BYTES = 4 * limits.MIB
     """Input size from which a progress bar is shown."""
 
-    def __init__(self, source: BinaryIO):
+    def __init__(self, source: BinaryIO, *, raw: bool):
         self._source = source
+        self._raw = raw
         self._number = 0
         self.size = _size_of(source)
         """Size of the input in bytes; 0 if unknown."""
@@ -62,7 +82,7 @@ class LineReader:
         """Bytes read."""
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield the lines of each read. Raises TooLarge for a line above the payload limit."""
+        """Yield the lines of each read. Raises TooLarge for a line above the payload limit, and as `payload_of`."""
         rest = b""
         while data := _available(self._source):
             self.done += len(data)
@@ -79,7 +99,7 @@ class LineReader:
             text = line.removesuffix(b"\r")
             self._check(text, self._number)
             if text.strip():
-                yield value_of(text)
+                yield payload_of(text, raw=self._raw, name=f"line {self._number}")
 
     @staticmethod
     def _check(text: bytes, number: int) -> None:

@@ -15,10 +15,11 @@ from penstock.server.terminal import (
     Output,
     OutputOption,
     Url,
-    errors_in_one_line,
+    Yes,
     show,
     spinner,
 )
+from penstock.server.times import duration_option
 
 if TYPE_CHECKING:
     from penstock.pipeline.lake.redrive import ArchiveRedrive, RedriveOutcome
@@ -49,14 +50,14 @@ def redrive(
         ),
     ] = None,
     target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  \\[default: the same]")] = None,
-    delay: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay before the delivery.")] = 0.0,
+    delay: Annotated[float, duration_option("Delay before the delivery.")] = 0.0,
     priority: Annotated[int | None, typer.Option(help="Priority of the copies instead of the archived one.")] = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages per second.")] = 1_000,
     redrive_id: Annotated[
         str | None, typer.Option("--redrive-id", help="A redrive with the same id resumes and publishes nothing twice.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the messages and show a few.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     output: OutputOption = Output.table,
@@ -67,9 +68,11 @@ def redrive(
     Like [bold]--where "key like 'eu-%' and get_json_object(text, '$.amount') > 100"[/bold], or with --group default:
     [bold]--where "fate = 'dead' and error like '%timeout%'"[/bold]. Counts the messages and asks before it publishes.
     The table `redrives` of the lake records the redrive.
+
+    Example: penstock pipeline redrive --lake ./lake --queue orders --where "key = 'eu'" --dry-run
     """
-    with errors_in_one_line(), pipeline_errors():
-        from penstock.pipeline.connect import Broker
+    with pipeline_errors():
+        from penstock.pipeline.connect import BrokerCalls
         from penstock.pipeline.lake.redrive import ArchiveRedrive, redrive_spec
         from penstock.pipeline.lake.tables import Lake
         from penstock.server.lake_cli import check_reachable
@@ -77,7 +80,7 @@ def redrive(
         spec = redrive_spec(
             queue, where, group=group, target=target, delay_ms=round(delay * 1000), priority=priority, uuid=uuid
         )  # fmt: skip
-        found, broker = Lake(lake), Broker(url, None, RETRY_FOR_S)
+        found, broker = Lake(lake), BrokerCalls(url, None, RETRY_FOR_S)
         if not dry_run:
             check_reachable(broker)
         with spinner("looking …"):
@@ -89,7 +92,6 @@ def redrive(
             answer: dict[str, Any] = {"messages": preview.sample, "total": preview.messages}
             if output is Output.table:
                 typer.echo(f"{preview.messages} messages would be published to {spec.target}")
-                answer |= {"page": 1, "limit": len(preview.sample)}
             show(answer, output, _SAMPLE)
             return
         if preview is not None:

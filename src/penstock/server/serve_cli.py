@@ -9,7 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from penstock.server.config import KEYS, ConfigError, load_settings
-from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, errors_in_one_line, show
+from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, show
+
+_GRPC_TLS_1_3 = ("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305")
+"""gRPC for Python has no minimum version. A TLS 1.2 handshake needs one of the ciphers that this variable names when
+gRPC is loaded: this one needs a shared key, which no client has, so TLS 1.3 remains, whose ciphers are fixed."""
 
 
 def _flag(name: str, *more: str, metavar: str | None = None) -> Any:
@@ -41,6 +45,14 @@ def serve(
     log_level: Annotated[str | None, _flag("log_level")] = None,
     allowed_host: Annotated[list[str] | None, _flag("allowed_host", metavar="NAME")] = None,
     allowed_origin: Annotated[list[str] | None, _flag("allowed_origin", metavar="ORIGIN")] = None,
+    auth: Annotated[str | None, _flag("auth")] = None,
+    jwt_issuer: Annotated[str | None, _flag("jwt_issuer", metavar="URL")] = None,
+    jwt_audience: Annotated[str | None, _flag("jwt_audience", metavar="NAME")] = None,
+    jwks: Annotated[str | None, _flag("jwks", metavar="FILE|URL")] = None,
+    tls_cert: Annotated[str | None, _flag("tls_cert", metavar="FILE")] = None,
+    tls_key: Annotated[str | None, _flag("tls_key", metavar="FILE")] = None,
+    tls_client_ca: Annotated[str | None, _flag("tls_client_ca", metavar="FILE")] = None,
+    insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with settings; flags override it.")
@@ -50,25 +62,21 @@ def serve(
 
     Prints one line, [bold]ready http=… grpc=…[/bold], when it accepts requests. Every option is also a key of the
     settings file and an environment variable such as PENSTOCK_DATA_DIR.
+
+    Example: penstock serve --data-dir /var/lib/penstock --listen 127.0.0.1:7400
     """
     # Typer passes an empty list for a repeatable option that was not given.
     flags = {key: value for key, value in locals().items() if key in KEYS and value != []}
-    with errors_in_one_line():
-        if not __debug__:
-            raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")
-        settings = load_settings(flags, os.environ, config)
-        for name, address in (("listen", settings.listen_address), ("grpc", settings.grpc_address)):
-            if address is not None and not address.is_loopback:
-                raise ConfigError(
-                    f"{name}: {address} can be reached from other machines, and this version has neither "
-                    "authentication nor TLS to protect it there; listen on 127.0.0.1 and put a proxy in front that has "
-                    "both"
-                )
-        from penstock.server import lifecycle
-        from penstock.server.logging import configure_logging
+    if not __debug__:
+        raise ConfigError("assertions are part of the broker's safety, it does not run under python -O")
+    settings = load_settings(flags, os.environ, config)
+    if settings.tls_cert:
+        os.environ.setdefault(*_GRPC_TLS_1_3)
+    from penstock.server import lifecycle
+    from penstock.server.logging import configure_logging
 
-        configure_logging(settings.log_format, settings.log_level)
-        code = lifecycle.run(settings)
+    configure_logging(settings.log_format, settings.log_level)
+    code = lifecycle.run(settings)
     raise typer.Exit(code)
 
 
@@ -83,15 +91,16 @@ def doctor(
     """Check this machine: Python, ports, disk, clock; and for the pipeline Java and Spark.
 
     Prints a hint for each failed check. Exits with 1 if a broker could not run here.
+
+    Example: penstock doctor --data-dir /var/lib/penstock
     """
     from penstock.server.doctor import examine
 
-    with errors_in_one_line():
-        settings = load_settings({"data_dir": data_dir, "listen": listen}, os.environ, config)
-        findings = list(examine(settings))
-        if output is Output.json:
-            show({"findings": [finding._asdict() for finding in findings]}, output)
-        for finding in findings if output is Output.table else ():
-            hint = f"  ({finding.hint})" if finding.hint else ""
-            typer.echo(f"{finding.verdict:8} {finding.name:10} {finding.found}{hint}")
+    settings = load_settings({"data_dir": data_dir, "listen": listen}, os.environ, config)
+    findings = list(examine(settings))
+    if output is Output.json:
+        show({"findings": [finding._asdict() for finding in findings]}, output)
+    for finding in findings if output is Output.table else ():
+        hint = f"  ({finding.hint})" if finding.hint else ""
+        typer.echo(f"{finding.verdict:8} {finding.name:10} {finding.found}{hint}")
     raise typer.Exit(EXIT_REFUSED if any(finding.verdict == "failed" for finding in findings) else 0)

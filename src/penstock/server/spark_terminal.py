@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import PenstockError
+from penstock.server.times import duration_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ MasterOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Spark master  \\[default: all cores of this machine]", show_default=False),
 ]
+EveryOption = Annotated[float, duration_option("With --follow: the interval between batches.", least_s=0.1)]
 RemoteOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark Connect endpoint, sc://HOST:PORT.")]
 
 

@@ -26,18 +26,23 @@ class Listing(NamedTuple):
 
     entries: str
     columns: tuple[str, ...]
+    if_empty: str = ""
+    """Printed instead of a table without rows."""
 
 
 def print_listing(answer: dict[str, Any], listing: Listing) -> None:
-    """Print one line per entry, and the page number."""
+    """Print one line per entry, and the page number if there are more."""
     console = _console()
     entries = [_flat(entry) for entry in answer[listing.entries]]
     if not entries:
-        console.print(f"no {listing.entries}")
+        console.print(listing.if_empty or f"no {listing.entries}")
         return
     columns = [name for name in listing.columns if any(name in entry for entry in entries)]
     console.print(_table(console, entries, columns))
-    if answer["total"] > len(entries):
+    more = (answer.get("total") or 0) > len(entries)
+    if answer.get("next"):
+        console.print(f"{len(entries)} shown; for more: --after {answer['next']}", style="dim")
+    elif more and "page" in answer:
         console.print(f"page {answer['page']}: {len(entries)} of {answer['total']}", style="dim")
 
 

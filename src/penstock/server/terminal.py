@@ -1,8 +1,10 @@
-"""Shared by all commands: options, output, errors, signals and progress."""
+"""Shared by all commands: options, output, errors, confirmations, signals and progress."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import signal
 import sys
@@ -16,13 +18,15 @@ import typer
 
 from penstock.errors import Conflict, PenstockError
 from penstock.server import completion
-from penstock.server.config import ConfigError
-from penstock.server.remote import Unreachable
+from penstock.server.config import ConfigError, DiskFailed, StoreRefused
+from penstock.server.remote import Remote, ServerUnreachable
 from penstock.server.tables import Listing, print_listing, print_object
 
 EXIT_REFUSED = 1
 EXIT_NO_SERVER = 69
+EXIT_DISK_FAILED = 74
 EXIT_BAD_SETTINGS = 78
+EXIT_INTERRUPTED = 130
 
 
 class Output(StrEnum):
@@ -39,6 +43,43 @@ QueueArgument = Annotated[
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Format of the output.")]
 URL_DEFAULT = completion.URL_DEFAULT
+Group = Annotated[str, typer.Option(help="Groups read a queue independently of each other.")]
+Page = Annotated[int, typer.Option(min=1, help="Number of the page.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Entries of a page.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def remote_command(
+    listing: Listing | None = None,
+    *,
+    readable: Callable[[Any], Any] = lambda answer: answer,
+    is_refusal: Callable[[Any], bool] = lambda _: False,
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a command of a function that calls a server and returns the reply.
+
+    The command has the parameters of the function without the first, which is the `Remote`, and the options --output
+    and --url. It prints the reply: as JSON, or as a table of what `readable` returns. Exits with 1 if `is_refusal`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        def command(*, output: OutputOption = Output.table, url: Url = URL_DEFAULT, **given: Any) -> None:
+            answer = function(Remote(url), **given)
+            show(answer if output is Output.json else readable(answer), output, listing)
+            if is_refusal(answer):
+                raise typer.Exit(EXIT_REFUSED)
+
+        def parameters_of(of: Callable[..., Any]) -> list[inspect.Parameter]:
+            return list(inspect.signature(of, eval_str=True).parameters.values())
+
+        own, common = parameters_of(function)[1:], parameters_of(command)[:2]
+        given = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *common)]
+        functools.update_wrapper(command, function)
+        del command.__wrapped__  # type: ignore[attr-defined] # Typer would read the signature of the function
+        command.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in given}
+        return command
+
+    return decorate
 
 
 @contextlib.contextmanager
@@ -46,9 +87,11 @@ def errors_in_one_line() -> Iterator[None]:
     """Turn expected errors into one line on standard error and an exit code instead of a traceback."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, StoreRefused) as error:
         code, text = EXIT_BAD_SETTINGS, str(error)
-    except Unreachable as error:
+    except DiskFailed as error:
+        code, text = EXIT_DISK_FAILED, error.message
+    except ServerUnreachable as error:
         code, text = EXIT_NO_SERVER, f"{error.message}: start one with `penstock serve`, or name another with --url"
     except PenstockError as error:
         code, text = EXIT_REFUSED, error.message
@@ -62,13 +105,12 @@ def errors_in_one_line() -> Iterator[None]:
     raise typer.Exit(code)
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-def confirmed(call: Callable[[dict[str, str]], Any], question: Callable[[dict[str, int]], str], yes: bool) -> Any:
+def confirmed(
+    call: Callable[[dict[str, str]], Any], question: Callable[[dict[str, int]], str], yes: bool, *, name: str = ""
+) -> Any:
     """Call a destructive route: ask the user with `question`, which describes the loss, then repeat with the token.
 
-    Raises typer.Abort if the user declines.
+    With `name` the user must type it. Raises typer.Abort if the user declines.
     """
     try:
         return call({})
@@ -76,8 +118,19 @@ def confirmed(call: Callable[[dict[str, str]], Any], question: Callable[[dict[st
         if "confirm" not in error.details:
             raise
         if not yes:
-            typer.confirm(f"{question(error.details['would_lose'])} This cannot be undone.", abort=True, err=True)
+            _ask(f"{question(error.details['would_lose'])} This cannot be undone.", name)
         return call({"confirm": error.details["confirm"]})
+
+
+def _ask(question: str, name: str) -> None:
+    if not name:
+        typer.confirm(question, abort=True, err=True)
+    elif (
+        typer.prompt(f"{question}\nType {name} to confirm, or use --yes", default="", show_default=False, err=True)
+        != name
+    ):
+        typer.echo("that is not its name; nothing was changed", err=True)
+        raise typer.Abort
 
 
 def show(answer: Any, output: Output, listing: Listing | None = None) -> None:
@@ -87,14 +140,6 @@ def show(answer: Any, output: Output, listing: Listing | None = None) -> None:
         print_listing(answer, listing)
     else:
         print_object(answer)
-
-
-def value_of(text: bytes) -> Any:
-    """The decoded JSON value, or the bytes if they are not JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
 
 
 @contextlib.contextmanager
@@ -118,9 +163,12 @@ class InterruptFlag:
     def __init__(self) -> None:
         self._deferred = False
         self._is_set = False
+        self.number = 0
+        """The signal that set it."""
 
-    def set(self, *_: Any) -> None:
+    def set(self, number: int, _frame: Any) -> None:
         self._is_set = True
+        self.number = number
         if not self._deferred:
             raise KeyboardInterrupt
 
@@ -149,7 +197,7 @@ class InterruptFlag:
 
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[InterruptFlag]:
-    """Run the block until Ctrl-C or SIGTERM; the KeyboardInterrupt ends the block and is suppressed."""
+    """Run the block until Ctrl-C or SIGTERM, whose KeyboardInterrupt ends the block. Exits with 130 after Ctrl-C."""
     flag = InterruptFlag()
     is_main = threading.current_thread() is threading.main_thread()  # only the main thread may set signal handlers
     before = {number: signal.signal(number, flag.set) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
@@ -159,6 +207,8 @@ def until_interrupted() -> Iterator[InterruptFlag]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if flag.number == signal.SIGINT:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @contextlib.contextmanager

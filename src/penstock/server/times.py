@@ -1,4 +1,4 @@
-"""Parse points in time: a duration like `10m`, before or after now, or a time like `2026-01-31T12:00`."""
+"""Parse durations like `10m`, and points in time: a duration before or after now, or a time like `2026-01-31T12:00`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,37 @@ from typing import Any
 
 import typer
 
+from penstock.durations import parse_duration_ms
+
+FORMS = "30s, 10m, 2h, 7d"
+
+
+def duration_option(help: str, *, least_s: float = 0.0, default: str | None = None) -> Any:
+    """An option whose value is a duration, in seconds as a float. `default` describes one that the server has."""
+
+    def parse(value: str | float) -> float:
+        seconds = parse_seconds(str(value))
+        if seconds < least_s:
+            raise typer.BadParameter(f"{value} is less than {least_s} seconds")
+        return seconds
+
+    shown = "" if default is None else f"  \\[default: {default}]"
+    return typer.Option(parser=parse, metavar="DURATION", help=f"{help} Like 30s or 10m.{shown}")
+
+
 DUE: Any = typer.Option(
-    metavar="TIME", help="Time of the delivery: 10m, 2h, 7d from now, or a time like 2031-01-31T12:00."
+    metavar="TIME", help=f"Time of the delivery: {FORMS} from now, or a time like 2031-01-31T12:00."
 )
 """The option whose value `parse_deliver_at` parses."""
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_seconds(text: str) -> float:
+    """A duration, or a number of seconds."""
+    if re.fullmatch(r"\d{1,15}(\.\d{1,15})?", text, re.ASCII):
+        return float(text)
+    if (ms := parse_duration_ms(text)) is not None:
+        return ms / 1000
+    raise typer.BadParameter(f"{text!r} is not a duration like {FORMS} or 1h30m, nor a number of seconds")
 
 
 def parse_start_offset(text: str) -> str:
@@ -21,30 +47,25 @@ def parse_start_offset(text: str) -> str:
     local."""
     if text in ("0", "earliest"):
         return "earliest"
-    if (span_s := _span_s(text)) is not None:
-        return f"at:{max(0, round((time.time() - span_s) * 1000))}"
+    if (span_ms := parse_duration_ms(text)) is not None:
+        return f"at:{max(0, round(time.time() * 1000 - span_ms))}"
     if (at_ms := _time_ms(text)) is not None:
         return f"at:{at_ms}"
-    raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d, a time like 2026-01-31T12:00, or 0")
+    raise typer.BadParameter(f"{text!r} is not {FORMS}, a time like 2026-01-31T12:00, or 0")
 
 
 def parse_deliver_at(text: str) -> int:
     """A delivery time in epoch milliseconds. A duration counts from now; times without a zone are local."""
-    if (span_s := _span_s(text)) is not None:
-        return round((time.time() + span_s) * 1000)
+    if (span_ms := parse_duration_ms(text)) is not None:
+        return round(time.time() * 1000 + span_ms)
     if (at_ms := _time_ms(text)) is not None:
         return max(1, at_ms)  # 0 would mean "now" to the server
-    raise typer.BadParameter(f"{text!r} is not 30s, 10m, 2h, 7d from now, or a time like 2031-01-31T12:00")
+    raise typer.BadParameter(f"{text!r} is not {FORMS} from now, or a time like 2031-01-31T12:00")
 
 
 def utc_text(ms: int) -> str:
     """The time in UTC, as text."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-
-
-def _span_s(text: str) -> float | None:
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([smhd])", text, re.ASCII)
-    return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
 def _time_ms(text: str) -> int | None:

@@ -6,9 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.server.lazy_commands import command_group
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, QueueArgument, Url, errors_in_one_line, show
+from penstock.server.terminal import Limit, Page, QueueArgument, remote_command
+from penstock.server.times import duration_option
+from penstock.wire.webhooks import Format
 
 WEBHOOKS = Listing(
     "webhooks",
@@ -17,152 +20,174 @@ WEBHOOKS = Listing(
 ATTEMPTS = Listing(
     "attempts", ("at_ms", "message_id", "attempt", "outcome", "status", "duration_ms", "error", "retry_at_ms")
 )
+TEST_TIMEOUT_S = 90
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the webhook, as shown by add and list.")]
-UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Like https://example.com/hooks.")]
-FORMATS = "plain|cloudevents-structured|cloudevents-binary"
-FORMAT_HELP = "Body of the request: the payload, or a CloudEvent."
-DELAY_HELP = "Delay after a failure; give it once for each retry."
-TIMEOUT_HELP = "Timeout of one attempt."
-CONCURRENCY_HELP = "Concurrent requests."
-DESCRIPTION_HELP = "Description shown in the list."
+FormatOption = Annotated[
+    Format | None,
+    typer.Option(help="Body of the request: the payload, or a CloudEvent.  \\[default: plain]", show_default=False),
+]
+RetryDelays = Annotated[
+    list[float] | None,
+    duration_option("Delay after a failure; give it once for each retry.", default="9 retries in 3 days"),
+]
+Timeout = Annotated[float | None, duration_option("Timeout of one attempt.", default="15s")]
+Concurrency = Annotated[int | None, typer.Option(help="Concurrent requests.  \\[default: 4]")]
+Description = Annotated[str | None, typer.Option(help="Description shown in the list.")]
 
-webhooks = typer.Typer(name="webhooks", help="Send the messages of a group to a URL.", no_args_is_help=True)
+webhooks = command_group("Send the messages of a group to a URL.", alone="list")
 
 
 @webhooks.command("list")
+@remote_command(WEBHOOKS)
 def list_webhooks(
+    remote: Remote,
     queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
-    page: Annotated[int, typer.Option(min=1)] = 1,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """List the webhooks with their delivery counters."""
-    with errors_in_one_line():
-        show(Remote(url).get("/v1/webhooks", queue=queue, page=page, limit=limit), output, WEBHOOKS)
+    page: Page = 1,
+    limit: Limit = 50,
+) -> Any:
+    """List the webhooks with their delivery counters.
+
+    Example: penstock webhooks list --queue orders
+    """
+    return remote.get("/v1/webhooks", queue=queue, page=page, limit=limit)
 
 
 @webhooks.command()
+@remote_command()
 def add(
+    remote: Remote,
     queue: QueueArgument,
-    endpoint: UrlArgument,
-    group: Annotated[str, typer.Option(help="Groups read a queue independently of each other.")] = "default",
-    format: Annotated[str, typer.Option(metavar=FORMATS, help=FORMAT_HELP)] = "plain",
-    retry_delay: Annotated[
-        list[float] | None,
-        typer.Option(metavar="SECONDS", help=f"{DELAY_HELP}  \\[default: 9 retries in 3 days]"),
+    endpoint: Annotated[str, typer.Argument(metavar="URL", help="Like https://example.com/hooks.")],
+    group: Annotated[
+        str | None, typer.Option(help="Deliver the messages of this group.  \\[default: one of its own]")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help=f"{TIMEOUT_HELP}  \\[default: 15]")] = None,
-    concurrency: Annotated[int | None, typer.Option(help=f"{CONCURRENCY_HELP}  \\[default: 4]")] = None,
-    description: Annotated[str, typer.Option(help=DESCRIPTION_HELP)] = "",
+    format: FormatOption = None,
+    retry_delay: RetryDelays = None,
+    timeout: Timeout = None,
+    concurrency: Concurrency = None,
+    description: Description = None,
     paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """Register a webhook. Shows the signing secret once; store it."""
-    body: dict[str, Any] = {
-        "queue": queue, "url": endpoint, "group": group, "format": format, "description": description, "paused": paused,
-    }  # fmt: skip
-    _call("POST", "/v1/webhooks", output, url, body | _terms(retry_delay, timeout, concurrency))
+) -> Any:
+    """Register a webhook. Shows the signing secret once; store it.
+
+    Example: penstock webhooks add orders https://example.com/hooks
+    """
+    body = _given(
+        queue=queue, url=endpoint, group=group, format=format, description=description, concurrency=concurrency,
+        retry_delays_ms=retry_delay, timeout_ms=timeout,
+    )  # fmt: skip
+    return remote.call("POST", "/v1/webhooks", body={**body, "paused": paused})
 
 
 @webhooks.command()
+@remote_command()
 def change(
+    remote: Remote,
     id: IdArgument,
-    endpoint: Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="Send to this one instead.")] = None,
-    format: Annotated[str | None, typer.Option(metavar=FORMATS, help=FORMAT_HELP)] = None,
-    retry_delay: Annotated[list[float] | None, typer.Option(metavar="SECONDS", help=DELAY_HELP)] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help=TIMEOUT_HELP)] = None,
-    concurrency: Annotated[int | None, typer.Option(help=CONCURRENCY_HELP)] = None,
-    description: Annotated[str | None, typer.Option(help=DESCRIPTION_HELP)] = None,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """Change a webhook. Settings that are not given, the secret, the queue and the group stay unchanged."""
-    asked = {"url": endpoint, "format": format, "description": description}
-    body = {name: value for name, value in asked.items() if value is not None}
-    _call("PATCH", f"/v1/webhooks/{id}", output, url, body | _terms(retry_delay, timeout, concurrency))
+    endpoint: Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="Send to this URL instead.")] = None,
+    format: FormatOption = None,
+    retry_delay: RetryDelays = None,
+    timeout: Timeout = None,
+    concurrency: Concurrency = None,
+    description: Description = None,
+) -> Any:
+    """Change a webhook. Settings that are not given, the secret, the queue and the group stay unchanged.
+
+    Example: penstock webhooks change 01JPX3J8M5S4G7Q2V9W0E1R2T3 --timeout 30s
+    """
+    body = _given(
+        url=endpoint, format=format, description=description, concurrency=concurrency, retry_delays_ms=retry_delay,
+        timeout_ms=timeout,
+    )  # fmt: skip
+    return remote.call("PATCH", f"/v1/webhooks/{id}", body=body)
 
 
 @webhooks.command("show")
-def show_webhook(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Show a webhook with its delivery counters."""
-    _call("GET", f"/v1/webhooks/{id}", output, url)
+@remote_command()
+def show_webhook(remote: Remote, id: IdArgument) -> Any:
+    """Show a webhook with its delivery counters.
+
+    Example: penstock webhooks show 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return remote.get(f"/v1/webhooks/{id}")
 
 
 @webhooks.command()
-def test(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Send a test request to the endpoint. Exits with 1 if the endpoint did not accept it."""
-    with errors_in_one_line():
-        answer = Remote(url, timeout_s=90).call("POST", "/v1/webhooks/test", body={"id": id})
-        show(answer, output)
-    raise typer.Exit(0 if answer["outcome"] == "delivered" else 1)
+@remote_command(is_refusal=lambda answer: answer["outcome"] != "delivered")
+def test(remote: Remote, id: IdArgument) -> Any:
+    """Send a test request to the endpoint. Exits with 1 if the endpoint did not accept it.
+
+    Example: penstock webhooks test 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).call("POST", "/v1/webhooks/test", body={"id": id})
 
 
 @webhooks.command()
-def pause(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Pause a webhook until it is resumed."""
-    _call("POST", "/v1/webhooks/pause", output, url, {"id": id})
+@remote_command()
+def pause(remote: Remote, id: IdArgument) -> Any:
+    """Pause a webhook until it is resumed.
+
+    Example: penstock webhooks pause 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return remote.call("POST", "/v1/webhooks/pause", body={"id": id})
 
 
 @webhooks.command()
-def resume(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Resume a webhook, even if its endpoint answered 410 Gone."""
-    _call("POST", "/v1/webhooks/resume", output, url, {"id": id})
+@remote_command()
+def resume(remote: Remote, id: IdArgument) -> Any:
+    """Resume a webhook, even if its endpoint answered 410 Gone.
+
+    Example: penstock webhooks resume 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return remote.call("POST", "/v1/webhooks/resume", body={"id": id})
 
 
 @webhooks.command()
+@remote_command()
 def rotate(
+    remote: Remote,
     id: IdArgument,
     overlap: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="Time during which the previous secret signs as well.  \\[default: a day]"
-        ),
+        float | None, duration_option("Time during which the previous secret signs as well.", default="a day")
     ] = None,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """Replace the signing secret. Shows the new secret once; store it."""
-    body: dict[str, Any] = {"id": id}
-    if overlap is not None:
-        body["overlap_ms"] = round(overlap * 1000)
-    _call("POST", "/v1/webhooks/rotate", output, url, body)
+) -> Any:
+    """Replace the signing secret. Shows the new secret once; store it.
+
+    Example: penstock webhooks rotate 01JPX3J8M5S4G7Q2V9W0E1R2T3 --overlap 2h
+    """
+    return remote.call("POST", "/v1/webhooks/rotate", body=_given(id=id, overlap_ms=overlap))
 
 
 @webhooks.command()
-def remove(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
-    """Remove a webhook. Messages of its group stay."""
-    _call("DELETE", f"/v1/webhooks/{id}", output, url)
+@remote_command()
+def remove(remote: Remote, id: IdArgument) -> Any:
+    """Remove a webhook. Messages of its group stay.
+
+    Example: penstock webhooks remove 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return remote.call("DELETE", f"/v1/webhooks/{id}")
 
 
 @webhooks.command()
+@remote_command(ATTEMPTS)
 def attempts(
+    remote: Remote,
     id: IdArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100)] = 20,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
-    """List the latest delivery attempts, newest first."""
-    with errors_in_one_line():
-        answer = Remote(url).get("/v1/webhooks/attempts", id=id, limit=limit)
-        if output is Output.table:
-            answer = {**answer, "total": len(answer["attempts"])}
-        show(answer, output, ATTEMPTS)
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Number of attempts.")] = 20,
+) -> Any:
+    """List the latest delivery attempts, newest first.
+
+    Example: penstock webhooks attempts 01JPX3J8M5S4G7Q2V9W0E1R2T3
+    """
+    return remote.get("/v1/webhooks/attempts", id=id, limit=limit)
 
 
-def _terms(retry_delay: list[float] | None, timeout: float | None, concurrency: int | None) -> dict[str, Any]:
-    """The given options as fields of the API."""
-    terms: dict[str, Any] = {}
-    if retry_delay:
-        terms["retry_delays_ms"] = [round(seconds * 1000) for seconds in retry_delay]
-    if timeout is not None:
-        terms["timeout_ms"] = round(timeout * 1000)
-    if concurrency is not None:
-        terms["concurrency"] = concurrency
-    return terms
-
-
-def _call(method: str, path: str, output: Output, url: str, body: object = None) -> None:
-    with errors_in_one_line():
-        show(Remote(url).call(method, path, body=body), output)
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields of the API that were given. Durations, which options have in seconds, become milliseconds."""
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value not in (None, [])}
+    for name in ("timeout_ms", "overlap_ms"):
+        if name in given:
+            given[name] = round(given[name] * 1000)
+    if "retry_delays_ms" in given:
+        given["retry_delays_ms"] = [round(seconds * 1000) for seconds in given["retry_delays_ms"]]
+    return given

@@ -156,8 +156,8 @@ async def a_new_owner_fences_the_earlier_one(open_engine: OpenEngine) -> None:
     assert later.journal.term > earlier.journal.term
     attempts: list[Callable[[], Awaitable[Any]]] = [
         lambda: earlier.append([b"zombie"]),
-        lambda: earlier.journal.put_blob("snapshot-zombie", [b"zombie"]),
-        lambda: earlier.journal.delete_blob("anything"),
+        lambda: earlier.journal.put_blobs([("snapshot-zombie", [b"zombie"])]),
+        lambda: earlier.journal.delete_blobs(["anything"]),
         lambda: earlier.journal.trim(2),
     ]
     for attempt in attempts:
@@ -181,7 +181,7 @@ async def shards_do_not_see_each_other(open_engine: OpenEngine) -> None:
     engine = open_engine()
     one, other = await opened(engine, 0), await opened(engine, 1)
     written = await one.append_some(3)
-    await other.journal.put_blob("snapshot-1", [b"other"])
+    await other.journal.put_blobs([("snapshot-1", [b"other"])])
     assert await replayed(other.journal) == []
     assert await one.journal.list_blobs("") == []
     assert await replayed(one.journal) == written
@@ -312,15 +312,17 @@ async def blobs_are_kept_whole(open_engine: OpenEngine) -> None:
     owner = await opened(engine)
     journal = owner.journal
     large = bytes(range(256)) * 5000
-    await journal.put_blob("segment-2", [large[:1000], memoryview(large)[1000:]])
-    await journal.put_blob("snapshot-1", [b"s"])
-    await journal.put_blob("segment-1", [])
+    await journal.put_blobs([("segment-2", [large[:1000], memoryview(large)[1000:]])])
+    await journal.put_blobs([("snapshot-1", [b"s"])])
+    await journal.put_blobs([("segment-1", [])])
     assert await journal.list_blobs("") == [("segment-1", 0), ("segment-2", len(large)), ("snapshot-1", 1)]
     assert await journal.list_blobs("segment-") == [("segment-1", 0), ("segment-2", len(large))]
     for start, length in ((0, len(large)), (0, 1), (999, 2), (len(large) - 5, 5)):
         assert journal.read_blob("segment-2", start, length) == large[start : start + length]
-    await journal.delete_blob("segment-1")
-    await journal.delete_blob("segment-1")
+    await journal.put_blobs([("ids-1", [b"one"]), ("ids-2", [b"two"])])
+    assert [journal.read_blob(name, 0, 3) for name in ("ids-1", "ids-2")] == [b"one", b"two"]
+    await journal.delete_blobs(["segment-1", "ids-1"])
+    await journal.delete_blobs(["segment-1", "ids-2"])
     await stop(engine, owner)
     engine = open_engine()
     owner = await opened(engine)
@@ -335,7 +337,7 @@ async def a_closed_journal_takes_nothing(open_engine: OpenEngine) -> None:
     await owner.append_some(2)
     await owner.journal.close()
     await owner.journal.close()
-    for attempt in (lambda: owner.append([b"late"]), lambda: owner.journal.put_blob("late", [b"late"])):
+    for attempt in (lambda: owner.append([b"late"]), lambda: owner.journal.put_blobs([("late", [b"late"])])):
         try:
             await attempt()
         except Failed:

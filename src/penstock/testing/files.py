@@ -200,6 +200,9 @@ class SimFiles:
     def make_dir(self, path: str) -> None:
         self._directories.setdefault(path, _Directory())
 
+    def is_at(self, handle: int, path: str) -> bool:
+        return self.exists(path) and self._find(path) is self._handles[handle][0]
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._directory(path).entries)
 

@@ -3,7 +3,7 @@
     async with in_process() as box:
         await box.publish("orders", b"1", b"2", delay_ms=[0, 60_000])
         first = await box.lease("orders", max=10)
-        await box.broker.ack([message.receipt for message in first])
+        await box.broker.messages.ack([message.receipt for message in first])
         await box.advance(60_000)
         assert [message.payload for message in await box.lease("orders")] == [b"2"]
         await box.restart()
@@ -104,10 +104,10 @@ class InProcess:
         named: Any = {_COLUMNS[name]: values for name, values in columns.items()}
         batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
         part = PublishPart(parse_queue(queue), batch)
-        return await self.broker.publish([part], ProducerSeq(*producer) if producer else None)
+        return await self.broker.messages.publish([part], ProducerSeq(*producer) if producer else None)
 
     async def lease(self, queue: str, **options: Any) -> list[Delivered]:
-        return messages((await self.broker.lease(parse_queue(queue), **options)).runs)
+        return messages((await self.broker.messages.lease(parse_queue(queue), **options)).runs)
 
 
 def messages(runs: Sequence[DeliveredRun]) -> list[Delivered]:

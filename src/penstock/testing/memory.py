@@ -30,7 +30,7 @@ from penstock.testing.clock import ManualClock
 from penstock.testing.inprocess import InProcess
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.app import HttpApp
-from penstock.transports.http.direct import Direct as HttpDirect
+from penstock.transports.http.in_process import InProcessHttp
 
 
 class MemoryBroker:
@@ -42,7 +42,7 @@ class MemoryBroker:
         engine = MemoryEngine()
         self._box = InProcess(lambda: engine, ManualClock(at_ms), seed, {"auto_create": auto_create})
         self._home: LoopThread | None = None
-        self._edge: HttpDirect | None = None
+        self._edge: InProcessHttp | None = None
 
     def __enter__(self) -> Self:
         self._home = LoopThread("penstock test broker")
@@ -89,7 +89,7 @@ class MemoryBroker:
 
     async def _start(self) -> None:
         await self._box.start()
-        self._edge = HttpDirect(HttpApp(self._box.broker, self._box.clock))
+        self._edge = InProcessHttp(HttpApp(self._box.broker, self._box.clock))
 
     async def _stop(self) -> None:
         self._edge = None

@@ -24,6 +24,7 @@ the result back.
     hold ID [NAME PARTITION:OFFSET …] [frame=N]    end_hold ID [reason=max_bytes]
     webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
     rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
+    key ID SCOPE … [expires_in=MS] [rate=RATE]  rotate_key ID overlap_ms=MS    revoke_key ID    keys (all of them)
     time +MS                                    advance the clock; timers that fire produce records
     restart snapshot|journal                    rebuild the state from the snapshot or from the journal
     open [after=MS]                             a node acquires the shard, which had no owner for this time
@@ -46,12 +47,12 @@ from penstock.core.advance import advance
 from penstock.core.apply import apply
 from penstock.core.config import parse_config
 from penstock.core.decide import decide
-from penstock.core.members import Share
+from penstock.core.decide.schedules import upcoming
 from penstock.core.rebuild import end_replay
 from penstock.core.records import Record, ScheduleSpec, Template, Transacted, WebhookSpec
-from penstock.core.schedules import upcoming
 from penstock.core.slices import encoded
 from penstock.core.state import Partition, Progress, Shard
+from penstock.core.state.members import Share
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
 
@@ -405,6 +406,27 @@ class Script:
             until = "" if secret.until is None else f" until {self._time(secret.until)}"
             self._out.append(f"signs with {secret.sealed.decode()}{until}")
 
+    def _do_key(self, words: list[str], options: dict[str, str]) -> None:
+        self._entropy += 1
+        expires = self.now_ms + int(options["expires_in"]) if "expires_in" in options else 0
+        hash = b"hash %d" % self._entropy
+        self._submit(commands.CreateKey(words[0], words[0], words[1:], hash, expires, options.get("rate", "")))
+
+    def _do_rotate_key(self, words: list[str], options: dict[str, str]) -> None:
+        self._entropy += 1
+        self._submit(commands.RotateKey(words[0], b"hash %d" % self._entropy, int(options["overlap_ms"])))
+
+    def _do_revoke_key(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.RevokeKey(words[0]))
+
+    def _do_keys(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        for id, key in sorted(self.shard.keys.items()):
+            secrets = [
+                secret.hash.decode() + (f" until {self._time(secret.until)}" if secret.until else "")
+                for secret in key.secrets
+            ]
+            self._out.append(f"{id} may {' '.join(key.scopes)}, secrets: {', '.join(secrets)}")
+
     def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))
         if kept is not None:
@@ -513,7 +535,7 @@ class Script:
         usual = {field.name: field.default for field in msgspec.structs.fields(record)}
         for name in record.__struct_fields__:
             value = getattr(record, name)
-            if value == usual[name] or (name in _LISTS and not value):
+            if value == usual[name] or name == "routing" or (name in _LISTS and not value):
                 continue
             if isinstance(value, Batch):
                 told.append(f"payloads={','.join(payload.decode() for payload in value.payloads())}")

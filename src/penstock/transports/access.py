@@ -25,6 +25,10 @@ class Access(NamedTuple):
     """Host names of the server, for instance behind a proxy: in lower case, without ports."""
     origins: frozenset[str] = frozenset()
     """Origins of pages, in lower case, as browsers write them."""
+    any_host: bool = False
+    """True: requests need a credential, which a page of a foreign name does not have; the name says nothing more."""
+    scheme: str = "http"
+    """Of the server's own pages."""
 
     def check(self, fields: Fields) -> None:
         """Raises Forbidden for a request to another host or from a page of another origin."""
@@ -32,7 +36,7 @@ class Access(NamedTuple):
         if len(hosts) != 1:
             raise InvalidRequest("send exactly one Host header", details={"field": "host"})
         name = _name_of(hosts[0])
-        if name not in _LOOPBACK and name not in self.hosts:
+        if not self.any_host and name not in _LOOPBACK and name not in self.hosts:
             shown = _shown(hosts[0])
             raise Forbidden(
                 f"the host {shown} is not allowed; to allow it, start the server with `--allowed-host` and that name",
@@ -42,7 +46,7 @@ class Access(NamedTuple):
             self._check_origin(fields.origin.decode("latin-1").lower(), hosts[0])
 
     def _check_origin(self, origin: str, host: bytes) -> None:
-        if origin not in self.origins and origin != f"http://{host.decode('latin-1').lower()}":
+        if origin not in self.origins and origin != f"{self.scheme}://{host.decode('latin-1').lower()}":
             raise Forbidden(
                 f"the origin {origin[:100]!r} is not allowed; to allow it, start the server with `--allowed-origin` "
                 "and that origin",

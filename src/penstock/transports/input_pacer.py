@@ -37,7 +37,7 @@ class Parsed(NamedTuple):
 class InputPacer:
     """Unparsed input of one connection. The connection reads from its socket only while `is_empty`."""
 
-    __slots__ = ("_at", "_changed", "_held", "_input", "_loop", "_parse", "_scheduled", "_slice_bytes")
+    __slots__ = ("_at", "_changed", "_input", "_loop", "_parse", "_scheduled", "_slice_bytes", "held", "is_empty")
 
     def __init__(self, parse: Callable[[bytes], Parsed], changed: Callable[[], None], loop: asyncio.AbstractEventLoop):
         """`parse` handles a slice of the input; `changed` is called when `is_empty` changes."""
@@ -47,31 +47,30 @@ class InputPacer:
         self._input = b""
         self._at = 0
         """The input up to here is parsed."""
-        self._held = False
+        self.held = False
+        """True: parsing has stopped until `hold`."""
+        self.is_empty = True
+        """True if no input waits for a later turn."""
         self._scheduled: asyncio.Handle | None = None
         self._slice_bytes = SLICE_BYTES_START
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._input
-
     def receive(self, data: bytes) -> None:
         """Parse `data` behind the input that waits, as far as this turn allows."""
-        waits = bool(self._input)
-        self._input = self._input[self._at :] + data if waits else data
-        self._at = 0
-        if not waits:
+        if self.is_empty:
+            self._input = data
             self._run()
+        else:
+            self._input, self._at = self._input[self._at :] + data, 0
 
     def hold(self, held: bool) -> None:
         """Stop parsing, or go on: for a connection whose parsed requests have to wait."""
-        self._held = held
-        if not held:
+        self.held = held
+        if not held and not self.is_empty:
             self._schedule()
 
     def clear(self) -> None:
         """Drop the input: nothing more of it will be parsed."""
-        self._input, self._at = b"", 0
+        self._input, self._at, self.is_empty = b"", 0, True
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -88,7 +87,7 @@ class InputPacer:
         return rest
 
     def _schedule(self, pause_s: float = 0.0) -> None:
-        if self._input and self._scheduled is None:
+        if self._scheduled is None:
             if pause_s:
                 self._scheduled = self._loop.call_later(pause_s, self._run)
             else:
@@ -96,30 +95,32 @@ class InputPacer:
 
     def _run(self) -> None:
         self._scheduled = None
-        data, units, requests, first = self._input, 0, 0, not self._at
+        data, units, requests, was_empty = self._input, 0, 0, self.is_empty
         begun = self._loop.time()
-        while self._at < len(data) and not self._held and units < UNITS_PER_TURN:
+        while self._at < len(data) and not self.held and units < UNITS_PER_TURN:
             begin, self._at = self._at, min(len(data), self._at + self._slice_bytes)
             part = data if self._at - begin == len(data) else data[begin : self._at]
             parsed = self._parse(part)
             units += parsed.units
             requests += parsed.requests
-            self._adapt(parsed.units, len(part))
+            if parsed.units > UNITS_PER_TURN:
+                self._slice_bytes = max(SLICE_BYTES_MIN, len(part) * UNITS_PER_TURN // parsed.units)
+            elif parsed.units <= UNITS_PER_TURN // 4 and self._slice_bytes < SLICE_BYTES_MAX:
+                self._slice_bytes *= 2
             if self._input is not data:
                 return  # the connection was closed, and its input dropped
         if self._at == len(data):
+            if was_empty:
+                self._input, self._at = b"", 0
+                return  # the ordinary case: nothing waited before, and nothing waits now
             self.clear()
-        elif not self._held:
-            is_overhead = 2 * requests < units
-            self._schedule(OVERHEAD_PAUSE * (self._loop.time() - begun) if is_overhead else 0.0)
-        if first or not self._input:
+        else:
+            self.is_empty = False
+            if not self.held:
+                is_overhead = 2 * requests < units
+                self._schedule(OVERHEAD_PAUSE * (self._loop.time() - begun) if is_overhead else 0.0)
+        if self.is_empty is not was_empty:
             self._changed()
-
-    def _adapt(self, units: int, size: int) -> None:
-        if units > UNITS_PER_TURN:
-            self._slice_bytes = max(SLICE_BYTES_MIN, size * UNITS_PER_TURN // units)
-        elif units <= UNITS_PER_TURN // 4 and self._slice_bytes < SLICE_BYTES_MAX:
-            self._slice_bytes *= 2
 
 
 def _drop(_data: bytes) -> Parsed:

@@ -35,15 +35,15 @@ class MemoryBudget:
 class BudgetShare:
     """The bytes that one connection holds."""
 
-    __slots__ = ("_budget", "_held")
+    __slots__ = ("_budget", "counted")
 
     def __init__(self, budget: MemoryBudget):
         self._budget = budget
-        self._held = 0
+        self.counted = 0
 
     def set(self, held: int) -> None:
         """Count `held` bytes for this connection from now on."""
         counted = held if held > SMALL_BYTES else 0
-        if counted != self._held:
-            self._budget.used += counted - self._held
-            self._held = counted
+        if counted != self.counted:
+            self._budget.used += counted - self.counted
+            self.counted = counted

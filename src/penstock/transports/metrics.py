@@ -1,19 +1,20 @@
 """Prometheus metrics: counters of the transports and the state of the queues.
 
 The broker counts outcomes of messages, from its records. The transports count requests and durations: plain additions
-on the hot path, once per run and never per message. Metric families and labels are built at scrape time. Labels are
-queue and group names, never content of messages. Beyond `limits.METRIC_QUEUES_MAX` queues the busiest queues have
-their own lines and the other queues share `_other`.
+on the hot path, once per run and never per message. Metric families and labels are built at scrape time, queue by
+queue, and other requests run in between. Labels are queue and group names, never content of messages. Beyond
+`limits.METRIC_QUEUES_MAX` queues the busiest queues have their own lines and the other queues share `_other`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, exposition
+from prometheus_client import CollectorRegistry, ProcessCollector, exposition
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -21,6 +22,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.utils import floatToGoString
 
 from penstock import limits
 from penstock._version import __version__
@@ -66,6 +68,7 @@ class Metrics:
         """Messages published and delivered per queue, to find the busiest queues."""
         self._duplicates = 0
         self._publish_seconds = Histogram()
+        self._lease_seconds = Histogram()
         self._delivery_seconds = Histogram()
         self._commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
@@ -95,6 +98,9 @@ class Metrics:
     def publish_took(self, seconds: float) -> None:
         self._publish_seconds.observe(seconds)
 
+    def lease_took(self, seconds: float) -> None:
+        self._lease_seconds.observe(seconds)
+
     def commit_took(self, seconds: float) -> None:
         self._commit_seconds.observe(seconds)
 
@@ -111,14 +117,17 @@ class Metrics:
 
     # -- showing ----------------------------------------------------------------------------------------------
 
-    def exposition(self, broker: Broker) -> tuple[bytes, bytes]:
+    async def exposition(self, broker: Broker) -> tuple[bytes, bytes]:
         """The body of a scrape and its content type."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(self, broker))
-        return exposition.generate_latest(registry), exposition.CONTENT_TYPE_LATEST.encode()
+        ProcessCollector(registry=registry)
+        own = exposition.generate_latest(registry)
+        return own + await _queue_lines(broker, self._shown_queues(broker)), exposition.CONTENT_TYPE_LATEST.encode()
 
     def families(self, broker: Broker) -> Iterator[Metric]:
         yield InfoMetricFamily("penstock_build", "Version of the server.", value={"version": __version__})
+        yield GaugeMetricFamily("penstock_ready", "1 if the server takes requests.", value=int(broker.ready))
         requests = CounterMetricFamily(
             "penstock_http_requests", "HTTP replies, by operation and status.", labels=["operation", "status"]
         )
@@ -136,7 +145,18 @@ class Metrics:
         yield CounterMetricFamily(
             "penstock_messages_duplicate", "Published messages that were duplicates and not stored.", self._duplicates
         )
+        yield CounterMetricFamily(
+            "penstock_messages_damaged",
+            "Messages that became dead letters because they cannot be read.",
+            broker.damage[0],
+        )
+        yield CounterMetricFamily(
+            "penstock_read_errors", "Reads of stored messages that the disk refused.", broker.damage[1]
+        )
         yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable reply.")
+        yield self._lease_seconds.family(
+            "penstock_lease_duration_seconds", "From lease request to reply, waiting for messages included."
+        )
         yield self._delivery_seconds.family(
             "penstock_delivery_latency_seconds", "From publish to first delivery, delays included."
         )
@@ -158,17 +178,14 @@ class Metrics:
         yield webhooks
         for families in self.collectors:
             yield from families()
-        yield from _queue_families(broker, self._shown_queues(broker))
 
     def _shown_queues(self, broker: Broker) -> list[str]:
         """The queues that have lines of their own: all, or the busiest if there are too many."""
-        most = limits.METRIC_QUEUES_MAX
-        listed = broker.list_queues(limit=most)
-        names = [entry["queue"] for entry in listed["queues"]]
-        if listed["total"] <= most:
+        names, most = broker.queues.paths(), limits.METRIC_QUEUES_MAX
+        if len(names) <= most:
             return names
         busiest = [name for name, _ in self._traffic.most_common(most)]
-        return list(dict.fromkeys([*busiest, *names]))[:most]
+        return list(dict.fromkeys([*busiest, *names[:most]]))[:most]
 
 
 class _Scrape:
@@ -182,7 +199,7 @@ class _Scrape:
         return self._metrics.families(self._broker)
 
 
-_TOTALS = {
+_MESSAGES = {
     "published": "Messages stored.",
     "delivered": "Messages delivered under a lease.",
     "redelivered": "Messages delivered again.",
@@ -192,74 +209,83 @@ _TOTALS = {
     "expired": "Messages whose time to live ended.",
     "cancelled": "Messages cancelled before delivery.",
 }
-_GROUPS = {
-    "busy_workers": (GaugeMetricFamily, "busy_workers", "Consumers that hold leases, unnamed consumers included."),
-    "finished": (CounterMetricFamily, "finished", "Messages that were acked or dead-lettered."),
-    "service_s": (CounterMetricFamily, "service_seconds", "Sum of the times from lease to end of finished messages."),
-}
+_GROUPS = {"busy_workers": "busy_workers", "finished": "finished_total", "service_s": "service_seconds_total"}
 _STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
+_HELD = {"held_bytes": "held_bytes", "holds_lost": "holds_lost"}
+_QUEUE_FAMILIES = {
+    **{f"messages_{name}_total": text for name, text in _MESSAGES.items()},
+    "messages_retried_total": "Messages that will be delivered again, by reason: nack, lease expired, session expired.",
+    "queue_messages": "Messages by state.",
+    "oldest_ready_message_age_seconds": "Age of the oldest unfinished message.",
+    "consumer_lag_messages": "Messages that a group has not finished.",
+    "dead_letter_alarm": "1 while the dead letters of a queue are too many or grow too fast.",
+    "group_busy_workers": "Consumers that hold leases, unnamed consumers included.",
+    "group_finished_total": "Messages that were acked or dead-lettered.",
+    "group_service_seconds_total": "Sum of the times from lease to end of finished messages.",
+    "held_bytes": "Bytes that are kept because an archive has not copied them.",
+    "holds_lost": "Holds that exceeded their bytes and were dropped.",
+}
+"""Metrics of queues and groups. A scrape may have tens of thousands of lines of them, so they are written directly."""
 
 
-def _queue_families(broker: Broker, queues: Sequence[str]) -> list[Metric]:
-    labels = ["namespace", "queue"]
-    totals = {
-        name: CounterMetricFamily(f"penstock_messages_{name}", text, labels=labels) for name, text in _TOTALS.items()
-    }
-    messages = GaugeMetricFamily("penstock_queue_messages", "Messages by state.", labels=[*labels, "state"])
-    age = GaugeMetricFamily(
-        "penstock_oldest_ready_message_age_seconds", "Age of the oldest unfinished message.", labels=labels
-    )
-    lag = GaugeMetricFamily(
-        "penstock_consumer_lag_messages", "Messages that a group has not finished.", labels=[*labels, "group"]
-    )
-    retried = CounterMetricFamily(
-        "penstock_messages_retried",
-        "Messages that will be delivered again, by reason: nack, lease expired, session expired.",
-        labels=[*labels, "reason"],
-    )
-    groups = {
-        field: kind(f"penstock_group_{name}", text, labels=[*labels, "group"])
-        for field, (kind, name, text) in _GROUPS.items()
-    }
-    alarm = GaugeMetricFamily(
-        "penstock_dead_letter_alarm",
-        "1 while the dead letters of a queue are too many or grow too fast.",
-        labels=labels,
-    )
+_number: Callable[[float], str] = floatToGoString
+
+
+class _QueueLines:
+    """The lines of a scrape by metric. Names of queues and groups contain nothing that would have to be escaped."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {name: [] for name in _QUEUE_FAMILIES}
+
+    def add(self, name: str, labels: str, value: float) -> None:
+        self._lines[name].append(f"penstock_{name}{labels} {_number(value)}\n")
+
+    def text(self) -> bytes:
+        parts: list[str] = []
+        for name, lines in self._lines.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            parts.append(f"# HELP penstock_{name} {_QUEUE_FAMILIES[name]}\n# TYPE penstock_{name} {kind}\n")
+            parts += lines
+        return "".join(parts).encode()
+
+
+async def _queue_lines(broker: Broker, queues: Sequence[str]) -> bytes:
+    lines = _QueueLines()
     seen: Counter[str] = Counter()
     for queue in queues:
         try:
-            stats = broker.stats(QueuePath(queue))
+            stats = await broker.stats.queue(QueuePath(queue))
         except QueueNotFound:
             continue  # the queue was deleted
-        names = [queue.partition("/")[0], queue]
-        for name, family in totals.items():
-            family.add_metric(names, stats["totals"][name])
-        for state, field in _STATES.items():
-            messages.add_metric([*names, state], stats[field])
-            seen[field] += stats[field]
-        alarm.add_metric(names, stats["dead_letter_alarm"] is not None)
-        if stats["oldest_age_ms"] is not None:
-            age.add_metric(names, stats["oldest_age_ms"] / 1000)
-        nacked = stats["totals"]["retried"]
-        for reason in ("lease_expired", "session_expired"):
-            retried.add_metric([*names, reason], stats["totals"][reason])
-            nacked -= stats["totals"][reason]
-        retried.add_metric([*names, "nack"], nacked)
-        for group in stats["groups"]:
-            lag.add_metric([*names, group["group"]], group["lag"])
-            for field, family in groups.items():
-                family.add_metric([*names, group["group"]], group[field])
-    summary = broker.summary()
+        _add_queue(lines, queue, stats)
+        seen.update({field: stats[field] for field in _STATES.values()})
+        await asyncio.sleep(0)  # other requests run between two queues
+    summary = await broker.stats.summary()
     if summary["queues"] > len(queues):
         for state, field in _STATES.items():
             if field in summary:
-                messages.add_metric([OTHER, OTHER, state], max(0, summary[field] - seen[field]))
-    holds = [
-        GaugeMetricFamily(f"penstock_{name}", text, value=summary.get(field, 0))
-        for name, field, text in (
-            ("held_bytes", "held_bytes", "Bytes that are kept because an archive has not copied them."),
-            ("holds_lost", "holds_lost", "Holds that exceeded their bytes and were dropped."),
-        )
-    ]
-    return [*totals.values(), retried, messages, age, lag, alarm, *groups.values(), *holds]
+                labels = f'{{namespace="{OTHER}",queue="{OTHER}",state="{state}"}}'
+                lines.add("queue_messages", labels, max(0, summary[field] - seen[field]))
+    for name, field in _HELD.items():
+        lines.add(name, "", summary.get(field, 0))
+    return lines.text()
+
+
+def _add_queue(lines: _QueueLines, queue: str, stats: Mapping[str, Any]) -> None:
+    names = f'namespace="{queue.partition("/")[0]}",queue="{queue}"'
+    labels, totals = f"{{{names}}}", stats["totals"]
+    for name in _MESSAGES:
+        lines.add(f"messages_{name}_total", labels, totals[name])
+    nacked = totals["retried"] - totals["lease_expired"] - totals["session_expired"]
+    for reason, count in (*((each, totals[each]) for each in ("lease_expired", "session_expired")), ("nack", nacked)):
+        lines.add("messages_retried_total", f'{{{names},reason="{reason}"}}', count)
+    for state, field in _STATES.items():
+        lines.add("queue_messages", f'{{{names},state="{state}"}}', stats[field])
+    if stats["oldest_age_ms"] is not None:
+        lines.add("oldest_ready_message_age_seconds", labels, stats["oldest_age_ms"] / 1000)
+    lines.add("dead_letter_alarm", labels, stats["dead_letter_alarm"] is not None)
+    for group in stats["groups"]:
+        labels = f'{{group="{group["group"]}",{names}}}'
+        lines.add("consumer_lag_messages", labels, group["lag"])
+        for field, name in _GROUPS.items():
+            lines.add(f"group_{name}", labels, group[field])

@@ -24,12 +24,12 @@ Parts: TypeAlias = list[Sequence[int] | None]
 def publish_all(broker: Broker, asked: Publish) -> tuple[PendingReply[PublishReply], Parts]:
     messages = cast(Sequence[PublishMessage], asked.messages)
     parts, rows = _parts(asked.queue, messages, in_order=asked.producer is not None)
-    return broker.publish(parts, producer_seq(asked.producer)), rows
+    return broker.messages.publish(parts, producer_seq(asked.producer)), rows
 
 
 def transact(broker: Broker, asked: TransactRequest) -> tuple[PendingReply[TransactReply], Parts]:
     parts, rows = _parts(None, asked.publish, in_order=False) if asked.publish else ([], [])
-    return broker.transact(asked.ack, parts), rows
+    return broker.messages.transact(asked.ack, parts), rows
 
 
 def _parts(
@@ -37,8 +37,9 @@ def _parts(
 ) -> tuple[list[PublishPart], Parts]:
     batch = batch_of(messages)
     split = rows_by_queue(default, messages, in_order=in_order)
-    parts = [PublishPart(queue, batch if rows is None else batch.pick(rows)) for queue, rows in split]
-    return parts, [rows for _, rows in split]
+    parts: Parts = [rows for _, rows in split]
+    batches = [batch] if parts == [None] else batch.split([rows for rows in parts if rows is not None])
+    return [PublishPart(queue, each) for (queue, _), each in zip(split, batches, strict=True)], parts
 
 
 def producer_seq(producer: Producer | None, skipped: int = 0) -> ProducerSeq | None:
@@ -80,6 +81,7 @@ class PartialPublish:
         self._asked = asked
         self._outcomes: list[RunEntry | PenstockError | None] = [None] * len(asked.messages)
         self.durable = True
+        self.ignored: tuple[str, ...] = ()
 
     async def publish(self) -> list[RunEntry | PenstockError]:
         """The outcome of each message, in the order of the request."""
@@ -111,7 +113,7 @@ class PartialPublish:
         seq = producer_seq(self._asked.producer, skipped=items[0].row)
         try:
             batch = batch_of([item.message for item in items], first_row=items[0].row)
-            reply = await self._broker.publish([PublishPart(items[0].queue, batch)], seq)
+            reply = await self._broker.messages.publish([PublishPart(items[0].queue, batch)], seq)
         except PenstockError as error:
             if len(items) > 1 and isinstance(error, InvalidRequest | TooLarge | RateLimited):
                 # One message caused the refusal: halving isolates it, and the others are still published in groups.
@@ -122,6 +124,7 @@ class PartialPublish:
                 self._outcomes[item.row] = error
             return
         self.durable = self.durable and reply.durable
+        self.ignored = self.ignored or reply.ignored
         self._metrics.published(reply.runs)
         for run, rows in rows_of_request(reply.runs, [[item.row for item in items]]):
             for index, row in enumerate(rows):

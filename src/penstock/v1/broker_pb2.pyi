@@ -194,16 +194,18 @@ class PublishResult(_message.Message):
     def __init__(self, published: _Optional[_Union[PublishedMessage, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ("messages", "runs", "results", "durable")
+    __slots__ = ("messages", "runs", "results", "durable", "ignored")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[PublishedMessage]
     runs: _containers.RepeatedCompositeFieldContainer[PublishedRun]
     results: _containers.RepeatedCompositeFieldContainer[PublishResult]
     durable: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[PublishedRun, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[PublishResult, _Mapping]]] = ..., durable: bool = ...) -> None: ...
+    ignored: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[PublishedRun, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[PublishResult, _Mapping]]] = ..., durable: bool = ..., ignored: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PublishStreamRequest(_message.Message):
     __slots__ = ("publish",)
@@ -392,14 +394,16 @@ class TransactRequest(_message.Message):
     def __init__(self, ack: _Optional[_Iterable[str]] = ..., publish: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ...) -> None: ...
 
 class TransactReply(_message.Message):
-    __slots__ = ("acked", "messages", "durable")
+    __slots__ = ("acked", "messages", "durable", "ignored")
     ACKED_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
     acked: _containers.RepeatedScalarFieldContainer[str]
     messages: _containers.RepeatedCompositeFieldContainer[PublishedMessage]
     durable: bool
-    def __init__(self, acked: _Optional[_Iterable[str]] = ..., messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., durable: bool = ...) -> None: ...
+    ignored: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, acked: _Optional[_Iterable[str]] = ..., messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., durable: bool = ..., ignored: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("queue", "ids", "key")
@@ -750,6 +754,46 @@ class PeekReply(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class ScheduledRequest(_message.Message):
+    __slots__ = ("queue", "limit", "after")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    limit: int
+    after: str
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ScheduledEntry(_message.Message):
+    __slots__ = ("id", "partition", "offset", "due_at_ms", "published_at_ms", "key", "client_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    partition: int
+    offset: int
+    due_at_ms: int
+    published_at_ms: int
+    key: str
+    client_id: str
+    def __init__(self, id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., published_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class ScheduledReply(_message.Message):
+    __slots__ = ("queue", "messages", "total", "next")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    messages: _containers.RepeatedCompositeFieldContainer[ScheduledEntry]
+    total: int
+    next: str
+    def __init__(self, queue: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ScheduledEntry, _Mapping]]] = ..., total: _Optional[int] = ..., next: _Optional[str] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("queue", "id", "group")
@@ -1289,16 +1333,33 @@ class QueueConfig(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ..., exclusive: bool = ...) -> None: ...
 
 class QueueReply(_message.Message):
-    __slots__ = ("queue", "config", "depth", "uuid")
+    __slots__ = ("queue", "config", "depth", "uuid", "ready", "scheduled", "leased", "dead", "rates")
+    class RatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     config: QueueConfig
     depth: int
     uuid: str
-    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., depth: _Optional[int] = ..., uuid: _Optional[str] = ...) -> None: ...
+    ready: int
+    scheduled: int
+    leased: int
+    dead: int
+    rates: _containers.ScalarMap[str, float]
+    def __init__(self, queue: _Optional[str] = ..., config: _Optional[_Union[QueueConfig, _Mapping]] = ..., depth: _Optional[int] = ..., uuid: _Optional[str] = ..., ready: _Optional[int] = ..., scheduled: _Optional[int] = ..., leased: _Optional[int] = ..., dead: _Optional[int] = ..., rates: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class DestroyRequest(_message.Message):
     __slots__ = ("queue", "confirm")

@@ -159,6 +159,11 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.ExplainReply.FromString,
                 _registered_method=True)
+        self.Scheduled = channel.unary_unary(
+                '/penstock.v1.Broker/Scheduled',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.ScheduledRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.ScheduledReply.FromString,
+                _registered_method=True)
         self.History = channel.unary_unary(
                 '/penstock.v1.Broker/History',
                 request_serializer=penstock_dot_v1_dot_broker__pb2.HistoryRequest.SerializeToString,
@@ -548,6 +553,12 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Scheduled(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -962,6 +973,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.ExplainRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.ExplainReply.SerializeToString,
+            ),
+            'Scheduled': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scheduled,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.ScheduledRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.ScheduledReply.SerializeToString,
             ),
             'History': grpc.unary_unary_rpc_method_handler(
                     servicer.History,
@@ -1869,6 +1885,33 @@ class Broker(object):
             '/penstock.v1.Broker/Explain',
             penstock_dot_v1_dot_broker__pb2.ExplainRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scheduled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/Scheduled',
+            penstock_dot_v1_dot_broker__pb2.ScheduledRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.ScheduledReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,7 +48,7 @@ _value_decoder = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
 
-class Event(NamedTuple):
+class CloudEvent(NamedTuple):
     attributes: dict[str, str]
     data: bytes
     is_json: bool
@@ -57,7 +57,7 @@ class Event(NamedTuple):
 # -- in -----------------------------------------------------------------------------------------------------------
 
 
-def from_headers(headers: Iterable[tuple[bytes, bytes]], content_type: str, body: bytes) -> Event:
+def from_headers(headers: Iterable[tuple[bytes, bytes]], content_type: str, body: bytes) -> CloudEvent:
     """Parse binary mode. `headers` are those that begin with `ce-`, names in lower case."""
     attributes: dict[str, str] = {}
     for raw_name, value in headers:
@@ -72,23 +72,23 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]], content_type: str, body
     _check(attributes, None)
     if _JSON_TYPE.fullmatch(content_type):
         parse_json(_raw_decoder, body)
-        return Event(attributes, body, True)
-    return Event(attributes, body, False)
+        return CloudEvent(attributes, body, True)
+    return CloudEvent(attributes, body, False)
 
 
-def from_json(body: bytes) -> Event:
+def from_json(body: bytes) -> CloudEvent:
     """Structured mode."""
     return _event(parse_json(_object_decoder, body), None)
 
 
-def from_json_batch(body: bytes) -> list[Event]:
+def from_json_batch(body: bytes) -> list[CloudEvent]:
     events = parse_json(_array_decoder, body)
     if len(events) > limits.BATCH_MESSAGES_MAX:
         raise InvalidRequest(f"a batch has up to {limits.BATCH_MESSAGES_MAX} events, this one has {len(events)}")
     return [_event(members, row) for row, members in enumerate(events)]
 
 
-def as_message(event: Event, *, dedup: bool) -> PublishMessage:
+def as_message(event: CloudEvent, *, dedup: bool) -> PublishMessage:
     attributes = event.attributes
     message = PublishMessage(
         headers={f"{HEADER_PREFIX}{name}": value for name, value in attributes.items()},
@@ -108,7 +108,7 @@ def dedup_id(source: str, id: str) -> str:
     return f"ce:{blake2b(size + source.encode() + id.encode(), digest_size=16).hexdigest()}"
 
 
-def _event(members: dict[str, msgspec.Raw], row: int | None) -> Event:
+def _event(members: dict[str, msgspec.Raw], row: int | None) -> CloudEvent:
     data, data_base64 = members.pop("data", None), members.pop("data_base64", None)
     attributes: dict[str, str] = {}
     for name, raw in members.items():
@@ -122,18 +122,18 @@ def _event(members: dict[str, msgspec.Raw], row: int | None) -> Event:
         _invalid(row, "data_base64", "give only one of data and data_base64")
     if data_base64 is not None:
         try:
-            return Event(attributes, msgspec.json.decode(data_base64, type=bytes), False)
+            return CloudEvent(attributes, msgspec.json.decode(data_base64, type=bytes), False)
         except msgspec.DecodeError:
             _invalid(row, "data_base64", "is not base64")
     if data is None:
-        return Event(attributes, b"", False)
+        return CloudEvent(attributes, b"", False)
     kind = attributes.get("datacontenttype", "application/json")
     if bytes(data).startswith(b'"') and not _JSON_TYPE.fullmatch(kind):
         text = _attribute(data)
         if text is None:
             _invalid(row, "data", "is not text")
-        return Event(attributes, text.encode(), False)
-    return Event(attributes, bytes(data), True)
+        return CloudEvent(attributes, text.encode(), False)
+    return CloudEvent(attributes, bytes(data), True)
 
 
 def _attribute(raw: msgspec.Raw) -> str | None:

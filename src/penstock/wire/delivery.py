@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Annotated, Any, SupportsIndex, TypeAlias, TypeVar, overload
 
 import msgspec
+from msgspec import Meta
 
 from penstock.batch import BadBatch, Batch, Buffer, layout
 
@@ -28,11 +29,22 @@ class Run(msgspec.Struct, omit_defaults=True):
     lease_ms: int | None = None
 
 
+SettledStatus: TypeAlias = Annotated[
+    str,
+    # For the schema only: a client of an earlier version must be able to read a new one.
+    Meta(
+        extra_json_schema={
+            "enum": ["acked", "retrying", "dead_lettered", "dropped", "released", "extended", "stale"],
+        }
+    ),
+]
+
+
 class Settled(msgspec.Struct, omit_defaults=True):
     """The outcome for one receipt, or for the part of a range of receipts with the same outcome."""
 
     receipt: str
-    status: str
+    status: SettledStatus
     due_at_ms: int | None = None
     deadline_at_ms: int | None = None
 

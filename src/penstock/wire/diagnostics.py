@@ -1,4 +1,4 @@
-"""Replies of the diagnostic calls: explain, history and autoscale."""
+"""Replies of the diagnostic calls: explain, scheduled, history and autoscale."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExplainedMessage(msgspec.Struct):
     text: str
 
 
-class Holder(msgspec.Struct):
+class HoldingGroup(msgspec.Struct):
     """A group for which alone messages are stored, as they are kept until every group has acked them."""
 
     group: str
@@ -40,8 +40,27 @@ class ExplainReply(msgspec.Struct):
     at_ms: int
     waiting_consumers: int
     last_asked_at_ms: int | None
-    held_by: Annotated[list[Holder], Meta(description="Groups that keep the log from moving on, at most ten.")]
+    held_by: Annotated[list[HoldingGroup], Meta(description="Groups that keep the log from moving on, at most ten.")]
     messages: list[ExplainedMessage]
+
+
+class ScheduledMessage(msgspec.Struct):
+    """A message whose delivery time has not come."""
+
+    id: str
+    partition: int
+    offset: int
+    due_at_ms: int
+    published_at_ms: int
+    key: str | None
+    client_id: Annotated[str | None, Meta(description="The id that its client chose.")]
+
+
+class ScheduledReply(msgspec.Struct):
+    queue: str
+    messages: list[ScheduledMessage]
+    total: Annotated[int, Meta(description="Scheduled messages of the queue.")]
+    next: Annotated[str | None, Meta(description="Value of `after` for the next page; null at the end.")]
 
 
 class HistoryEvent(msgspec.Struct):

@@ -27,12 +27,13 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from penstock import limits
+from penstock.durations import UNITS_MS
 from penstock.errors import InvalidRequest
 
 Value = str | int | float | bool | None
 
 
-class Candidate(Protocol):
+class Filterable(Protocol):
     """The values that a filter reads. A comparison reads one value, once, and only if the result depends on it."""
 
     def field(self, name: str) -> Value: ...
@@ -45,7 +46,7 @@ class Candidate(Protocol):
 
 class Filter(NamedTuple):
     text: str
-    matches: Callable[[Candidate], bool]
+    matches: Callable[[Filterable], bool]
 
 
 def parse_filter(text: str) -> Filter:
@@ -64,7 +65,6 @@ def parse_filter(text: str) -> Filter:
 # -- tokens -------------------------------------------------------------------------------------------------------
 
 FIELDS = frozenset({"age", "attempts", "consumer", "error", "group", "id", "key", "reason", "redriven"})
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<name>[A-Za-z_][A-Za-z0-9_-]*)
@@ -93,7 +93,7 @@ class _Parser:
         """The position of the current token."""
         self._token = self._next()
 
-    def parse(self) -> Callable[[Candidate], bool]:
+    def parse(self) -> Callable[[Filterable], bool]:
         if self._token.kind == "end":
             return lambda _: True
         found = self._or(0)
@@ -101,7 +101,7 @@ class _Parser:
             raise self._refused("expected 'and', 'or' or the end")
         return found
 
-    def _or(self, depth: int) -> Callable[[Candidate], bool]:
+    def _or(self, depth: int) -> Callable[[Filterable], bool]:
         choices = [self._and(depth)]
         while self._take_word("or"):
             choices.append(self._and(depth))
@@ -109,7 +109,7 @@ class _Parser:
             return choices[0]
         return lambda candidate: any(choice(candidate) for choice in choices)
 
-    def _and(self, depth: int) -> Callable[[Candidate], bool]:
+    def _and(self, depth: int) -> Callable[[Filterable], bool]:
         terms = [self._not(depth)]
         while self._take_word("and"):
             terms.append(self._not(depth))
@@ -117,7 +117,7 @@ class _Parser:
             return terms[0]
         return lambda candidate: all(term(candidate) for term in terms)
 
-    def _not(self, depth: int) -> Callable[[Candidate], bool]:
+    def _not(self, depth: int) -> Callable[[Filterable], bool]:
         if depth > limits.FILTER_DEPTH_MAX:
             raise self._refused(f"nested deeper than {limits.FILTER_DEPTH_MAX} levels")
         if self._take_word("not"):
@@ -130,7 +130,7 @@ class _Parser:
             return inside
         return self._comparison()
 
-    def _comparison(self) -> Callable[[Candidate], bool]:
+    def _comparison(self) -> Callable[[Filterable], bool]:
         is_age = self._token.text == "age"
         get = self._field()
         operator = self._token
@@ -149,7 +149,7 @@ class _Parser:
             value = value.casefold()
         return lambda candidate: compare(get(candidate), value)
 
-    def _field(self) -> Callable[[Candidate], Any]:
+    def _field(self) -> Callable[[Filterable], Any]:
         token = self._token
         if token.kind != "name":
             raise self._refused("expected the name of a field")
@@ -165,7 +165,7 @@ class _Parser:
             raise self._refused(f"there is no field {token.text[:64]!r}; there are {_ALL_FIELDS}", token)
         return lambda candidate: candidate.field(token.text)
 
-    def _payload_path(self) -> Callable[[Candidate], Any]:
+    def _payload_path(self) -> Callable[[Filterable], Any]:
         steps: list[str | int] = []
         while True:
             if self._take_sign("."):
@@ -200,7 +200,7 @@ class _Parser:
             return int(token.text) if token.text.lstrip("-").isdigit() else float(token.text)
         if token.kind == "duration":
             number = token.text.rstrip("mshd")
-            return int(number) * _UNITS[token.text[len(number) :]]
+            return int(number) * UNITS_MS[token.text[len(number) :]]
         if token.kind == "name" and token.text in _WORDS:
             return _WORDS[token.text]
         raise self._refused("expected a text in double quotes, a number, a duration, true, false or null", token)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from penstock import limits
 from penstock.errors import InvalidRequest
 from penstock.wire import patterns
-from penstock.wire.messages import GroupName, QueueName, Request
+from penstock.wire.messages import ConfirmToken, GroupName, QueueName, Request
 from penstock.wire.readers import Position
 
 OffsetsByPartition: TypeAlias = Annotated[
@@ -52,7 +52,7 @@ class SeekGroupRequest(Request):
 class DeleteGroupQuery(Request):
     queue: QueueName
     group: GroupName = "default"
-    confirm: Annotated[str, Meta(max_length=128)] | None = None
+    confirm: ConfirmToken | None = None
 
 
 def place_of(place: str | dict[str, int], field: str) -> str | dict[int, int]:
@@ -122,12 +122,18 @@ class GroupPartition(msgspec.Struct):
     lag: int
     next_offset: int
     floor: int
-    acked_ranges: list[tuple[int, int]]
+    acked_ranges: list[Annotated[list[int], Meta(min_length=2, max_length=2, description="First, and after the last.")]]
 
 
 class GroupEntry(msgspec.Struct):
     group: str
-    kind: Annotated[str, Meta(description="`plain`, or `assigned` as long as it has members.")]
+    kind: Annotated[
+        str,
+        Meta(
+            description="`plain`, or `assigned` as long as it has members.",
+            extra_json_schema={"enum": ["plain", "assigned"]},
+        ),
+    ]
     generation: int
     members: list[MemberEntry]
     lag: Annotated[int, Meta(description="Messages that it has not finished.")]

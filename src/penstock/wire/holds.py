@@ -18,6 +18,10 @@ HoldOffsets: TypeAlias = Annotated[
 ]
 
 
+class HoldNamed(Request):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.GROUP_PATTERN}$"})]
+
+
 class HoldRequest(Request):
     """Sets or moves a hold. The request replaces all positions: partitions that it does not name are released."""
 

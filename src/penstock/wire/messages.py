@@ -45,6 +45,14 @@ MemberName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^{li
 Generation: TypeAlias = Annotated[
     int, Meta(ge=1, le=2**53, description="The generation of the group that the member knows.")
 ]
+Priority: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=-limits.PRIORITY_MAX - 1,
+        le=limits.PRIORITY_MAX,
+        description="The lane (0 to 4; without one 2, normal) or the position in a heap. No effect in a fifo queue.",
+    ),
+]
 Key: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description="Messages of one key share a partition.")
 ]
@@ -94,7 +102,7 @@ class PublishMessage(Request, gc=False):
     payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     payload_b64: str | None = None
     key: Key | None = None
-    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] = 0
+    priority: Priority | None = None
     delay_ms: DelayMs = 0
     deliver_at_ms: AtMs | None = None
     ttl_ms: Annotated[int, Meta(ge=1, le=limits.TTL_MS_MAX)] | None = None
@@ -188,7 +196,11 @@ class PublishEventQuery(Request):
 
     queue: QueueName
     dedup: Annotated[
-        bool, Meta(description="An event of the same source and id, within a day, is a duplicate and not stored again.")
+        bool,
+        Meta(
+            description="With a CloudEvent, and refused otherwise. True if left out: an event of the same source and "
+            "id, within a day, is a duplicate and not stored again."
+        ),
     ] = True
 
 
@@ -345,7 +357,7 @@ class RedriveRequest(Request):
     ids: MessageIds | None = None
     target: QueueName | None = None
     delay_ms: DelayMs | None = None
-    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] | None = None
+    priority: Priority | None = None
     rate_per_s: Annotated[int, Meta(ge=1, le=limits.REDRIVE_RATE_MAX)] = 100
     dry_run: bool = True
     redrive_id: RedriveId | None = None
@@ -433,6 +445,21 @@ class PeekQuery(Request):
     group: GroupName = "default"
 
 
+class ScheduledQuery(Request):
+    queue: QueueName
+    limit: PageLimit = 50
+    after: (
+        Annotated[str, Meta(pattern=patterns.POSITION, description="`next` of the page before: PARTITION:OFFSET.")]
+        | None
+    ) = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The partition and the offset behind which the page begins."""
+        partition, _, offset = (self.after or "0:-1").partition(":")
+        return int(partition), int(offset)
+
+
 class QueuesQuery(Request):
     prefix: Annotated[str, Meta(max_length=200)] = ""
     page: Page = 1
@@ -484,10 +511,21 @@ class RedrivesQuery(Request):
     redrive_id: RedriveId | None = None
 
 
+ConfirmToken: TypeAlias = Annotated[
+    str,
+    Meta(max_length=128, description="From `details.confirm` of the reply 409 to the same call without a token."),
+]
+
+
 class ConfirmQuery(Request):
     """Query of destructive calls. Without the token the reply is 409, with the token and a description of the loss."""
 
-    confirm: Annotated[str, Meta(max_length=128)] | None = None
+    confirm: ConfirmToken | None = None
+
+
+class ConfirmedQueueQuery(Request):
+    queue: QueueName
+    confirm: ConfirmToken | None = None
 
 
 class NoQuery(Request):

@@ -7,14 +7,16 @@ of range and too deep nesting raise no other error.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from penstock import ids
+from penstock.choices import with_choices
 from penstock.errors import InvalidRequest
 from penstock.wire import patterns
 from penstock.wire.messages import Request
@@ -43,7 +45,7 @@ def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
             body.decode()
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise named_error(error) from None
+        raise named_error(error, kind=decoder.type) from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the body is not JSON: {error}" if body else "the body is empty") from None
     except UnicodeDecodeError as error:
@@ -52,18 +54,25 @@ def parse_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise InvalidRequest("the body is nested too deeply") from None
 
 
-def parse_query(kind: type[Q], query: bytes) -> Q:
-    """Decode the query string as a struct. A repeated name is ambiguous and refused."""
-    values: dict[str, Any] = {}
+def parse_query(kind: type[Q], query: bytes, in_path: Mapping[str, str] = MappingProxyType({})) -> Q:
+    """Decode the query string, and parameters of the path, as a struct. A repeated name is ambiguous and refused."""
+    values = dict(in_path)
     if query:
         for name, value in _pairs(query):
             if name in values:
                 raise InvalidRequest(f"{name[:64]} is given twice", details={"field": name[:64]})
             values[name] = value
     try:
-        return msgspec.convert(values, kind, strict=False)
+        asked = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise named_error(error) from None
+        raise named_error(error, kind=kind) from None
+    for name, text in values.items():
+        value = getattr(asked, name)
+        # The decoder takes more for null and for truth values than the schema does.
+        if value is None or (isinstance(value, bool) and text not in ("true", "false")):
+            expected = "leave it out instead" if value is None else "expected true or false"
+            raise InvalidRequest(f"{name}: {text[:64]!r} is not a value, {expected}", details={"field": name})
+    return asked
 
 
 def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
@@ -81,8 +90,11 @@ def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
         raise InvalidRequest("the query string is not percent-encoded UTF-8") from None
 
 
-def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRequest:
-    """An InvalidRequest that names the field and the row of the message, from the path that the decoder reports."""
+def named_error(error: msgspec.DecodeError, row: int | None = None, kind: Any = None) -> InvalidRequest:
+    """An InvalidRequest that names the field and the row of the message, from the path that the decoder reports.
+
+    With the `kind` that was decoded it also names the choices of a field that has choices.
+    """
     text = str(error)
     at = _PATH.match(text)
     path = at["path"].removeprefix("$").lstrip(".") if at else ""
@@ -92,7 +104,7 @@ def named_error(error: msgspec.DecodeError, row: int | None = None) -> InvalidRe
     if row is not None:
         details["row"] = row
     reason = at["reason"] if at else text
-    reason = _FORMS.get(reason, reason)
+    reason = with_choices(_FORMS.get(reason, reason), path, kind)
     unknown = _UNKNOWN.search(reason)
     names = _NAME.findall(path)
     field = (unknown["name"] or unknown["missing"]) if unknown else names[-1] if names else ""

@@ -16,6 +16,7 @@ import msgspec
 
 from penstock import limits
 from penstock.batch import BadBatch, Batch, build, layout
+from penstock.batch.priorities import priority_columns
 from penstock.errors import InvalidRequest, PenstockError, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.messages import (
@@ -142,9 +143,7 @@ class _RuleBroken(Exception):
 
 def _columns(messages: Sequence[PublishMessage]) -> dict[int, Sequence[int] | Sequence[bytes]]:
     """The columns that at least one message uses."""
-    columns: dict[int, Sequence[int] | Sequence[bytes]] = {}
-    if any(priorities := [m.priority for m in messages]):
-        columns[layout.PRIORITY] = priorities
+    columns = priority_columns([m.priority for m in messages])
     if any(delays := [m.delay_ms for m in messages]):
         columns[layout.DELAY_MS] = delays
     if any(moments := [m.deliver_at_ms for m in messages]):

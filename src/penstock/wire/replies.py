@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.wire.delivery import Settled
+from penstock.wire.settings import QueueSettings
+from penstock.wire.status import STATUS
 
 
 class ErrorBody(msgspec.Struct):
     """`code` is part of the interface; the text of `message` may change."""
 
-    code: str
+    code: Annotated[str, Meta(description="One of: " + ", ".join(STATUS) + ".", examples=["queue_not_found"])]
     message: str
     retryable: bool
     details: dict[str, Any]
@@ -33,9 +35,16 @@ class PublishedMessage(msgspec.Struct):
     duplicate: bool
 
 
+Ignored: TypeAlias = Annotated[
+    list[str],
+    Meta(description="Options that have no effect in the queue: `priority`, if the order of the queue is fifo."),
+]
+
+
 class PublishReply(msgspec.Struct):
     messages: list[PublishedMessage]
     durable: bool
+    ignored: Ignored | UnsetType = UNSET
 
 
 class PublishedRun(msgspec.Struct):
@@ -53,6 +62,7 @@ class PublishedRun(msgspec.Struct):
 class PublishRunsReply(msgspec.Struct):
     runs: list[PublishedRun]
     durable: bool
+    ignored: Ignored | UnsetType = UNSET
 
 
 class PublishResult(msgspec.Struct):
@@ -70,6 +80,7 @@ class PublishResult(msgspec.Struct):
 class PublishResultsReply(msgspec.Struct):
     results: list[PublishResult]
     durable: bool
+    ignored: Ignored | UnsetType = UNSET
 
 
 class Message(msgspec.Struct):
@@ -114,7 +125,7 @@ class DeadLetter(Message, kw_only=True):
     """A dead-lettered message with its last attempt, its last consumer and the reason."""
 
     group: str
-    reason: str
+    reason: Annotated[str, Meta(extra_json_schema={"enum": ["max_retries", "rejected", "damaged"]})]
     error: str
     consumer: str
     first_at_ms: int
@@ -131,12 +142,15 @@ class DeadLettersReply(msgspec.Struct):
     next: Annotated[str | None, Meta(description="Value of `after` for the next page; null at the end.")]
 
 
+RedriveState: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["running", "finished", "stopped", "failed"]})]
+
+
 class RedriveStatus(msgspec.Struct):
-    """The status of a redrive: `running`, `finished`, `stopped` or `failed`, and the number of moved messages."""
+    """The status of a redrive, and the number of moved messages."""
 
     redrive_id: str
     queue: str
-    status: str
+    status: RedriveState
     redriven: int
     skipped: int
     error: str
@@ -158,7 +172,7 @@ class RedriveReply(msgspec.Struct):
     dry_run: bool
     count: int | UnsetType = UNSET
     sample: list[DeadLetter] | UnsetType = UNSET
-    status: str | UnsetType = UNSET
+    status: RedriveState | UnsetType = UNSET
     redriven: int | UnsetType = UNSET
     skipped: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
@@ -215,6 +229,7 @@ class TransactReply(msgspec.Struct):
     acked: Annotated[list[str], Meta(description="The receipts.")]
     messages: list[PublishedMessage]
     durable: bool
+    ignored: Ignored | UnsetType = UNSET
 
 
 class ItemResult(msgspec.Struct):
@@ -237,8 +252,13 @@ class QueueReply(msgspec.Struct):
 
     queue: str
     uuid: Annotated[str, Meta(description="Changes if the queue is deleted and created again.")]
-    config: dict[str, Any]
+    config: QueueSettings
     depth: int
+    ready: Annotated[int, Meta(description="Messages that the first group could lease now.")]
+    scheduled: int
+    leased: int
+    dead: int
+    rates: Annotated[dict[str, float], Meta(description="Messages per second over the last minute.")]
 
 
 class QueuesReply(msgspec.Struct):
@@ -257,6 +277,13 @@ class DestroyedReply(msgspec.Struct):
 
 class StatusReply(msgspec.Struct):
     status: str
+
+
+class ReadinessReply(StatusReply, omit_defaults=True):
+    damaged_messages: int = 0
+    """Messages that became dead letters since the start because they cannot be read."""
+    read_errors: int = 0
+    """Reads of stored messages that the disk refused since the start."""
 
 
 class FrontPage(msgspec.Struct):

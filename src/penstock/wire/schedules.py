@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from penstock import limits
 from penstock.errors import InvalidRequest
-from penstock.wire.messages import AtMs, Key, Page, PageLimit, PublishMessage, QueueName, Request
+from penstock.wire.messages import AtMs, Key, Page, PageLimit, Priority, PublishMessage, QueueName, Request
 
 CatchUp: TypeAlias = Literal["latest", "all", "none"]
 
@@ -22,7 +22,7 @@ class ScheduleMessage(Request):
     payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     payload_b64: str | None = None
     key: Key | None = None
-    priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX - 1, le=limits.PRIORITY_MAX)] = 0
+    priority: Priority | None = None
     ttl_ms: Annotated[int, Meta(ge=1, le=limits.TTL_MS_MAX)] | None = None
     headers: (
         Annotated[
@@ -41,6 +41,10 @@ class ScheduleMessage(Request):
             payload=self.payload, payload_b64=self.payload_b64, key=self.key, priority=self.priority,
             ttl_ms=self.ttl_ms, headers=self.headers, max_retries=self.max_retries,
         )  # fmt: skip
+
+
+class ScheduleNamed(Request):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{limits.SCHEDULE_NAME_PATTERN}$"})]
 
 
 class ScheduleRequest(Request):

@@ -123,27 +123,27 @@ class Credit(ClientFrame, tag="credit"):
     credit: CreditCount
 
 
-class Ack(ClientFrame, tag="ack"):
+class AckFrame(ClientFrame, tag="ack"):
     receipts: Receipts
 
 
-class Nack(ClientFrame, tag="nack"):
+class NackFrame(ClientFrame, tag="nack"):
     receipts: Receipts
     delay_ms: DelayMs | None = None
     error: str | None = None
     max_retries: RetryLimit | None = None
 
 
-class Reject(ClientFrame, tag="reject"):
+class RejectFrame(ClientFrame, tag="reject"):
     receipts: Receipts
     error: str | None = None
 
 
-class Release(ClientFrame, tag="release"):
+class ReleaseFrame(ClientFrame, tag="release"):
     receipts: Receipts
 
 
-class Extend(ClientFrame, tag="extend"):
+class ExtendFrame(ClientFrame, tag="extend"):
     receipts: Receipts
     lease_ms: LeaseMs
 
@@ -156,7 +156,7 @@ class Bye(ClientFrame, tag="bye"):
     """Ends the connection: held messages are released, and the server closes the connection as the reply."""
 
 
-class Publish(ClientFrame, tag="publish"):
+class PublishFrame(ClientFrame, tag="publish"):
     """The body of `POST /v1/publish`. Messages stay undecoded here; `wire.publishing` decodes them."""
 
     messages: msgspec.Raw
@@ -170,7 +170,7 @@ CallPath: TypeAlias = Annotated[str, Meta(max_length=512, examples=["/v1/stats"]
 CallQuery: TypeAlias = Annotated[str, Meta(max_length=8192, examples=["queue=orders"])]
 
 
-class Call(ClientFrame, tag="call"):
+class CallFrame(ClientFrame, tag="call"):
     """Any call of the HTTP interface: same paths, same bodies, same statuses."""
 
     path: CallPath
@@ -210,8 +210,8 @@ class BinaryCall(ClientFrame, tag="call"):
     accept: Annotated[str, Meta(max_length=100)] = "application/json"
 
 
-EITHER = Subscribe | Unsubscribe | Credit | Ack | Nack | Reject | Release | Extend | Ping | Bye
-JSON_FRAMES = EITHER | Publish | Call
+EITHER = Subscribe | Unsubscribe | Credit | AckFrame | NackFrame | RejectFrame | ReleaseFrame | ExtendFrame | Ping | Bye
+JSON_FRAMES = EITHER | PublishFrame | CallFrame
 MSGPACK_FRAMES = EITHER | BinaryPublish | BinaryCall
 
 # -- from the server ----------------------------------------------------------------------------------------------
@@ -260,11 +260,11 @@ class Reply(ServerFrame, tag="reply"):
     retry_after_s: int | None = None
 
 
-class Published(Reply, tag="published"):
+class PublishedFrame(Reply, tag="published"):
     pass
 
 
-class ErrorBody(msgspec.Struct):
+class FrameError(msgspec.Struct):
     code: str
     message: str
     retryable: bool
@@ -275,7 +275,7 @@ class Error(ServerFrame, tag="error"):
     """A refused request, which changed nothing."""
 
     status: int
-    error: ErrorBody
+    error: FrameError
 
 
 class Pong(ServerFrame, tag="pong"):
@@ -286,7 +286,7 @@ class Ended(ServerFrame, tag="ended"):
     """The server ended a subscription, for example because its queue was deleted."""
 
     sub: str
-    error: ErrorBody
+    error: FrameError
 
 
 class ByeFrame(ServerFrame, tag="bye"):
@@ -333,7 +333,7 @@ class Messages(ServerFrame, tag="messages"):
 
 
 SERVER_FRAMES = (
-    Hello, Subscribed, Unsubscribed, Credited, Messages, Results, Published, Reply, Error, Pong, Ended, ByeFrame,
+    Hello, Subscribed, Unsubscribed, Credited, Messages, Results, PublishedFrame, Reply, Error, Pong, Ended, ByeFrame,
 )  # fmt: skip
 
 # -- closing ------------------------------------------------------------------------------------------------------
@@ -365,5 +365,12 @@ SLOW = Close(
 )
 SILENT = Close(4009, "no answer to the last ping", "The client sent no frame between two pings.")
 
-CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, OVERLOADED, SLOW, SILENT)
+CREDENTIAL_ENDED = Close(
+    4001,
+    "the credential has ended",
+    "The key was revoked or rotated, or the token expired. Reconnect with another one.",
+)
+
+CLOSES = (NORMAL, PROTOCOL_BROKEN, WRONG_KIND, NOT_TEXT, TOO_LARGE, BROKEN, RESTART, OVERLOADED, SLOW, SILENT,
+          CREDENTIAL_ENDED)  # fmt: skip
 """Every code that the server closes a connection with."""

@@ -56,7 +56,9 @@ Description: TypeAlias = Annotated[str, Meta(max_length=limits.WEBHOOK_DESCRIPTI
 class WebhookRequest(Request):
     queue: QueueName
     url: Url
-    group: GroupName = "default"
+    group: Annotated[
+        GroupName | None, Meta(description="Null: a group of its own, named `webhook-` and the id of the webhook.")
+    ] = None
     format: FormatField = "plain"
     retry_delays_ms: RetryDelays = msgspec.field(default_factory=lambda: list(RETRY_DELAYS_MS))
     timeout_ms: TimeoutMs = 15_000

@@ -67,7 +67,7 @@ class HttpServer:
         self.piped = 0
         """How often bytes came while the request before them was being answered."""
         self.when_hung_up: Callable[[], Awaitable[None]] | None = None
-        """What happens in the moment in which a client hangs up; the handler then goes on, and its reply is sent."""
+        """Called when a client disconnects; the handler then continues, and its reply is sent."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self):

@@ -12,14 +12,16 @@ import penstock
 from penstock import errors
 from penstock.batch import build
 from penstock.client import Client
-from penstock.client.calls import lease, log, queues
-from penstock.client.calls.call import Response, error_of
-from penstock.client.calls.publish import ProducerSeq, publish
+from penstock.client.calls import delivery
+from penstock.client.calls.call import Response, error_of, operation
+from penstock.client.calls.delivery import ProducerSeq, publish
 from penstock.client.publish.published import Published, messages_of
 from penstock.client.transport.retry import AnswerLost, RetryPolicy, RetryState, Unreachable, unreachable
 from penstock.ids import parse_queue, ulid_text
+from penstock.testing import MemoryBroker
 from penstock.wire.delivery import LeaseMeta, Run, Settled, encode_delivery
-from penstock.wire.replies import PublishedRun, PublishRunsReply
+from penstock.wire.replies import PublishedRun, PublishRunsReply, QueueReply
+from penstock.wire.stats import StatsReply
 from penstock.wire.status import STATUS
 
 ORDERS = parse_queue("orders")
@@ -42,16 +44,14 @@ def test_a_publish_carries_the_frame_and_its_numbers():
 
 
 def test_a_lease_asks_for_a_delivery_and_takes_acks_along():
-    call = lease.lease(ORDERS, group="g", max=5, lease_ms=1000, wait_ms=700, consumer="me", ack=["r1.0.1.f.2-9"])
-    assert msgspec.json.decode(call.body) == {
-        "queue": ORDERS, "group": "g", "max": 5, "lease_ms": 1000, "wait_ms": 700, "consumer": "me",
-        "ack": ["r1.0.1.f.2-9"],
-    }  # fmt: skip
+    fields = {"queue": ORDERS, "max": 5, "wait_ms": 700, "ack": ["r1.0.1.f.2-9"]}
+    call = delivery.lease(fields)
+    assert msgspec.json.decode(call.body) == fields
     assert (call.accept, call.wait_ms) == ("application/vnd.penstock.batch", 700)
 
 
 def test_a_read_names_where_to_start():
-    call = log.read(ORDERS, partition=1, offset="at:5", max=10, wait_ms=0)
+    call = delivery.read(ORDERS, partition=1, offset="at:5", max=10, wait_ms=0)
     assert call.target == "/v1/read?queue=default/default/orders&partition=1&offset=at:5&max=10&wait_ms=0"
 
 
@@ -74,11 +74,11 @@ def test_ambiguous_requests_are_not_sent(make):
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_delivery_becomes_messages_that_know_where_they_come_from():
+def test_messages_of_a_delivery_have_their_position():
     frame = build([b'{"n":1}', b"\x00"], kinds=[1, 0], columns={1 << 16: [b"k", b""], 1 << 18: [b'{"a":"b"}', b""]})
     run = Run(ORDERS, 3, 10, 2, ulid_text(77), 1_700_000_000_000, len(frame), 2, "r1.0.9.f.", 1)
     body = encode_delivery(LeaseMeta([run], [Settled("x", "acked")]), [frame])
-    leased = lease.lease(ORDERS, group="g", max=1, lease_ms=1000).result(answer(body))
+    leased = delivery.lease({"queue": ORDERS}).result(answer(body))
     assert [result.status for result in leased.results] == ["acked"]
     (got,) = leased.runs
     assert (got.payloads(), got.id(1), got.spans()[0].receipt) == (
@@ -112,7 +112,7 @@ def test_peeked_messages_look_like_any_other():
             },
         ]
     }
-    first, second = log.peek(ORDERS, max=10, group="g").result(answer(body))
+    first, second = delivery.peek(ORDERS, max=10, group="g").result(answer(body))
     assert (first.value, first.key, first.priority, first.headers, first.offset) == ({"a": 1}, "k", 4, {"h": "v"}, 1)
     assert (second.value, second.key, second.headers, second.id) == (b"\x00\x01", None, {}, ulid_text(2))
 
@@ -137,13 +137,23 @@ def test_published_messages_come_in_the_order_they_were_given():
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"PD\x01\x00\xff\xff\xff\xff", b"[]", b'{"runs": 1}'])
 def test_an_answer_that_cannot_be_read_is_an_error_not_a_crash(body):
     for call in (
-        lease.lease(ORDERS, group="g", max=1, lease_ms=1000),
+        delivery.lease({"queue": ORDERS}),
         publish(ORDERS, b"", ProducerSeq("p", 1, 0)),
-        lease.ack(["x"]),
-        queues.stats(ORDERS) if body != b'{"runs": 1}' else log.peek(ORDERS, max=1, group="g"),
+        delivery.settle("ack", ["x"]),
+        operation("stats", StatsReply, queue=ORDERS)
+        if body != b'{"runs": 1}'
+        else delivery.peek(ORDERS, max=1, group="g"),
     ):
         with pytest.raises(errors.PenstockError, match="cannot be read"):
             call.result(answer(body))
+
+
+def test_answers_of_a_later_version_are_read():
+    with MemoryBroker() as broker, broker.sync_client() as client:
+        body = msgspec.to_builtins(client.create_queue("orders", lease=7).config())
+    body["config"] |= {"new_setting": {"a": 1}, "backoff": {"kind": "fixed", "new_field": 1}}
+    read = operation("get_queue", QueueReply, queue=ORDERS).result(answer({**body, "new_field": True}))
+    assert (read.config.lease_ms, read.config.backoff.kind) == (7_000, "fixed")
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ async def publish(client, count: int, first: int = 0) -> None:
 # -- messages ---------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_acked_when_its_block_succeeds_and_comes_back_when_it_raises():
+def test_message_is_acked_on_success_and_nacked_on_exception():
     async def test(broker, server):
         async with Client(server.url) as client:
             await publish(client, 3)
@@ -503,7 +503,7 @@ def test_a_batch_loop_is_one_call_per_batch():
 
 
 def test_a_call_for_more_is_on_its_way_before_the_loop_next_waits():
-    """What the loop finds in its buffer it takes without waiting, so a task would not begin before that is empty."""
+    """The loop takes buffered messages without waiting, so a task would not start before the buffer is empty."""
 
     async def test(broker, server):
         async with Client(server.url) as client:

@@ -39,7 +39,7 @@ def test_bad_address_is_refused(url):
 
 
 def test_request_is_a_head_and_a_body_that_stay_apart():
-    call = Call("POST", "/v1/ack", lambda response: response, b"xyz", "a/b", "c/d")
+    call = Call("ack", "POST", "/v1/ack", lambda response: response, b"xyz", "a/b", "c/d")
     head, body = ServerEndpoint("http://h:1/below", token="secret").encode(call)
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /below/v1/ack HTTP/1.1" and lines[-2:] == ["", ""] and body == b"xyz"
@@ -53,7 +53,7 @@ def test_request_is_a_head_and_a_body_that_stay_apart():
 
 
 def test_get_has_no_body_headers():
-    head, _ = ServerEndpoint("http://h").encode(Call("GET", "/", lambda response: response))
+    head, _ = ServerEndpoint("http://h").encode(Call("front_page", "GET", "/", lambda response: response))
     assert b"Content" not in head
 
 

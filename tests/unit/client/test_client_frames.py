@@ -46,6 +46,7 @@ def test_options_become_columns_and_unused_ones_cost_nothing():
     )  # fmt: skip
     batch = opened(frame_of_rows([row(1, options), row(2, PLAIN)]))
     assert batch.integers(layout.PRIORITY).tolist() == [-3, 0]
+    assert batch.integers(layout.HAS_PRIORITY).tolist() == [1, 0]
     assert batch.integers(layout.DELAY_MS).tolist() == [1500, 0]
     assert batch.integers(layout.TTL_MS).tolist() == [2000, 0]
     assert batch.integers(layout.MAX_RETRIES).tolist() == [0, -1]

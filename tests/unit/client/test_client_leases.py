@@ -1,4 +1,4 @@
-"""What a consumer holds: spans, pending acks, renewal. No clock, no network."""
+"""The leases of a consumer: spans, pending acks, renewal. No clock, no network."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.batch import Batch, build
-from penstock.client.consume.acks import PendingAcks
+from penstock.client.consume.messages import LeasedBatch, LeasedMessage
 from penstock.client.consume.renewal import LeaseKeeper, renew_at
-from penstock.client.consume.settling import LeasedBatch, LeasedMessage
-from penstock.client.messages.leased import LeasedRun, error_text
-from penstock.client.messages.spans import ReceiptSpan, common, merged, stale_error, stale_spans
+from penstock.client.consume.settling import PendingAcks
+from penstock.client.messages.leased import LeasedRun, ReceiptSpan, common, error_text, merged, stale_error, stale_spans
 from penstock.ids import ulid_text
 from penstock.wire.delivery import Run, Settled
 

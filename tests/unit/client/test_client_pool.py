@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from patience import until
 
-from penstock.client.calls import lease as calls
+from penstock.client.calls import delivery as calls
 from penstock.client.calls.call import Call
 from penstock.client.transport.asyncio_pool import AsyncioPool
 from penstock.client.transport.endpoint import ServerEndpoint
@@ -19,7 +19,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 def call() -> Call:
-    return calls.ack(["r"])
+    return calls.settle("ack", ["r"])
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def served(*answers: bytes, connections: int = 4):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    pool = AsyncioPool(ServerEndpoint(f"http://{host}:{port}", timeout_s=5, connections_max=connections))
+    pool = AsyncioPool(ServerEndpoint(f"http://{host}:{port}", timeout=5, connections_max=connections))
     try:
         yield pool
     finally:
@@ -62,7 +62,7 @@ def test_answers_that_come_together_give_their_connection_back_once():
         async with served(ANSWER, ANSWER) as pool:
             for _ in range(3):
                 assert [answer.status for answer in await asyncio.gather(*await pair(pool))] == [200, 200]
-                assert len(pool._idle) == 1 and not pool._lent and not pool._carrying and pool._free == 4
+                assert len(pool._idle) == 1 and not pool._lent and not pool._carrying and pool._places._value == 4
 
     asyncio.run(run())
 
@@ -74,7 +74,7 @@ def test_a_good_answer_before_a_bad_one_counts():
             assert (await first).status == 200
             with pytest.raises(PenstockError, match="does not answer like a Penstock server"):
                 await second
-            assert not pool._idle and not pool._lent and pool._free == 4
+            assert not pool._idle and not pool._lent and pool._places._value == 4
 
     asyncio.run(run())
 
@@ -87,7 +87,7 @@ def test_withdrawn_call_ends_the_other_call_of_its_connection():
             first.cancel()
             with pytest.raises(AnswerLost):
                 await second
-            assert not pool._idle and not pool._lent and pool._free == 4
+            assert not pool._idle and not pool._lent and pool._places._value == 4
 
     asyncio.run(run())
 
@@ -101,6 +101,6 @@ def test_call_behind_another_counts_as_a_request():
             assert not pool.can_follow(first), "one at a time was asked for"
             under_way.cancel()
             await asyncio.wait({under_way})
-            assert pool._free == 1 and not pool._lent
+            assert pool._places._value == 1 and not pool._lent
 
     asyncio.run(run())

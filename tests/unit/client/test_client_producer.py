@@ -131,7 +131,7 @@ def test_one_bad_message_fails_alone():
     run_with_broker(test)
 
 
-def test_a_refusal_that_concerns_everybody_reaches_everybody():
+def test_refusal_of_a_joined_frame_reaches_all_callers():
     async def test(broker, server):
         async def refuse(request):
             return error_reply("forbidden", 403)
@@ -358,7 +358,7 @@ def test_a_server_that_is_not_there_is_reported_at_once_and_clearly():
     run_with_broker(test)
 
 
-def test_an_answer_that_does_not_come_is_a_timeout():
+def test_missing_answer_is_a_timeout():
     async def test(broker, server):
         async def never(request):
             await asyncio.Event().wait()

@@ -70,7 +70,7 @@ def test_an_answer_that_is_here_already_leaves_the_connection_as_it_is():
 @pytest.mark.parametrize(
     "line", [Line(OSError(107, "not connected")), Line(RuntimeError("closed")), Line(halves=False)]
 )
-def test_where_it_cannot_be_said_that_is_all_that_happens(line):
+def test_recall_without_half_close_does_nothing(line):
     async def run() -> None:
         connection, waiting = asked(line)
         await asyncio.sleep(0)

@@ -63,7 +63,7 @@ def test_outcome_is_unknown_after_the_server_forgot_the_transaction():
 
 
 @pytest.mark.parametrize(
-    "publish", [[("NO", 1)], [("out", object())], [("out", 1, {"delay": -1})], [("out", 1, {"x": 1})]]
+    "publish", [[("NO!", 1)], [("out", object())], [("out", 1, {"delay": -1})], [("out", 1, {"x": 1})]]
 )
 def test_bad_publish_is_refused_before_anything_is_sent(publish):
     error, bodies = transact([], ack=["r"], publish=publish)

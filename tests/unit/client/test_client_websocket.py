@@ -11,7 +11,7 @@ from penstock.client.transport.retry import Unreachable
 
 
 def ask(serve) -> PenstockError:
-    """What a client is told that asks a server which treats every connection like this."""
+    """The error of a client whose server treats every connection like this."""
 
     async def run() -> PenstockError:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -39,7 +39,7 @@ def test_a_server_that_goes_away_before_it_has_answered_was_not_reached():
     assert isinstance(error, Unreachable) and "closed the connection" in error.message
 
 
-def test_a_server_that_speaks_something_else_is_named():
+def test_server_with_another_protocol_is_reported():
     async def other(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"220 mail.example.com ESMTP\r\n\r\n")

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import weakref
 from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from penstock.client.admin import schedules, webhooks
-from penstock.client.blocking.lane import DirectLane
 from penstock.client.blocking.messages import KINDS, BlockingBatch, BlockingMessage
-from penstock.client.blocking.methods import blocking, blocking_iterator, settling
-from penstock.client.blocking.runtime import BlockingRuntime, run_to_end
-from penstock.client.blocking.transport import LoopThreadTransport, open_blocking_transport
+from penstock.client.blocking.runtime import BlockingRuntime, blocking, blocking_iterator, run_to_end, settling
+from penstock.client.blocking.transport import LoopThreadTransport, SocketPool, open_blocking_transport
+from penstock.client.calls.call import Call
 from penstock.client.client import Client, client_over
-from penstock.client.consume import consumers, scope
-from penstock.client.publish.lane import Publisher
+from penstock.client.consume import consumers
+from penstock.client.publish.lane import DirectLane, Publisher
+from penstock.client.publish.published import PublishedMessage
 from penstock.client.queue import Queue
-from penstock.client.transport.base import Transport
+from penstock.client.transport.base import Transport, open_transport
 from penstock.client.transport.carrier import Carrier
-from penstock.client.transport.direct import Ask, InProcessTransport, OtherLoopTransport
-from penstock.client.transport.endpoint import ServerEndpoint
-from penstock.client.transport.loop_thread import LoopThread
-from penstock.client.transport.open import open_transport
+from penstock.client.transport.direct import Ask, InProcessTransport, LoopThread, OtherLoopTransport
+from penstock.client.transport.endpoint import HTTP, ServerEndpoint
+from penstock.client.transport.retry import RetryPolicy
+from penstock.client.units import Duration
 from penstock.client.workers.runner import WorkerDeclarations, WorkerRunner, exit_code
 from penstock.client.workers.worker import GRACE_S
+from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath
+from penstock.wire.settings import QueueSettings
 
 C = TypeVar("C", bound="BlockingIterator")
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class CallerClient(Client):
@@ -41,7 +45,7 @@ class CallerClient(Client):
 
     _kinds = KINDS
 
-    def __init__(self, transport: Transport, retry_for: float, runtime: BlockingRuntime):
+    def __init__(self, transport: Transport, retry_for: Duration, runtime: BlockingRuntime):
         self._runtime = lambda: runtime
         self._assemble(transport, retry_for)
 
@@ -49,7 +53,7 @@ class CallerClient(Client):
         return DirectLane(self._carrier, path, self._producer)
 
 
-class BlockingClient(WorkerDeclarations):
+class BlockingClient(WorkerDeclarations[PublishedMessage]):
     """The blocking twin of `penstock.Client`: same arguments, same methods, same errors. Use it with `with`.
 
     Creating a client connects to nothing.
@@ -59,23 +63,17 @@ class BlockingClient(WorkerDeclarations):
     """Host and port of the server; None if it is in this process."""
 
     def __init__(
-        self,
-        url: str = "http://127.0.0.1:7400",
-        *,
-        token: str | None = None,
-        ssl: ssl.SSLContext | None = None,
-        timeout: float = 30.0,
-        connect_timeout: float = 5.0,
-        retry_for: float = 30.0,
-    ):
-        endpoint = ServerEndpoint(url, token=token, tls=ssl, timeout_s=timeout, connect_timeout_s=connect_timeout)
+        self, url: str = "http://127.0.0.1:7400", *, key: str | None = None, ssl: ssl.SSLContext | None = None,
+        timeout: Duration = 30.0, connect_timeout: Duration = 5.0, retry_for: Duration = 30.0,
+    ):  # fmt: skip
+        endpoint = ServerEndpoint(url, token=key, tls=ssl, timeout=timeout, connect_timeout=connect_timeout)
         self.address = endpoint.address
         runtime = BlockingRuntime()
         self._assemble(
             open_blocking_transport(endpoint, runtime), partial(open_transport, endpoint), retry_for, runtime
         )  # fmt: skip
 
-    def _assemble_in_process(self, ask: Ask, thread: LoopThread, retry_for: float) -> None:
+    def _assemble_in_process(self, ask: Ask, thread: LoopThread, retry_for: Duration) -> None:
         """Instead of the constructor, for a broker in an event loop of this process."""
         runtime = BlockingRuntime()
         self._assemble(
@@ -89,7 +87,7 @@ class BlockingClient(WorkerDeclarations):
         self,
         transport: Transport,
         open_async_transport: Callable[[], Transport],
-        retry_for: float,
+        retry_for: Duration,
         runtime: BlockingRuntime,
     ) -> None:
         """The rest of the constructor. Workers run in an event loop, which needs a transport of its own."""
@@ -115,12 +113,12 @@ class BlockingClient(WorkerDeclarations):
         """All queues of a namespace (`"email"`) or of a task of it (`"email/notifications"`), to consume from."""
         return BlockingScope(self._inner.scope(name), self._runtime)
 
-    def create_queue(self, name: str, *, confirm: str | None = None, **config: Any) -> BlockingQueue:
-        """Make sure that the queue exists with these settings (see the API's table). Of an existing queue exactly the
-        named settings change; a change that would let go of stored messages needs to be confirmed like `delete`."""
-        queue = self.queue(name)
-        run_to_end(self._inner.create_queue(name, confirm=confirm, **config))
-        return queue
+    @wraps(Client.create_queue)
+    def create_queue(
+        self, name: str, settings: QueueSettings | None = None, *, confirm: str | None = None, **changes: Any
+    ) -> BlockingQueue:  # fmt: skip
+        run_to_end(self._inner.create_queue(name, settings, confirm=confirm, **changes))
+        return self.queue(name)
 
     queues = blocking(Client.queues)
     summary = blocking(Client.summary)
@@ -129,7 +127,7 @@ class BlockingClient(WorkerDeclarations):
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
-    def run_workers(self, *, wait: float | None = None, grace: float = GRACE_S, signals: bool = True) -> bool:
+    def run_workers(self, *, wait: Duration | None = None, grace: Duration = GRACE_S, signals: bool = True) -> bool:
         """Run every function declared with `worker`, until SIGTERM, SIGINT or `stop_workers`; the client stays open.
 
         As `penstock.Client.run_workers`. An event loop takes messages, renews leases and sends acks; only the functions
@@ -143,7 +141,7 @@ class BlockingClient(WorkerDeclarations):
 
         return asyncio.run(main())
 
-    def run(self, *, grace: float = GRACE_S) -> int:
+    def run(self, *, grace: Duration = GRACE_S) -> int:
         """The whole program of a worker: open the client, run its workers until a signal, close it.
 
         Returns the exit code: 0, or 1 if handlers had to be cut off.
@@ -167,7 +165,7 @@ class BlockingClient(WorkerDeclarations):
         self.close()
 
 
-def client_in_process(ask: Ask, thread: LoopThread, retry_for: float) -> BlockingClient:
+def client_in_process(ask: Ask, thread: LoopThread, retry_for: Duration) -> BlockingClient:
     """A client of a broker in an event loop of this process."""
     client = BlockingClient.__new__(BlockingClient)
     client._assemble_in_process(ask, thread, retry_for)
@@ -233,7 +231,7 @@ def _consuming(
 class BlockingScope:
     """The blocking twin of `penstock.Scope`."""
 
-    def __init__(self, inner: scope.Scope, runtime: BlockingRuntime):
+    def __init__(self, inner: consumers.Scope, runtime: BlockingRuntime):
         self._inner = inner
         self._runtime = runtime
         self.path = inner.path
@@ -241,8 +239,8 @@ class BlockingScope:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    consume = _consuming(scope.Scope.consume, BlockingConsumer)
-    consume_batches = _consuming(scope.Scope.consume_batches, BlockingBatchConsumer)
+    consume = _consuming(consumers.Scope.consume, BlockingConsumer)
+    consume_batches = _consuming(consumers.Scope.consume_batches, BlockingBatchConsumer)
 
 
 class BlockingQueue:
@@ -284,6 +282,7 @@ class BlockingQueue:
     history = blocking(Queue.history)
     autoscale = blocking(Queue.autoscale)
 
+    scheduled = blocking(Queue.scheduled)
     cancel = blocking(Queue.cancel)
     reschedule = blocking(Queue.reschedule)
 
@@ -324,3 +323,25 @@ class BlockingWebhooks:
     test = blocking(webhooks.Webhooks.test)
     attempts = blocking(webhooks.Webhooks.attempts)
     delete = blocking(webhooks.Webhooks.delete)
+
+
+class BlockingCalls:
+    """Single calls to one server over HTTP, without the objects of a client.
+
+    Connections are kept until the object is dropped; a forked process must make its own.
+    """
+
+    def __init__(self, url: str, *, token: str | None, timeout_s: float, retry_for_s: float):
+        """Raises InvalidRequest for a URL of no use."""
+        runtime = BlockingRuntime()
+        endpoint = ServerEndpoint(url, token=token, timeout=timeout_s)
+        if endpoint.scheme != HTTP:
+            raise InvalidRequest(f"{url!r} is not a http:// address", details={"field": "url"})
+        self._pool = SocketPool(endpoint, runtime)
+        self._carrier = Carrier(self._pool, RetryPolicy(retry_for_s), lambda: runtime)
+        weakref.finalize(self, self._pool.close_idle)
+
+    def request(self, call: Call[T], *, patient: bool) -> T:
+        """The result. A server that was never reached is an error at once, unless the caller is `patient`."""
+        self._pool.reached |= patient
+        return run_to_end(self._carrier.request(call))

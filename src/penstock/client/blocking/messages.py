@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Self, cast
 
-from penstock.client.blocking.methods import settling
+from penstock.client.blocking.runtime import settling
 from penstock.client.consume import messages as coroutines
-from penstock.client.consume.session import MessageKinds
-from penstock.client.consume.settling import (
+from penstock.client.consume.messages import (
     TRACED_BY_WORKER,
     LeasedBatch,
     LeasedMessage,
     LeasedTransaction,
     Settleable,
 )
+from penstock.client.consume.session import MessageKinds
 from penstock.client.messages.leased import LeasedRun
 from penstock.client.messages.stored import MessageRun
 

@@ -1,26 +1,25 @@
-"""A call of the API: a request and the function that reads its answer."""
+"""A call of the API: a request and the function that reads its answer. Without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from penstock.batch import BadBatch
 from penstock.errors import Internal, PenstockError, RateLimited, Unavailable
+from penstock.wire.operations import JSON, OPERATIONS
 from penstock.wire.replies import ErrorReply
 from penstock.wire.status import STATUS, error_from_code
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-JSON = "application/json"
-BATCH = "application/vnd.penstock.batch"
 
 encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(ErrorReply).decode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _CODE_BY_STATUS = {status.http: code for code, status in reversed(STATUS.items())}
 
 
@@ -35,6 +34,7 @@ class Response(NamedTuple):
 class Call(msgspec.Struct, Generic[T_co], frozen=True):
     """`read` turns a successful response into the result."""
 
+    operation: str
     method: str
     target: str
     read: Callable[[Response], T_co]
@@ -54,37 +54,55 @@ class Call(msgspec.Struct, Generic[T_co], frozen=True):
             raise PenstockError(f"the answer to {self.method} {self.target} cannot be read: {error}") from error
 
 
-# -- calls that answer a JSON object --------------------------------------------------------------------------------
+# -- calls of operations --------------------------------------------------------------------------------------------
 
 
-def get(path: str, **query: object) -> Call[dict[str, Any]]:
-    """Parameters that are None are left out."""
-    return Call("GET", target(path, **query), read_object)
+def operation(name: str, kind: type[T], /, *, body: Mapping[str, Any] | None = None, **fields: Any) -> Call[T]:
+    """The call of an operation whose answer is JSON of this type; see `call`."""
+    return call(name, _reader(kind), body=body, **fields)
 
 
-def post(path: str, body: dict[str, Any] | None = None, **query: object) -> Call[dict[str, Any]]:
-    return Call("POST", target(path, **query), read_object, b"" if body is None else encode(body))
+def call(
+    name: str, read: Callable[[Response], T], /, *, body: Mapping[str, Any] | None = None, accept: str = JSON,
+    **fields: Any,
+) -> Call[T]:  # fmt: skip
+    """The call of an operation of the contract (`wire/operations.py`).
+
+    The contract says which fields belong to the path, to the query and to the body; fields that are None are left out.
+    A `body` is sent as it is.
+    """
+    method, place, parameter, in_query = _request_form(name)
+    given = {field: value for field, value in fields.items() if value is not None}
+    wait_ms = given.get("wait_ms", 0)
+    if parameter:
+        place = place.format(quote(given.pop(parameter), safe="/" if parameter == "queue" else ""))
+    if in_query:
+        query = {field: given.pop(field) for field in in_query if field in given}
+        place = f"{place}?{urlencode(query, safe='/:')}" if query else place
+    content = encode({**given, **body} if body is not None else given) if given or body is not None else b""
+    return Call(name, method, place, read, content, accept=accept, wait_ms=wait_ms)
 
 
-def put(path: str, body: dict[str, Any], **query: object) -> Call[dict[str, Any]]:
-    return Call("PUT", target(path, **query), read_object, encode(body))
+@cache
+def _request_form(name: str) -> tuple[str, str, str, tuple[str, ...]]:
+    """The method, the path as a format, the field in the path, and the fields of the query."""
+    described = OPERATIONS[name]
+    before, _, rest = described.path.partition("{")
+    parameter, _, after = rest.partition("}")
+    parameter = {"path": "queue"}.get(parameter, parameter)
+    in_query = tuple(field for field in described.query.__struct_fields__ if field != parameter)
+    return described.method, f"{before}{{}}{after}" if parameter else before, parameter, in_query
 
 
-def patch(path: str, body: dict[str, Any], **query: object) -> Call[dict[str, Any]]:
-    return Call("PATCH", target(path, **query), read_object, encode(body))
+_readers: dict[Any, Callable[[Response], Any]] = {}
 
 
-def delete(path: str, **query: object) -> Call[dict[str, Any]]:
-    return Call("DELETE", target(path, **query), read_object)
-
-
-def target(path: str, **query: object) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, safe='/:')}" if given else path
-
-
-def read_object(response: Response) -> dict[str, Any]:
-    return _decode_object(response.body)
+def _reader(kind: type[T]) -> Callable[[Response], T]:
+    read = _readers.get(kind)
+    if read is None:
+        decode = msgspec.json.Decoder(kind).decode
+        read = _readers[kind] = lambda response: decode(response.body)
+    return read
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from penstock.client.calls.call import Call
-from penstock.client.calls.lease import LeaseResult
+from penstock.client.calls.delivery import LeaseResult
 from penstock.client.runtime import Future, Runtime
 from penstock.client.transport.retry import RetryState
 

@@ -1,42 +1,27 @@
-"""The place of a consumer in a group with assigned partitions. Without I/O."""
+"""Consumers as members of a group with assigned partitions.
+
+`GroupMembership` is the state of a member, without I/O; `GroupMember` joins when needed and sends heartbeats.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from penstock import limits
-from penstock.client.calls import lease as calls
-from penstock.client.calls.call import Call
+from penstock.client.calls.call import Call, operation
+from penstock.client.consume.options import RELEASE_WITHIN_S, Assigned, Hook
+from penstock.client.runtime import Runtime, Timer, Timers
+from penstock.client.transport.carrier import Carrier
 from penstock.client.units import milliseconds
 from penstock.errors import PenstockError, StaleGeneration, UnknownMember
-from penstock.ids import QueuePath, check_member
+from penstock.ids import QueuePath
 from penstock.wire.replies import LeftReply, ShareReply
 
-Hook = Callable[[list[int]], Any]
-
-
-class Assigned(msgspec.Struct, frozen=True, kw_only=True):
-    """How to be a member of a group: `consume(group=…, assigned=Assigned(…))`.
-
-    `member`       a name that stays the same over restarts of the program; default: a new one each time. A consumer
-                   that joins under the name of a member replaces it, and the replaced one raises `StaleGeneration`
-    `session`      seconds without a heartbeat (which is sent in the background) after which the member has left
-    `drain`        seconds that it may take to finish what it holds of a partition that moves to another member
-    `on_assigned`  called with partitions that are to be this member's, before the first message of them
-    `on_revoked`   called with partitions that no longer are. Messages that were handed out may still be settled
-
-    Hooks must not close their own consumer.
-    """
-
-    member: str | None = None
-    session: float = 30.0
-    drain: float = 30.0
-    on_assigned: Hook | None = None
-    on_revoked: Hook | None = None
+log = logging.getLogger("penstock.client")
 
 
 class AssignmentChange(NamedTuple):
@@ -53,7 +38,7 @@ class GroupMembership:
         self._options = options
         self._session_ms = milliseconds("session", options.session, limits.SESSION_MS_MAX, limits.SESSION_MS_MIN)
         self._drain_ms = milliseconds("drain", options.drain, limits.DRAIN_MS_MAX)
-        self._name = None if options.member is None else check_member(options.member)
+        self._name = options.member
         self._asked = ""
         """The name of the join that is under way or succeeded. A repeated join is then of the same member."""
         self.member = ""
@@ -61,7 +46,7 @@ class GroupMembership:
         self.generation = 0
         self.partitions: list[int] = []
         """The assigned partitions; those that still move from another member deliver nothing yet."""
-        self.heartbeat_s = options.session / limits.HEARTBEATS_PER_SESSION
+        self.heartbeat_s = self._session_ms / 1000 / limits.HEARTBEATS_PER_SESSION
 
     @property
     def joined(self) -> bool:
@@ -74,16 +59,23 @@ class GroupMembership:
 
     def join(self) -> Call[ShareReply]:
         self._asked = self._asked or self._name or f"member-{secrets.token_hex(8)}"
-        return calls.join_group(
-            self._queue, group=self._group, member=self._asked, session_ms=self._session_ms, drain_ms=self._drain_ms
-        )
+        return operation(
+            "join_group", ShareReply, queue=self._queue, group=self._group, member=self._asked,
+            session_ms=self._session_ms, drain_ms=self._drain_ms,
+        )  # fmt: skip
 
     def heartbeat(self) -> Call[ShareReply]:
-        return calls.heartbeat(self._queue, group=self._group, member=self.member, generation=self.generation)
+        return operation(
+            "heartbeat", ShareReply, queue=self._queue, group=self._group, member=self.member,
+            generation=self.generation,
+        )  # fmt: skip
 
     def leave(self) -> Call[LeftReply]:
         """With its generation: a member that has replaced this one stays."""
-        return calls.leave_group(self._queue, group=self._group, member=self._asked, generation=self.generation or None)
+        return operation(
+            "leave_group", LeftReply, queue=self._queue, group=self._group, member=self._asked,
+            generation=self.generation or None,
+        )  # fmt: skip
 
     def adopt(self, share: ShareReply) -> AssignmentChange:
         """Take over the server's answer to a join or a heartbeat."""
@@ -113,3 +105,100 @@ class GroupMembership:
         """The hooks to call, in order, and the partitions to call each with."""
         pairs = ((self._options.on_revoked, change.revoked), (self._options.on_assigned, change.assigned))
         return [(hook, partitions) for hook, partitions in pairs if hook is not None and partitions]
+
+
+class GroupMember:
+    """One consumer's membership. `on_revoked` is called at once with partitions that are no longer its own."""
+
+    def __init__(
+        self, carrier: Carrier, membership: GroupMembership, on_revoked: Callable[[Collection[int]], None],
+        runtime: Runtime, timers: Timers,
+    ):  # fmt: skip
+        self.membership = membership
+        self._carrier = carrier
+        self._on_revoked = on_revoked
+        self._runtime = runtime
+        self._timers = timers
+        self._lock = runtime.lock()
+        self._timer: Timer | None = None
+        self._beating = runtime.jobs()
+        self._has_left = False
+
+    async def ensure(self) -> None:
+        """Be a member. Raises what joining was refused with."""
+        async with self._lock:
+            if not self.membership.joined:
+                await self._apply(self.membership.adopt(await self._carrier.request(self.membership.join())))
+        if self._timer is None and not self._beating:
+            self._start_timer()
+
+    async def catch_up(self, generation: int | None) -> None:
+        """The group is at this generation: ask for its assignment if the member does not know it."""
+        if self.membership.is_behind(generation):
+            await self._beat_logged()
+
+    async def beat(self) -> None:
+        """Send a heartbeat and apply the answer. Raises a refusal after which joining again does not help."""
+        async with self._lock:
+            if not self.membership.joined:
+                return
+            retry = self._carrier.new_retry(within_s=self.membership.heartbeat_s)
+            try:
+                share = await self._carrier.request(self.membership.heartbeat(), retry)
+            except PenstockError as error:
+                if not self.membership.may_join_again(error):
+                    raise
+                await self._apply(self.membership.lose())
+            else:
+                await self._apply(self.membership.adopt(share))
+
+    async def lost_place(self, error: PenstockError) -> bool:
+        """After a refusal: True if the place was lost and another may be taken."""
+        if not self.membership.may_join_again(error):
+            return False
+        async with self._lock:
+            await self._apply(self.membership.lose())
+        return True
+
+    async def leave(self) -> None:
+        """Leave the group. If the server cannot be reached, the session runs out."""
+        self.stop()
+        async with self._lock:
+            if self.membership.may_be_member:
+                with contextlib.suppress(PenstockError):
+                    retry = self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+                    await self._carrier.request(self.membership.leave(), retry)
+                await self._apply(self.membership.lose())
+
+    def stop(self) -> None:
+        self._has_left = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._beating.cancel()
+
+    def _start_timer(self) -> None:
+        if not self._has_left:
+            self._timer = self._timers.call_at(self._runtime.time() + self.membership.heartbeat_s, self._start_beating)
+
+    def _start_beating(self) -> None:
+        self._beating.start(self._beat_and_wait(), "penstock heartbeat")
+
+    async def _beat_and_wait(self) -> None:
+        await self._beat_logged()
+        self._start_timer()
+
+    async def _beat_logged(self) -> None:
+        try:
+            await self.beat()
+        except PenstockError as error:
+            # The next lease call meets the same refusal, and the consumer raises it.
+            log.warning("heartbeat of %s failed: %s", self.membership.member, error)
+
+    async def _apply(self, change: AssignmentChange) -> None:
+        if change.revoked:
+            self._on_revoked(change.revoked)
+        for hook, partitions in self.membership.hooks(change):
+            try:
+                await self._runtime.call_hook(hook, partitions)
+            except Exception:
+                log.exception("a hook for partitions %s failed", partitions)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock import limits
-from penstock.client.calls import lease as calls
-from penstock.client.messages.spans import ReceiptSpan, common, merged, receipts_of, stale_spans
+from penstock.client.calls import delivery as calls
+from penstock.client.messages.leased import ReceiptSpan, common, merged, receipts_of, stale_spans
 from penstock.client.runtime import Runtime, Timer, Timers
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
@@ -142,7 +142,7 @@ class Renewal:
                 results: list[Settled] = []
                 for at in range(0, len(due.spans), limits.RECEIPTS_MAX):
                     receipts = receipts_of(due.spans[at : at + limits.RECEIPTS_MAX])
-                    results += await self._carrier.request(calls.extend(receipts, lease_ms=due.lease_ms))
+                    results += await self._carrier.request(calls.settle("extend", receipts, lease_ms=due.lease_ms))
             except PenstockError as error:
                 log.warning("%s: renewal of %d leases failed: %s", self._source, len(due.holders), error)
                 self._keeper.not_renewed(due, self._runtime.time())

@@ -23,19 +23,19 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from penstock.client.calls import lease as calls
+from penstock.client.calls import delivery as calls
 from penstock.client.calls.call import Call
-from penstock.client.consume.acks import AckBatch, AckSender
 from penstock.client.consume.fetch import Fetch
-from penstock.client.consume.group_member import GroupMember
+from penstock.client.consume.membership import GroupMember, GroupMembership
+from penstock.client.consume.messages import LeasedBatch, LeasedMessage
 from penstock.client.consume.options import RELEASE_WITHIN_S, ConsumeOptions
 from penstock.client.consume.renewal import Renewal, renew_at
-from penstock.client.consume.settle_calls import SettleCalls
-from penstock.client.consume.settling import LeasedBatch, LeasedMessage
-from penstock.client.messages.leased import LeasedRun
-from penstock.client.messages.spans import ReceiptSpan
+from penstock.client.consume.settling import AckBatch, AckSender, SettleCalls
+from penstock.client.messages.leased import LeasedRun, ReceiptSpan
 from penstock.client.transport.carrier import Carrier
 from penstock.errors import PenstockError
+from penstock.ids import QueuePath
+from penstock.wire.delivery import Settled
 
 CLOSE_GRACE_S = 0.05
 """How long a closing consumer waits for a long poll whose answer may be on its way."""
@@ -82,10 +82,10 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
         self._fetches: list[Fetch] = []
         """Under way, at most two, the second behind the first."""
         self._fetching = runtime.jobs()
-        membership = options.new_membership()
-        self._member = (
-            None if membership is None else GroupMember(carrier, membership, self._drop, runtime, timers)
-        )  # fmt: skip
+        self._member: GroupMember | None = None
+        if options.assigned is not None:
+            membership = GroupMembership(QueuePath(options.source), options.group, options.assigned)
+            self._member = GroupMember(carrier, membership, self._drop, runtime, timers)
         self._error: PenstockError | None = None
         self._is_closed = False
         self._is_emptied = False
@@ -215,8 +215,13 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
             self._acks.flush()  # in case there were more than one call can carry
 
     def _lease(self, most: int, wait_ms: int, acks: AckBatch | None) -> Call[calls.LeaseResult]:
-        membership = self._member.membership if self._member is not None else None
-        return self._options.lease(most, wait_ms, acks.receipts if acks else (), membership)
+        fields = {**self._options.request, "max": most, "wait_ms": wait_ms}
+        if acks is not None:
+            fields["ack"] = acks.receipts
+        if self._member is not None:
+            membership = self._member.membership
+            fields |= {"member": membership.member, "generation": membership.generation}
+        return calls.lease(fields)
 
     async def _turn(self, fetch: Fetch) -> None:
         """Before a call is repeated: the other one that is under way comes first, so that messages keep their order.
@@ -289,14 +294,17 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
 
     # -- acks -----------------------------------------------------------------------------------------------------
 
-    async def ack(self, spans: Sequence[ReceiptSpan]) -> None:
-        """Returns when the ack is durable; raises StaleReceipt for messages that were not leased any more."""
+    async def settle(self, verb: str, spans: Sequence[ReceiptSpan], **fields: Any) -> list[Settled]:
+        """As every call that settles; an ack travels with the acks of others and with the next lease."""
+        if verb != "ack":
+            return await super().settle(verb, spans, **fields)
         waiter = self._acks.awaited(spans)
         if self._wants_more():
             self._start_fetch(0.0)
         else:
             self._acks.flush()
         await waiter
+        return []
 
     def _wants_more(self) -> bool:
         """True if the call of an ack should bring the next messages in the same round trip.

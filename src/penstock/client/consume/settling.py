@@ -1,300 +1,249 @@
-"""Messages and batches under a lease: settled once, by the session of their consumer.
+"""The calls of one consumer that settle messages. Acks are collected, and sent along with a lease or alone.
 
-The classes that users see add the public calls: coroutines in `consume.messages`, blocking ones in `blocking.messages`.
+Acks that are handed over wait for the next lease call, but not longer than `ACK_LINGER_S`; one that is awaited is sent
+at once. Acks that are added while a call is under way share the next one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock import limits
-from penstock.client.consume.options import lease_milliseconds
-from penstock.client.messages.leased import LeasedRun, error_text
-from penstock.client.messages.spans import ReceiptSpan, merged
-from penstock.client.messages.stored import MessageSequence, StoredMessage
-from penstock.client.publish.transactions import Outbox, Transacted
-from penstock.client.units import milliseconds
-from penstock.errors import PenstockError, StaleReceipt
+from penstock.client.calls import delivery as calls
+from penstock.client.consume.options import ACK_LINGER_S, RELEASE_WITHIN_S, ConsumeOptions
+from penstock.client.messages.leased import ReceiptSpan, common, merged, receipts_of, stale_error, stale_spans
+from penstock.client.publish.transactions import Transacted
+from penstock.client.runtime import Future, Runtime, Timer, Timers
+from penstock.client.tracing import settling
+from penstock.client.transport.carrier import Carrier
+from penstock.client.transport.retry import RetryState
+from penstock.errors import PenstockError
 from penstock.wire.delivery import Settled
 
-if TYPE_CHECKING:
-    from penstock.client.consume.session import ConsumerSession
+AckEntry: TypeAlias = "tuple[Sequence[ReceiptSpan], Future[None] | None]"
+"""Messages that are acked together, and the future of a caller that awaits it."""
 
-TRACED_BY_WORKER = object()
-"""The work on a message that a worker traces."""
-
-_first_of = attrgetter("first")
-_last_of = attrgetter("last")
+log = logging.getLogger("penstock.client")
 
 
-class Settleable:
-    """The part that a message and a batch have in common. Both are holders of a lease while they are handled."""
+class AckBatch(NamedTuple):
+    """Acks that travel in one call."""
 
-    __slots__ = ()
-
-    renew_at: float
-    _session: ConsumerSession[Any, Any]
-    _entered: bool
-    _work: object | None
+    receipts: list[str]
+    entries: list[AckEntry]
 
     @property
-    def lease_ms(self) -> int:
-        """The length of the lease, as the server answered it."""
-        raise NotImplementedError
-
-    def open_spans(self) -> list[ReceiptSpan]:
-        """The messages that are not settled."""
-        raise NotImplementedError
-
     def spans(self) -> list[ReceiptSpan]:
-        """The messages that are neither settled nor lost."""
-        raise NotImplementedError
+        return [span for spans, _ in self.entries for span in spans]
 
-    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
-        raise NotImplementedError
 
-    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
-        """Mark `spans`, as `open_spans` gave them, as settled or not settled."""
-        raise NotImplementedError
+class PendingAcks:
+    """Acks that have not been sent yet. Without I/O."""
 
-    @property
-    def entered(self) -> bool:
-        """True inside `async with` or `with`: the lease is renewed until the block is left."""
-        return self._entered
+    __slots__ = ("_entries", "_first", "_next", "_prefix")
 
-    async def _ack(self) -> None:
-        spans = self._begin_settling()
-        try:
-            if spans:
-                await self._session.ack(spans)
-        except PenstockError as error:
-            self._undo_settling(spans, error)
-            raise
+    def __init__(self) -> None:
+        self._entries: list[AckEntry] = []
+        self._prefix = ""
+        """The lease of neighbours that were added one by one; empty if there are none."""
+        self._first = self._next = 0
 
-    async def _nack(self, delay: float | None, error: str, max_retries: int | None = None) -> list[Settled]:
-        """`max_retries` is the limit of a worker, where it is lower than that of the queue."""
-        delay_ms = None if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX)
-        spans = self._begin_settling()
-        try:
-            text = error[: limits.ERROR_CHARS_MAX]
-            return await self._session.nack(spans, delay_ms, text, max_retries) if spans else []
-        except PenstockError as problem:
-            self._undo_settling(spans, problem)
-            raise
+    def __bool__(self) -> bool:
+        return bool(self._entries) or bool(self._prefix)
 
-    async def _reject(self, error: str) -> list[Settled]:
-        spans = self._begin_settling()
-        try:
-            return await self._session.reject(spans, error[: limits.ERROR_CHARS_MAX]) if spans else []
-        except PenstockError as problem:
-            self._undo_settling(spans, problem)
-            raise
+    def add(self, spans: Sequence[ReceiptSpan], waiter: Future[None] | None) -> None:
+        self._entries.append((spans, waiter))
 
-    async def _extend(self, lease: float | None) -> None:
-        lease_ms = self.lease_ms if lease is None else lease_milliseconds(lease)
-        if spans := self.open_spans():
-            await self._session.extend(spans, lease_ms)
-
-    async def _transact(self, items: list[dict[str, Any]]) -> Transacted:
-        self._entered = False  # type: ignore[misc]  # a slot of the subclasses
-        spans = self._begin_settling()
-        try:
-            return await self._session.transact(spans, items)
-        except StaleReceipt:
-            raise
-        except PenstockError as error:
-            # Refused, or unknown. If it did happen, the nack finds a stale receipt and changes nothing.
-            await self._session.nack_logged(spans, None, error_text(error))
-            raise
-
-    def _enter(self) -> None:
-        """A block begins: keep the lease until it is left."""
-        session = self._session
-        self._entered = True  # type: ignore[misc]
-        if session.current is not self:
-            session.hold(self)
-        if session.tracing is not None and self._work is None:
-            self._work = session.tracing.begin(session.group, self)  # type: ignore[misc, arg-type]
-
-    async def _leave(self, error: BaseException | None) -> None:
-        """A block ends: ack if it succeeded, nack if it raised."""
-        self._entered = False  # type: ignore[misc]
-        self._end_work(error)
-        spans = self._begin_settling()
-        if not spans:
+    def add_one(self, prefix: str, offset: int) -> None:
+        """An ack without a waiter. Neighbours, as a loop acks them, grow together to one span."""
+        if offset == self._next and prefix == self._prefix:
+            self._next += 1
             return
-        if error is None:
-            self._session.ack_soon(spans)
-        elif isinstance(error, Exception):
-            await self._session.nack_logged(spans, None, error_text(error))
+        self._close_span()
+        self._prefix, self._first, self._next = prefix, offset, offset + 1
+
+    def _close_span(self) -> None:
+        if self._prefix:
+            self._entries.append(([ReceiptSpan(self._prefix, self._first, self._next - 1)], None))
+            self._prefix = ""
+
+    def take(self) -> AckBatch:
+        """As many as one call may carry; the others stay."""
+        self._close_span()
+        if len(self._entries) == 1:
+            taken = self._entries
+            self._entries = []
         else:
-            # The handler did not fail, it was cancelled or interrupted: the message may be delivered again at once.
-            await self._session.nack_logged(spans, 0, "the handler was cancelled")
+            room = limits.RECEIPTS_MAX
+            stop = 0
+            while stop < len(self._entries) and (room := room - len(self._entries[stop][0])) >= 0:
+                stop += 1
+            taken, self._entries = self._entries[: max(stop, 1)], self._entries[max(stop, 1) :]
+        spans = [span for entry, _ in taken for span in entry]
+        return AckBatch(receipts_of(merged(spans) if len(spans) > 1 else spans), taken)
 
-    def _begin_settling(self) -> list[ReceiptSpan]:
-        """The messages to settle, marked as settled before the call, so that they are not settled twice meanwhile."""
-        spans = self.open_spans()
-        self.mark(spans, settled=True)
-        self._session.let_go(self)
-        return spans
-
-    def _undo_settling(self, spans: list[ReceiptSpan], error: PenstockError) -> None:
-        if not isinstance(error, StaleReceipt):
-            self.mark(spans, settled=False)
-
-    def _end_work(self, error: BaseException | None) -> None:
-        """The traced work ends."""
-        work, self._work = self._work, None  # type: ignore[misc]
-        if work is not None and work is not TRACED_BY_WORKER and self._session.tracing is not None:
-            self._session.tracing.end(work, error)
+    def put_back(self, acks: AckBatch) -> None:
+        self._entries = [*acks.entries, *self._entries]
 
 
-class LeasedMessage(StoredMessage, Settleable):
-    """One message that this consumer may handle until its lease ends."""
+class AckSender:
+    def __init__(self, carrier: Carrier, options: ConsumeOptions, runtime: Runtime, timers: Timers):
+        self._carrier = carrier
+        self._options = options
+        self._runtime = runtime
+        self._timers = timers
+        self._pending = PendingAcks()
+        self._linger: Timer | None = None
+        self.sending = runtime.jobs()
+        """The job that sends acks without a lease call."""
+        self.hands_over = False
+        """The last ack of a batch was handed over, not awaited."""
+        self.unreported: PenstockError | None = None
+        """The first failure without a waiter; the consumer raises it when it next waits for messages."""
 
-    __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
+    def __bool__(self) -> bool:
+        """True if there is an ack to send."""
+        return bool(self._pending)
 
-    _run: LeasedRun
+    def awaited(self, spans: Sequence[ReceiptSpan]) -> Future[None]:
+        """Done when these are acked. The caller sends them."""
+        self.hands_over = False
+        waiter: Future[None] = self._runtime.future()
+        self._pending.add(spans, waiter)
+        return waiter
 
-    def __init__(self, run: LeasedRun, row: int, session: ConsumerSession[Any, Any]):
-        # All slots at once, without the constructor of the base class: one of these is made per message.
-        self._run = run
-        self._row = row
-        self.renew_at = run.renew_at
-        self._session = session
-        self._entered = False
-        self._work = None
+    def one_soon(self, prefix: str, offset: int) -> None:
+        self._pending.add_one(prefix, offset)
+        if self._linger is None:
+            self._start_linger()
 
-    @property
-    def attempt(self) -> int:
-        """1 on the first delivery."""
-        return self._run.meta.attempt
+    def soon(self, spans: Sequence[ReceiptSpan]) -> None:
+        self.hands_over = True
+        self._pending.add(spans, None)
+        if self._linger is None:
+            self._start_linger()
 
-    @property
-    def receipt(self) -> str | None:
-        """The handle with which the HTTP API settles this message; None if the queue delivers at most once."""
-        prefix = self._run.meta.receipt
-        return None if prefix is None else f"{prefix}{self.offset}"
+    def _start_linger(self) -> None:
+        self._linger = self._timers.call_at(self._runtime.time() + ACK_LINGER_S, self.flush)
 
-    @property
-    def settled(self) -> bool:
-        """True once it was acked, nacked or rejected here, or if the queue delivers at most once."""
-        return not self._run.leased or self._row in self._run.settled_rows
+    def take(self) -> AckBatch | None:
+        """As many as one call can carry; the caller sends them, then calls `answered`, `failed` or `put_back`."""
+        self.stop()
+        return self._pending.take() if self._pending else None
 
-    @property
-    def lease_lost(self) -> bool:
-        """True if a renewal found the lease ended: the message is or will be delivered again, stop working on it."""
-        return self._row in self._run.lost_rows
+    def put_back(self, acks: AckBatch) -> None:
+        """The call was interrupted."""
+        self._pending.put_back(acks)
 
-    @property
-    def lease_ms(self) -> int:
-        return self._run.lease_ms
+    def flush(self) -> None:
+        """Send the pending acks without waiting for a lease call, unless that is being done already."""
+        if self._pending and not self.sending:
+            self.sending.start(self._send_all(), f"penstock ack {self._options.source}")
 
-    def open_spans(self) -> list[ReceiptSpan]:
-        prefix = self._run.meta.receipt
-        return [] if prefix is None or self.settled else [ReceiptSpan(prefix, self.offset, self.offset)]
+    async def _send_all(self) -> None:
+        tracing, options = self._carrier.tracing, self._options
+        while (acks := self.take()) is not None:
+            retry = self._carrier.new_retry()
+            try:
+                with settling(tracing, "ack", options.source, options.group, acks.spans, alone=True):
+                    results = await self._carrier.request(calls.settle("ack", acks.receipts), retry)
+            except PenstockError as error:
+                self.failed(acks, error)
+            except BaseException:
+                self.put_back(acks)
+                raise
+            else:
+                self.answered(acks, results, retry)
 
-    def spans(self) -> list[ReceiptSpan]:
-        return [] if self.lease_lost else self.open_spans()
+    def answered(self, acks: AckBatch, results: list[Settled], retry: RetryState) -> None:
+        lost = lost_spans(results, retry)
+        for spans, waiter in acks.entries:
+            gone = common(spans, lost) if lost else []
+            if waiter is None:
+                if gone:
+                    log.warning("%s: %s", self._options.source, stale_error(gone, sum(span.size for span in spans)))
+            elif not waiter.done():
+                if gone:
+                    waiter.set_exception(stale_error(gone, sum(span.size for span in spans)))
+                else:
+                    waiter.set_result(None)
 
-    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
-        self._run.lost(spans)
+    def failed(self, acks: AckBatch, error: PenstockError) -> None:
+        for spans, waiter in acks.entries:
+            if waiter is None:
+                self.unreported = self.unreported or error
+                count = sum(span.size for span in spans)
+                log.warning("%s: ack of %d messages failed: %s", self._options.source, count, error)
+            elif not waiter.done():
+                waiter.set_exception(error)
 
-    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
+    def stop(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+
+def lost_spans(results: Sequence[Settled], retry: RetryState) -> list[ReceiptSpan]:
+    """The messages that were not leased to this consumer any more when it settled them.
+
+    After an answer was lost, a stale receipt most likely says that the first attempt had counted. If it does not, the
+    message comes again, as at-least-once always may. Either way there is nothing left to do, so nothing is reported.
+    """
+    return [] if retry.uncertain else stale_spans(results)
+
+
+class SettleCalls:
+    """The other calls that settle. Each raises StaleReceipt for messages that were not leased any more."""
+
+    def __init__(self, carrier: Carrier, options: ConsumeOptions):
+        self._carrier = carrier
+        self._options = options
+        self.tracing = carrier.tracing
+        self.runtime = carrier.runtime()
+        self.group = options.group
+        self._settling = self.runtime.jobs()
+
+    async def settle(self, verb: str, spans: Sequence[ReceiptSpan], **fields: Any) -> list[Settled]:
+        """`verb` is a call of the API, `fields` are those of its request besides the receipts."""
+        with self._traced(verb, spans if verb != "extend" else ()):
+            retry = self._carrier.new_retry()
+            results = await self._carrier.request(calls.settle(verb, receipts_of(spans), **fields), retry)
+            if lost := lost_spans(results, retry):
+                raise stale_error(lost, sum(span.size for span in spans))
+            return results
+
+    async def nack_logged(self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str) -> None:
+        """For a caller that has a more important exception to raise: waits for the answer and logs failures.
+
+        Cancelling the caller does not cancel the nack.
+        """
+        task = self._settling.start(self._nack_logged(spans, delay_ms, error), f"penstock nack {self._options.source}")
+        if task is not None:
+            await self.runtime.wait([task])
+
+    async def _nack_logged(self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str) -> None:
+        try:
+            await self.settle("nack", spans, delay_ms=delay_ms, error=error)
+        except PenstockError as problem:
+            log.warning("%s: nack failed: %s", self._options.source, problem)
+
+    async def transact(self, spans: Sequence[ReceiptSpan], items: Sequence[dict[str, Any]]) -> Transacted:
+        with self._traced("transact", spans):
+            return await self._carrier.transact(receipts_of(spans), items)
+
+    async def give_back(self, spans: Sequence[ReceiptSpan]) -> None:
+        """Messages that were leased ahead and never handled; no attempt is counted. Failures are logged."""
         if spans:
-            (self._run.settled_rows.add if settled else self._run.settled_rows.discard)(self._row)
+            try:
+                retry = self._carrier.new_retry(within_s=RELEASE_WITHIN_S)
+                await self._carrier.request(calls.settle("release", receipts_of(spans)), retry)
+            except PenstockError as error:
+                log.warning("%s: could not give back what was leased ahead: %s", self._options.source, error)
 
-    def _leave_done(self) -> None:
-        """`_leave` without an error, as almost every block ends: on the shortest way."""
-        session = self._session
-        self._entered = False
-        if self._work is not None:
-            self._end_work(None)
-        session.let_go(self)
-        run, row = self._run, self._row
-        prefix = run.meta.receipt
-        if prefix is not None and row not in run.settled_rows:
-            run.settled_rows.add(row)
-            session.ack_one_soon(prefix, run.meta.offset + row)
-
-
-M = TypeVar("M", bound=LeasedMessage)
-
-
-class LeasedBatch(MessageSequence[M], Settleable):
-    """Messages that came with one lease. Settling the batch settles those that were not settled one by one before."""
-
-    __slots__ = ("__weakref__", "_entered", "_session", "_work", "renew_at")
-
-    _runs: list[LeasedRun]  # type: ignore[assignment]
-
-    def __init__(self, runs: list[LeasedRun], session: ConsumerSession[Any, Any]):
-        MessageSequence.__init__(self, list(runs))
-        self.renew_at = min((run.renew_at for run in runs), default=0.0)
-        self._session = session
-        self._entered = False
-        self._work = None
-
-    @property
-    def lease_ms(self) -> int:
-        """The shortest lease in the batch: a batch of several queues is renewed as often as that one needs it."""
-        return min((run.lease_ms for run in self._runs if run.leased), default=0)
-
-    @property
-    def settled(self) -> bool:
-        return not self.open_spans()
-
-    @property
-    def lease_lost(self) -> bool:
-        """True if a renewal found the lease of at least one message ended."""
-        return any(run.lost_rows for run in self._runs)
-
-    def open_spans(self) -> list[ReceiptSpan]:
-        return [span for run in self._runs for span in run.spans_of(range(run.batch.count), run.settled_rows)]
-
-    def spans(self) -> list[ReceiptSpan]:
-        return [
-            span
-            for run in self._runs
-            for span in run.spans_of(range(run.batch.count), run.settled_rows | run.lost_rows)
-        ]
-
-    def lost(self, spans: Sequence[ReceiptSpan]) -> None:
-        for run, own in self._by_run(spans):
-            run.lost(own)
-
-    def mark(self, spans: Sequence[ReceiptSpan], *, settled: bool) -> None:
-        for run, own in self._by_run(spans):
-            (run.settle if settled else run.unsettle)(own)
-
-    def _by_run(self, spans: Sequence[ReceiptSpan]) -> Iterator[tuple[LeasedRun, list[ReceiptSpan]]]:
-        """Each run with those of the spans that concern it. A batch may have as many runs as messages."""
-        by_lease: dict[str, list[ReceiptSpan]] = {}
-        for span in merged(spans):
-            by_lease.setdefault(span.prefix, []).append(span)
-        for run in self._runs:
-            of_lease = by_lease.get(run.meta.receipt or "")
-            if of_lease:
-                first, stop = run.meta.offset, run.meta.offset + run.batch.count
-                begin, end = bisect_left(of_lease, first, key=_last_of), bisect_left(of_lease, stop, key=_first_of)
-                if begin < end:
-                    yield run, of_lease[begin:end]
-
-
-class LeasedTransaction(Outbox):
-    """Messages that are published when a message or a batch is acked."""
-
-    __slots__ = ("_source", "result")
-
-    def __init__(self, source: Settleable):
-        super().__init__()
-        self._source = source
-        self.result: Transacted | None = None
-        """Where the messages went, once it is done."""
-
-    @property
-    def _session(self) -> ConsumerSession[Any, Any]:
-        return self._source._session
+    def _traced(
+        self, verb: str, spans: Sequence[ReceiptSpan], *, alone: bool = False
+    ) -> AbstractContextManager[object]:  # fmt: skip
+        return settling(self.tracing, verb, self._options.source, self._options.group, spans, alone=alone)

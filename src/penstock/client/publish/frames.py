@@ -10,13 +10,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
 from penstock import limits
 from penstock.batch import build, layout, offsets_of
-from penstock.client.units import bounded, invalid, milliseconds, moment, text_bytes
+from penstock.batch.priorities import priority_columns
+from penstock.client.units import Duration, Moment, bounded, invalid, milliseconds, moment, text_bytes
 from penstock.errors import TooLarge
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class EncodedFrame(NamedTuple):
 class MessageOptions(NamedTuple):
     """Everything but the payload, in the frame's own units; the defaults mean "nothing" there too."""
 
-    priority: int = 0
+    priority: int | None = None
     delay_ms: int = 0
     deliver_at_ms: int = 0
     ttl_ms: int = 0
@@ -67,12 +68,26 @@ class MessageOptions(NamedTuple):
 
 
 PLAIN = MessageOptions()
-_NOTHING = (None,) * 8
+_NOTHING = (None,) * 9
 _COLUMNS: tuple[int, ...] = (
     layout.PRIORITY, layout.DELAY_MS, layout.DELIVER_AT_MS, layout.TTL_MS, layout.MAX_RETRIES, layout.KEY, layout.ID,
     layout.HEADERS, layout.TENANT,
 )  # fmt: skip
 """The column of each field of MessageOptions, in its order."""
+
+
+class PublishOptions(TypedDict, total=False):
+    """Options of a message as users give them; see `Queue.publish`."""
+
+    key: str | None
+    delay: Duration | None
+    deliver_at: Moment | None
+    ttl: Duration | None
+    priority: int | None
+    id: str | None
+    headers: Mapping[str, str] | None
+    max_retries: int | None
+    tenant: str | None
 
 
 class Row(NamedTuple):
@@ -112,34 +127,29 @@ def frame_of_rows(rows: Sequence[Row]) -> EncodedFrame:
         for column, default, values in zip(
             _COLUMNS, PLAIN, zip(*(each.options for each in rows), strict=True), strict=True
         ):
-            if any(value != default for value in values):
+            if column == layout.PRIORITY:
+                columns |= priority_columns(values)
+            elif any(value != default for value in values):
                 columns[column] = values
     data = build([each.payload for each in rows], kinds=[each.kind for each in rows], columns=columns)
     return EncodedFrame(data, len(rows))
 
 
 def make_options(
-    *,
-    key: str | None = None,
-    delay: float | None = None,
-    deliver_at: datetime | float | None = None,
-    ttl: float | None = None,
-    priority: int = 0,
-    id: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    max_retries: int | None = None,
-    tenant: str | None = None,
-) -> MessageOptions:
+    *, key: str | None = None, delay: Duration | None = None, deliver_at: Moment | None = None,
+    ttl: Duration | None = None, priority: int | None = None, id: str | None = None,
+    headers: Mapping[str, str] | None = None, max_retries: int | None = None, tenant: str | None = None,
+) -> MessageOptions:  # fmt: skip
     """Check and convert a caller's options: seconds to milliseconds, text to bytes. Raises InvalidRequest."""
-    given = (key, delay, deliver_at, ttl, id, headers, max_retries, tenant)
-    if given == _NOTHING and type(priority) is int and not priority:
+    given = (key, delay, deliver_at, ttl, priority, id, headers, max_retries, tenant)
+    if given == _NOTHING:
         return PLAIN
     if delay is not None and deliver_at is not None:
         raise invalid("deliver_at", "give either delay or deliver_at, not both")
     options = MessageOptions(
-        bounded("priority", priority, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX),
+        _priority(priority),
         0 if delay is None else milliseconds("delay", delay, limits.DELAY_MS_MAX),
-        0 if deliver_at is None else moment(deliver_at),
+        0 if deliver_at is None else moment("deliver_at", deliver_at),
         0 if ttl is None else milliseconds("ttl", ttl, limits.TTL_MS_MAX, 1),
         -1 if max_retries is None else bounded("max_retries", max_retries, 0, limits.RETRIES_MAX),
         b"" if key is None else text_bytes("key", key, limits.KEY_BYTES_MAX),
@@ -155,14 +165,10 @@ def make_options(
 
 
 def frames(
-    values: Iterable[Any],
-    options: MessageOptions = PLAIN,
-    *,
-    keys: Iterable[str | None] | None = None,
-    ids: Iterable[str | None] | None = None,
-    priorities: Iterable[int] | None = None,
+    values: Iterable[Any], options: MessageOptions = PLAIN, *, keys: Iterable[str | None] | None = None,
+    ids: Iterable[str | None] | None = None, priorities: Iterable[int] | None = None,
     tenants: Iterable[str | None] | None = None,
-) -> Iterator[EncodedFrame]:
+) -> Iterator[EncodedFrame]:  # fmt: skip
     """As few frames as the limits allow, made one at a time while `values` is read.
 
     `options` hold for every message; `keys`, `ids`, `priorities` and `tenants` give one value per message and must be
@@ -183,7 +189,13 @@ def frames(
         payloads, kinds = _payloads(chunk)
         columns = _common_columns(options, len(payloads))
         for column, side in sides.items():
-            columns[column] = _side_column(column, list(islice(side, len(payloads))), len(payloads))
+            values = list(islice(side, len(payloads)))
+            if len(values) < len(payloads):
+                raise invalid(_SIDES[column], "there are fewer of them than values")
+            if column == layout.PRIORITY:
+                columns |= priority_columns([options.priority if each is None else _priority(each) for each in values])
+            else:
+                columns[column] = _texts(column, values)
         yield from _cut_by_size(payloads, kinds, columns, options.size + _FIXED_BYTES_PER_MESSAGE)
     for column, side in sides.items():
         if next(side, sides) is not sides:
@@ -254,13 +266,13 @@ def _common_columns(options: MessageOptions, count: int) -> _Columns:
     return columns
 
 
-def _side_column(column: int, values: list[Any], count: int) -> Sequence[int] | Sequence[bytes]:
-    if len(values) != count:
-        raise invalid(_SIDES[column], "there are fewer of them than values")
-    if column == layout.PRIORITY:
-        return [bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX) for value in values]
+def _texts(column: int, values: list[Any]) -> list[bytes]:
     name, size_max = _TEXTS[column]
     return [b"" if value is None else text_bytes(name, value, size_max) for value in values]
+
+
+def _priority(value: int | None) -> int | None:
+    return None if value is None else bounded("priority", value, -limits.PRIORITY_MAX - 1, limits.PRIORITY_MAX)
 
 
 def _cut_by_size(

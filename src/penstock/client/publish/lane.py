@@ -11,23 +11,52 @@ commits in groups anyway, and the next frame is built while this one travels.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import threading
 from collections import deque
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
 from penstock import limits
-from penstock.client.calls.publish import ProducerSeq, publish
+from penstock.client.calls.delivery import ProducerSeq, publish
 from penstock.client.publish.frames import FRAME_BYTES_TARGET, EncodedFrame, Row, frame_of_rows
 from penstock.client.publish.published import PublishedMessage, messages_of
 from penstock.client.publish.send_buffer import SendBuffer
-from penstock.client.publish.sequences import Sequencer
 from penstock.client.runtime import start_task
 from penstock.client.transport.carrier import Carrier
 from penstock.client.transport.retry import AnswerLost
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.ids import QueuePath
 from penstock.wire.replies import PublishRunsReply
+
+EPOCH = 1
+"""A client's producer id is its own and random, so no earlier epoch of it can exist."""
+
+
+def new_producer() -> str:
+    return f"sdk-{secrets.token_hex(12)}"
+
+
+class Sequencer:
+    """Numbers of one producer in one queue. Every frame gets its own, and keeps them however often it is sent.
+
+    The numbers of a frame that was refused are not used again: the server would take other content under them for a
+    repetition and drop it. Gaps cost nothing. May be used from many threads.
+    """
+
+    __slots__ = ("_lock", "_next", "_producer")
+
+    def __init__(self, producer: str):
+        self._lock = threading.Lock()
+        self._producer = producer
+        self._next = 0
+
+    def take(self, count: int) -> ProducerSeq:
+        with self._lock:
+            first = self._next
+            self._next += count
+        return ProducerSeq(self._producer, EPOCH, first)
 
 
 class _OpenFrame:
@@ -246,3 +275,37 @@ def _fail(waiters: list[asyncio.Future[PublishedMessage]], error: Exception) -> 
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(error)
+
+
+class DirectLane:
+    """The publishing of a blocking client to one queue. It sends at once, in the thread that calls.
+
+    Order is kept per thread, and a blocked call is its own backpressure.
+    """
+
+    def __init__(self, carrier: Carrier, queue: QueuePath, producer: str):
+        self._carrier = carrier
+        self._queue = queue
+        self._sequencer = Sequencer(producer)
+
+    async def publish(self, row: Row) -> PublishedMessage:
+        return messages_of(await self._send(frame_of_rows([row]), None))[0]
+
+    async def publish_frames(
+        self, frames: Iterator[EncodedFrame], sequence: ProducerSeq | None
+    ) -> list[PublishRunsReply]:
+        replies = []
+        number = None if sequence is None else ProducerSeq(*sequence)
+        for frame in frames:
+            self._carrier.kept = frame.kept
+            replies.append(await self._send(frame, number))
+            if number is not None:
+                number = number._replace(seq=number.seq + frame.rows)
+        return replies
+
+    async def drain(self) -> None:
+        """Nothing is under way that no thread waits for."""
+
+    async def _send(self, frame: EncodedFrame, sequence: ProducerSeq | None) -> PublishRunsReply:
+        call = publish(self._queue, frame.data, sequence or self._sequencer.take(frame.rows))
+        return await self._carrier.request(call)

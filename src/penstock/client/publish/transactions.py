@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 
 from penstock import limits
 from penstock.batch import layout
-from penstock.client.messages.spans import receipts_of
-from penstock.client.publish.frames import Row, make_options, row
+from penstock.client.messages.leased import receipts_of
+from penstock.client.publish.frames import PLAIN, PublishOptions, Row, make_options, row
 from penstock.client.publish.published import PublishedMessage
 from penstock.client.transport.retry import AnswerLost, RetryState
 from penstock.errors import PenstockError, StaleReceipt
@@ -25,7 +24,7 @@ from penstock.ids import parse_queue
 from penstock.wire.replies import TransactReply
 
 if TYPE_CHECKING:
-    from penstock.client.consume.settling import Settleable
+    from penstock.client.consume.messages import Settleable
 
 
 class Transacted(NamedTuple):
@@ -44,26 +43,9 @@ class Outbox:
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
 
-    def publish(
-        self,
-        queue: str,
-        value: Any,
-        *,
-        key: str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        ttl: float | None = None,
-        priority: int = 0,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        max_retries: int | None = None,
-    ) -> None:
+    def publish(self, queue: str, value: Any, **options: Unpack[PublishOptions]) -> None:
         """Publish this with the transaction; the options are those of `Queue.publish`, and so are the errors."""
-        options = make_options(
-            key=key, delay=delay, deliver_at=deliver_at, ttl=ttl, priority=priority, id=id, headers=headers,
-            max_retries=max_retries,
-        )  # fmt: skip
-        self.items.append(_item(parse_queue(queue), row(value, options)))
+        self.items.append(_item(parse_queue(queue), row(value, make_options(**options))))
 
 
 def outbox_of(messages: Iterable[Sequence[Any]]) -> Outbox:
@@ -122,14 +104,9 @@ def _item(queue: str, message: Row) -> dict[str, Any]:
     else:
         item["payload_b64"] = b64encode(message.payload).decode()
     options = message.options
-    for name in ("priority", "delay_ms", "deliver_at_ms", "ttl_ms"):
-        if value := getattr(options, name):
-            item[name] = value
-    if options.max_retries >= 0:
-        item["max_retries"] = options.max_retries
-    for name in ("key", "id"):
-        if text := getattr(options, name):
-            item[name] = text.decode()
-    if options.headers:
-        item["headers"] = msgspec.Raw(options.headers)
+    for name, value, default in zip(options._fields, options, PLAIN, strict=True):
+        if name == "headers" and value:
+            item[name] = msgspec.Raw(options.headers)
+        elif value != default:
+            item[name] = value.decode() if isinstance(value, bytes) else value
     return item

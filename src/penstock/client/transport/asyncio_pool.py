@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock.client.calls.call import Call, Response
-from penstock.client.transport.base import client_is_closed
+from penstock.client.transport.base import Transport, client_is_closed
 from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.http1 import JOIN_BELOW_BYTES, READ_BYTES, BadResponse, ResponseReader
 from penstock.errors import PenstockError
@@ -131,47 +131,37 @@ def _fail(waiter: asyncio.Future[Response], error: Exception) -> None:
         waiter.set_exception(error)
 
 
-class AsyncioPool:
+class AsyncioPool(Transport):
     """Lends connections to one server. Long polls are not counted: they would keep other calls from starting."""
 
     def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint
-        self._free = endpoint.connections_max
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._places = asyncio.Semaphore(endpoint.connections_max)
         self._idle: list[HttpConnection] = []
         self._lent: set[HttpConnection] = set()
         self._carrying: dict[int, HttpConnection] = {}
         """Which connection carries a call, by the identity of the call."""
         self._closed = False
-        self.reached = False
-        """True once any request was answered."""
 
     @property
     def sends_at_once(self) -> bool:
-        return self._free > 0 and not self._queue and bool(self._idle) and self._idle[-1].usable
+        return not self._places.locked() and bool(self._idle) and self._idle[-1].usable
 
     async def exchange(self, call: Call[Any]) -> Response:
-        """Carry one request. Raises Unreachable, AnswerLost, or PenstockError if the other side does not speak HTTP."""
         if call.wait_ms:
             return await self._carry(call, self._take_idle() or await self._connect())
-        await self._enter()
-        try:
+        async with self._places:
             return await self._carry(call, self._take_idle() or await self._connect())
-        finally:
-            self._leave()
 
     def can_follow(self, before: Call[Any]) -> bool:
         connection = self._carrying.get(id(before))
-        return connection is not None and connection.usable and self._free > 0 and not self._queue
+        return connection is not None and connection.usable and not self._places.locked()
 
     async def exchange_behind(self, call: Call[Any], before: Call[Any]) -> Response:
         if not self.can_follow(before):
             return await self.exchange(call)
-        self._free -= 1
-        try:
+        async with self._places:
             return await self._carry(call, self._carrying[id(before)])
-        finally:
-            self._leave()
 
     def recall(self, call: Call[Any]) -> bool:
         connection = self._carrying.get(id(call))
@@ -227,26 +217,3 @@ class AsyncioPool:
         except OSError as error:  # a TimeoutError is one too
             raise self._endpoint.not_connected(error) from error
         return connection
-
-    async def _enter(self) -> None:
-        """Wait for a place among the counted requests, first come first served."""
-        if self._free > 0 and not self._queue:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        try:
-            await turn
-        except BaseException:
-            # Cancelled while the place was being assigned: pass it on. Otherwise `_leave` skips the dead turn.
-            if not turn.cancelled():
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the place goes to this request
-                return
-        self._free += 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from penstock.client.calls import lease as calls
-from penstock.client.calls.call import Call
+from penstock.client.calls.call import Call, operation
 from penstock.client.publish.frames import EncodedFrame
 from penstock.client.publish.transactions import Transacted, stale_or_unknown, transacted
 from penstock.client.runtime import AsyncioRuntime, Runtime
@@ -14,6 +13,7 @@ from penstock.client.tracing import Tracing
 from penstock.client.transport.base import Transport
 from penstock.client.transport.retry import RetryPolicy, RetryState
 from penstock.errors import PenstockError, StaleReceipt
+from penstock.wire.replies import TransactReply
 
 T = TypeVar("T")
 
@@ -61,12 +61,18 @@ class Carrier:
                 await turn()
             await runtime.sleep(delay)
 
+    async def ask(self, name: str, kind: type[T], /, **fields: Any) -> T:
+        """The answer of an operation; see `operation`."""
+        return await self.request(operation(name, kind, **fields))
+
     async def transact(self, receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Transacted:
         """Raises StaleReceipt only if it surely did not happen."""
         retry, runtime = self.new_retry(), self.runtime()
         begun = runtime.time()
         try:
-            return transacted(await self.request(calls.transact(receipts, items), retry))
+            return transacted(
+                await self.request(operation("transact", TransactReply, ack=receipts, publish=items), retry)
+            )
         except StaleReceipt as error:
             raise stale_or_unknown(error, retry, runtime.time() - begun) from None
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from penstock._version import __version__
 from penstock.client.calls.call import Call
 from penstock.client.transport.retry import AnswerLost, Unreachable, unreachable
+from penstock.client.units import Duration, seconds
 from penstock.errors import InvalidRequest, PenstockError
 
 HTTP = "http"
+KEY_VARIABLE = "PENSTOCK_KEY"
 _DEFAULT_PORTS = {HTTP: 80, "ws": 80, "grpc": 7401}
 
 
 class ServerEndpoint:
     def __init__(
-        self, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0,
-        connect_timeout_s: float = 5.0, connections_max: int = 64,
+        self, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, timeout: Duration = 30.0,
+        connect_timeout: Duration = 5.0, connections_max: int = 64,
     ):  # fmt: skip
-        """Raises InvalidRequest for a URL or a token of no use."""
+        """Raises InvalidRequest for a URL or a token of no use.
+
+        Without a token the user part of the URL is the credential, or else the environment variable PENSTOCK_KEY.
+        """
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -30,8 +37,9 @@ class ServerEndpoint:
         """That of the URL, without the `s` of TLS."""
         if self.scheme not in _DEFAULT_PORTS or not parts.hostname:
             raise _bad_url(url, "it must look like http://host:port, ws://host:port or grpc://host:port")
-        if parts.username is not None or parts.query or parts.fragment:
-            raise _bad_url(url, "it may have neither user, query nor fragment; pass a credential as token=…")
+        if parts.password is not None or parts.query or parts.fragment:
+            raise _bad_url(url, "it may have neither password, query nor fragment; pass a credential as key=…")
+        token = token or (unquote(parts.username) if parts.username else None) or os.environ.get(KEY_VARIABLE) or None
         self.prefix = parts.path.rstrip("/")
         """Path in front of every target, for servers behind a reverse proxy; empty or `/like/this`."""
         self.is_tls = parts.scheme != self.scheme
@@ -39,13 +47,14 @@ class ServerEndpoint:
             raise _bad_url(url, "grpc:// takes neither a path nor an ssl context; TLS is checked by the system's rules")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidRequest("a token is printable ASCII without line breaks", details={"field": "token"})
-        self.url = f"{parts.scheme}://{parts.netloc}{self.prefix}"
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self.prefix}"
+        """Without a credential: it appears in errors and logs."""
         self.host = parts.hostname
         self.port = port or (443 if self.is_tls else _DEFAULT_PORTS[self.scheme])
         self.authorization = None if token is None else f"Bearer {token}"
         self.tls = (tls or ssl.create_default_context()) if self.is_tls and self.scheme != "grpc" else None
-        self.timeout_s = timeout_s
-        self.connect_timeout_s = connect_timeout_s
+        self.timeout_s = seconds("timeout", timeout)
+        self.connect_timeout_s = seconds("connect_timeout", connect_timeout)
         self.connections_max = connections_max
         self._constant_headers = self._encode_constant_headers()
 
@@ -104,4 +113,5 @@ class ServerEndpoint:
 
 
 def _bad_url(url: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{url!r} is not a server address: {reason}", details={"field": "url"})
+    shown = re.sub(r"//[^/@]*@", "//***@", url)
+    return InvalidRequest(f"{shown!r} is not a server address: {reason}", details={"field": "url"})

@@ -7,6 +7,7 @@ place of a payload (`json` or `payload` here, `payload` or `payload_b64` there) 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -15,10 +16,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.client.calls.call import Call
-from penstock.client.transport.grpc_fields import Values, as_json, fill, fill_with_content, plain
+from penstock.client.transport.grpc_fields import Values, as_json, fill, fill_with_content, plain, without_nulls
 from penstock.errors import InvalidRequest, MethodNotAllowed
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
+from penstock.wire.operations import OPERATIONS, Operation
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -43,20 +45,22 @@ Translate: TypeAlias = Callable[[str, Call[Any], Values], Rpc]
 
 def translated(call: Call[Any]) -> Rpc:
     """Raises MethodNotAllowed for a call that gRPC does not have."""
+    described = OPERATIONS["summary" if call.operation == "readiness" else call.operation]
+    if not described.grpc:
+        raise MethodNotAllowed(f"{call.target} is not carried over gRPC: use the server's http:// address for it")
     path, _, query = call.target.partition("?")
     values: Values = dict(parse_qsl(query, keep_blank_values=True))
-    name = _BY_PATH.get((call.method, path))
-    if name is None:
-        for prefix, suffix, field, by_method in _BY_PREFIX:
-            if path.startswith(prefix) and path.endswith(suffix) and call.method in by_method:
-                values = {field: unquote(path.removeprefix(prefix).removesuffix(suffix)), **values}
-                name = by_method[call.method]
-                break
-        else:
-            raise MethodNotAllowed(
-                f"{call.method} {path} is not carried over gRPC: use the server's http:// address for it"
-            )
-    return _TRANSLATE.get(name, _same_fields)(name, call, values)
+    before, _, rest = described.path.partition("{")
+    parameter, _, after = rest.partition("}")
+    if parameter:
+        values[{"path": "queue"}.get(parameter, parameter)] = unquote(path.removeprefix(before).removesuffix(after))
+    name = described.grpc_method
+    made = _TRANSLATE.get(name, _same_fields)(name, call, values)
+    return made if made.read is not as_json else made._replace(read=partial(_read_reply, described))
+
+
+def _read_reply(described: Operation, reply: Message) -> bytes:
+    return _encode(without_nulls(plain(reply), described.reply or described.created))
 
 
 def _rpc(name: str, request: Message, read: Callable[[Any], bytes] = as_json) -> Rpc:
@@ -86,7 +90,7 @@ def _publish(name: str, call: Call[Any], values: Values) -> Rpc:
 
 def _read_published(reply: pb.PublishReply) -> bytes:
     runs = [{**plain(run), "rows": list(run.rows) or None} for run in reply.runs]
-    return _encode({"runs": runs, "durable": reply.durable})
+    return _encode({"runs": runs, "durable": reply.durable, "ignored": list(reply.ignored)})
 
 
 def _lease(name: str, call: Call[Any], _: Values) -> Rpc:
@@ -201,72 +205,3 @@ _TRANSLATE: dict[str, Translate] = {
     "Redrive": _redrive,
 }
 """The calls whose request or reply is not a matter of equal fields."""
-
-_BY_PATH = {
-    ("POST", "/v1/publish"): "Publish",
-    ("POST", "/v1/lease"): "Lease",
-    ("POST", "/v1/ack"): "Ack",
-    ("POST", "/v1/nack"): "Nack",
-    ("POST", "/v1/reject"): "Reject",
-    ("POST", "/v1/release"): "Release",
-    ("POST", "/v1/extend"): "Extend",
-    ("POST", "/v1/transact"): "Transact",
-    ("POST", "/v1/cancel"): "Cancel",
-    ("POST", "/v1/reschedule"): "Reschedule",
-    ("POST", "/v1/groups/join"): "JoinGroup",
-    ("POST", "/v1/groups/heartbeat"): "Heartbeat",
-    ("POST", "/v1/groups/leave"): "LeaveGroup",
-    ("GET", "/v1/read"): "Read",
-    ("GET", "/v1/offsets"): "GetOffsets",
-    ("POST", "/v1/offsets"): "KeepOffsets",
-    ("DELETE", "/v1/offsets"): "ForgetOffsets",
-    ("GET", "/v1/peek"): "Peek",
-    ("GET", "/v1/explain"): "Explain",
-    ("GET", "/v1/history"): "History",
-    ("GET", "/v1/autoscale"): "Autoscale",
-    ("GET", "/v1/stats"): "Stats",
-    ("GET", "/v1/stats/summary"): "Summary",
-    ("GET", "/v1/groups"): "Groups",
-    ("PUT", "/v1/groups"): "PutGroup",
-    ("POST", "/v1/groups/seek"): "SeekGroup",
-    ("DELETE", "/v1/groups"): "DeleteGroup",
-    ("GET", "/v1/analytics/queues"): "AnalyticsQueues",
-    ("GET", "/v1/analytics/queue"): "AnalyticsQueue",
-    ("GET", "/v1/analytics/namespace"): "AnalyticsNamespace",
-    ("GET", "/v1/analytics/task"): "AnalyticsTask",
-    ("GET", "/v1/analytics/depths"): "AnalyticsDepths",
-    ("GET", "/v1/analytics/throughput"): "AnalyticsThroughput",
-    ("GET", "/v1/analytics/latency"): "AnalyticsLatency",
-    ("GET", "/v1/queues"): "ListQueues",
-    ("GET", "/v1/dlq"): "DeadLetters",
-    ("POST", "/v1/dlq/redrive"): "Redrive",
-    ("GET", "/v1/dlq/redrives"): "Redrives",
-    ("POST", "/v1/dlq/redrive/stop"): "StopRedrive",
-    ("POST", "/v1/dlq/delete"): "DeleteDeadLetters",
-    ("GET", "/v1/schedules"): "ListSchedules",
-    ("GET", "/v1/webhooks"): "ListWebhooks",
-    ("POST", "/v1/webhooks"): "CreateWebhook",
-    ("POST", "/v1/webhooks/pause"): "PauseWebhook",
-    ("POST", "/v1/webhooks/resume"): "ResumeWebhook",
-    ("POST", "/v1/webhooks/rotate"): "RotateWebhook",
-    ("POST", "/v1/webhooks/test"): "TestWebhook",
-    ("GET", "/v1/webhooks/attempts"): "WebhookAttempts",
-    ("GET", "/v1/extent"): "Extent",
-    ("GET", "/v1/events/ranges"): "EventRanges",
-    ("GET", "/readyz"): "Summary",
-}
-
-_BY_PREFIX: list[tuple[str, str, str, dict[str, str]]] = [
-    ("/v1/queues/", "/purge", "queue", {"POST": "PurgeQueue"}),
-    (
-        "/v1/queues/",
-        "",
-        "queue",
-        {"GET": "GetQueue", "PUT": "PutQueue", "PATCH": "PatchQueue", "DELETE": "DeleteQueue"},
-    ),
-    ("/v1/webhooks/", "", "id", {"GET": "GetWebhook", "PATCH": "ChangeWebhook", "DELETE": "DeleteWebhook"}),
-    ("/v1/schedules/", "/pause", "name", {"POST": "PauseSchedule"}),
-    ("/v1/schedules/", "/resume", "name", {"POST": "ResumeSchedule"}),
-    ("/v1/schedules/", "", "name", {"GET": "GetSchedule", "PUT": "PutSchedule", "DELETE": "DeleteSchedule"}),
-]
-"""(path before a name, path after it, the field of the name, rpc by HTTP method)."""

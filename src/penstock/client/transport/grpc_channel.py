@@ -10,7 +10,7 @@ from google.rpc import status_pb2
 
 from penstock import limits
 from penstock.client.calls.call import Call, Response
-from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.base import Transport, client_is_closed
 from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.grpc_calls import translated
 from penstock.client.transport.grpc_fields import plain
@@ -31,10 +31,8 @@ _OPTIONS = [
 _CODE_BY_STATUS = {status.grpc: code for code, status in reversed(STATUS.items())}
 
 
-class GrpcTransport(SeparateCalls):
+class GrpcTransport(Transport):
     """Connects with the first call, in the event loop that makes it."""
-
-    reached = False
 
     def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint

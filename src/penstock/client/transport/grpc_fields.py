@@ -9,6 +9,7 @@ import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
+from msgspec.inspect import AnyType, ListType, Metadata, NoneType, StructType, Type, UnionType, type_info
 
 from penstock.v1 import broker_pb2 as pb
 
@@ -116,3 +117,34 @@ def _number(value: Any) -> Any:
 
 def as_json(message: Message) -> bytes:
     return _encode(plain(message))
+
+
+def without_nulls(value: Any, kind: Any) -> Any:
+    """The values without fields that are null where the type of the reply has no null: they are left out there.
+
+    A field of protobuf that is not set stands for both.
+    """
+    return _fitting(value, type_info(kind)) if kind is not None else value
+
+
+def _fitting(value: Any, kind: Type) -> Any:
+    if isinstance(kind, Metadata):
+        return _fitting(value, kind.type)
+    if isinstance(kind, UnionType):
+        return _fitting(value, next((each for each in kind.types if _is_container(each)), AnyType()))
+    if isinstance(kind, ListType) and isinstance(value, list):
+        return [_fitting(each, kind.item_type) for each in value]
+    if isinstance(kind, StructType) and isinstance(value, dict):
+        fields = ((field.name, field.type) for field in kind.fields if field.name in value)
+        return {name: _fitting(value[name], of) for name, of in fields if value[name] is not None or _has_null(of)}
+    return value
+
+
+def _is_container(kind: Type) -> bool:
+    return isinstance(kind.type if isinstance(kind, Metadata) else kind, ListType | StructType)
+
+
+def _has_null(kind: Type) -> bool:
+    if isinstance(kind, Metadata):
+        return _has_null(kind.type)
+    return isinstance(kind, AnyType | NoneType) or (isinstance(kind, UnionType) and any(map(_has_null, kind.types)))

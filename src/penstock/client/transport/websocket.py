@@ -18,12 +18,13 @@ from websockets.typing import Subprotocol
 
 from penstock._version import __version__
 from penstock.client.calls.call import Call, Response
-from penstock.client.transport.base import SeparateCalls, client_is_closed
+from penstock.client.transport.base import Transport, client_is_closed
 from penstock.client.transport.endpoint import ServerEndpoint
 from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
 from penstock.client.transport.retry import Unreachable
 from penstock.errors import PenstockError
 from penstock.wire import stream
+from penstock.wire.status import error_from_code
 
 PATH = "/v1/ws"
 SHARED_MAX = 32
@@ -109,10 +110,8 @@ class _WebSocketConnection:
         answered.set_result(Response(frame.status, headers, body, True))
 
 
-class WebSocketTransport(SeparateCalls):
+class WebSocketTransport(Transport):
     """Connects with the first call, in the event loop that makes it."""
-
-    reached = False
 
     def __init__(self, endpoint: ServerEndpoint):
         self._endpoint = endpoint
@@ -198,6 +197,7 @@ def _refused(endpoint: ServerEndpoint, error: InvalidStatus) -> PenstockError:
     """No connection was made, so no call was sent; some refusals pass."""
     status = error.response.status_code
     with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
-        text = msgspec.json.decode(error.response.body or b"")["error"]["message"]
-        return (Unreachable if status in (429, 503) else PenstockError)(f"cannot reach {endpoint.url}: {text}")
+        refusal = msgspec.json.decode(error.response.body or b"")["error"]
+        text = f"cannot reach {endpoint.url}: {refusal['message']}"
+        return Unreachable(text) if status in (429, 503) else error_from_code(refusal["code"], text)
     return endpoint.not_penstock(f"HTTP {status}")

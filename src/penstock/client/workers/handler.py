@@ -3,22 +3,30 @@
 def send(order: Order): …                    the payload, as an Order
 def send(order: Order, message: Message): …  and the message itself
 def send(to: str, subject: str = ""): …      more than one: the fields of a payload that is an object
+
+The same rule the other way round makes a message of a call: `send.publish("a@b.c", subject="hello")`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeAlias, get_type_hints
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, get_type_hints
 
 import msgspec
 
 from penstock import limits
-from penstock.client.consume.settling import LeasedMessage
-from penstock.client.units import milliseconds
+from penstock.client.consume.messages import LeasedMessage
+from penstock.client.publish.frames import PublishOptions
+from penstock.client.units import Duration, milliseconds
 
 Function: TypeAlias = Callable[..., Any]
 Reader: TypeAlias = Callable[[LeasedMessage], Any]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Reject(Exception):
@@ -31,7 +39,7 @@ class Retry(Exception):
     It counts as an attempt, as every delivery does.
     """
 
-    def __init__(self, message: str = "", *, delay: float | None = None):
+    def __init__(self, message: str = "", *, delay: Duration | None = None):
         """Raises InvalidRequest for a delay that no server would take."""
         super().__init__(message)
         if delay is not None:
@@ -62,6 +70,7 @@ class Handler:
                 self._message_names.append(parameter.name)
             elif parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
                 wanted.append(parameter)
+        self._signature = inspect.Signature(wanted)
         self._payload_name = wanted[0].name if len(wanted) == 1 else None
         self._read_payload: Reader | None = None
         if len(wanted) == 1:
@@ -83,6 +92,56 @@ class Handler:
         else:
             arguments.update((name, getattr(payload, name)) for name in payload.__struct_fields__)
         return arguments
+
+    def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value to publish, so that the function is called with these arguments. Raises TypeError as a call would.
+
+        Arguments that are left out are those of the function when it runs.
+        """
+        try:
+            given = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        if self._read_payload is None:
+            return None
+        if self._payload_name is None:
+            return {name: _plain(value) for name, value in given.arguments.items()}
+        given.apply_defaults()
+        return _plain(given.arguments[self._payload_name])
+
+
+class WorkerFunction(Generic[P, R, S]):
+    """A function that was declared with `worker`. Calling it calls the function itself."""
+
+    def __init__(self, handler: Handler, send: Callable[..., S], options: Mapping[str, Any]):
+        update_wrapper(self, handler.function)
+        self._handler = handler
+        self._send = send
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._handler.function(*args, **kwargs)
+        return result
+
+    def publish(self, *args: Any, **kwargs: Any) -> S:
+        """Publish a message for which a worker calls the function with these arguments, except the `Message`.
+
+        A coroutine (with the blocking client: a call) that returns what `Queue.publish` returns.
+        """
+        return self._send(self._handler.payload(args, kwargs), **self._options)
+
+    def options(self, **options: Unpack[PublishOptions]) -> WorkerFunction[P, R, S]:
+        """The same with options of `Queue.publish`: `send.options(delay=60, key="user-42").publish(…)`."""
+        return WorkerFunction(self._handler, self._send, {**self._options, **options})
+
+    def __repr__(self) -> str:
+        return f"<WorkerFunction {self._handler.name}>"
+
+
+def _plain(value: Any) -> Any:
+    """Pydantic models write themselves; anything else is left to the encoder."""
+    dump = getattr(type(value), "model_dump", None)
+    return value if dump is None else dump(value, mode="json")
 
 
 def _hints(function: Function) -> dict[str, Any]:

@@ -9,40 +9,35 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from penstock.client.consume.membership import Assigned
+from penstock.client.consume.options import Assigned
+from penstock.client.units import Duration, seconds
+from penstock.client.workers.handler import P, R, S, WorkerFunction
 from penstock.client.workers.worker import QueueWorker, worker_options
 from penstock.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("penstock.worker")
 
 
-class WorkerDeclarations:
-    """The part of a client that concerns workers, with asyncio and without."""
+class WorkerDeclarations(Generic[S]):
+    """The part of a client that concerns workers, with asyncio and without. A publish of the client returns an `S`."""
 
     _workers: WorkerRunner
 
+    def queue(self, name: str) -> Any:
+        raise NotImplementedError
+
     def worker(
-        self,
-        queue: str,
-        *,
-        group: str = "default",
-        concurrency: int = 1,
-        retries: int | None = None,
-        timeout: float | None = None,
-        lease: float | None = None,
-        prefetch: int | None = None,
-        consumer: str = "",
-        assigned: bool | Assigned = False,
-    ) -> Callable[[F], F]:
+        self, queue: str, *, group: str = "default", concurrency: int = 1, retries: int | None = None,
+        timeout: Duration | None = None, lease: Duration | None = None, prefetch: int | None = None,
+        consumer: str = "", assigned: bool | Assigned = False,
+    ) -> Callable[[Callable[P, R]], WorkerFunction[P, R, S]]:  # fmt: skip
         """`@client.worker("emails", concurrency=8)`: call this function for every message of the queue.
 
         An asynchronous function runs in the event loop, any other one in threads, up to `concurrency` at a time. A
@@ -57,16 +52,23 @@ class WorkerDeclarations:
         With `retries` a message is given up after so many of them; the worker creates the queue with that number, or
         raises a lower one of the queue. Without it the setting of the queue applies.
 
-        The function itself stays as it is. `run` or `run_workers` begins.
+        The function can be called as before, and `function.publish(…)` with the same arguments publishes a message for
+        which a worker calls it; see `WorkerFunction`. `run` or `run_workers` begins.
         """
         options = worker_options(
             queue, group=group, concurrency=concurrency, retries=retries, timeout=timeout, lease=lease,
             prefetch=prefetch, consumer=consumer, assigned=assigned,
         )  # fmt: skip
 
-        def declare(function: F) -> F:
-            self._workers.add(QueueWorker(options, function))
-            return function
+        def send(value: Any, **more: Any) -> S:
+            sent: S = self.queue(queue).publish(value, **more)
+            return sent
+
+        def declare(function: Callable[P, R]) -> WorkerFunction[P, R, S]:
+            plain = function._handler.function if isinstance(function, WorkerFunction) else function
+            worker = QueueWorker(options, plain)
+            self._workers.add(worker)
+            return WorkerFunction(worker.handler, send, {})
 
         return declare
 
@@ -86,7 +88,7 @@ class WorkerRunner:
     def add(self, worker: QueueWorker) -> None:
         self._declared.append(worker)
 
-    async def run(self, client: Client, *, wait: float | None, grace: float, signals: bool) -> bool:
+    async def run(self, client: Client, *, wait: Duration | None, grace: Duration, signals: bool) -> bool:
         """Until `stop`, a signal, or nothing came to any of them for `wait` seconds.
 
         True if every handler finished by itself. If one worker fails the others are stopped as well, and its error is
@@ -94,6 +96,7 @@ class WorkerRunner:
         """
         if not self._declared:
             raise InvalidRequest("there is nothing to run: declare a worker with @client.worker(queue) first")
+        wait_s, grace_s = None if wait is None else seconds("wait", wait), seconds("grace", grace)
         stop = asyncio.Event()
         with self._lock:
             if self._running is not None:
@@ -101,19 +104,19 @@ class WorkerRunner:
             self._running = asyncio.get_running_loop(), stop
         try:
             with _stopped_by_signals(stop) if signals else nullcontext():
-                finished = await self._run_all(client, stop, wait, grace)
+                finished = await self._run_all(client, stop, wait_s, grace_s)
                 # One worker's last message may have been another one's first: idle means that all are, together.
                 while wait is not None and not stop.is_set() and self._take_counts():
-                    finished = await self._run_all(client, stop, wait, grace) and finished
+                    finished = await self._run_all(client, stop, wait_s, grace_s) and finished
                 return finished
         finally:
             with self._lock:
                 self._running = None
 
-    async def _run_all(self, client: Client, stop: asyncio.Event, wait: float | None, grace: float) -> bool:
+    async def _run_all(self, client: Client, stop: asyncio.Event, wait_s: float | None, grace_s: float) -> bool:
         self._take_counts()
         tasks = [
-            asyncio.create_task(worker.run(client, stop, wait_s=wait, grace_s=grace), name=repr(worker))
+            asyncio.create_task(worker.run(client, stop, wait_s=wait_s, grace_s=grace_s), name=repr(worker))
             for worker in self._declared
         ]
         try:

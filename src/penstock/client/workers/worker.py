@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock import limits
 from penstock.client.blocking.messages import for_thread
 from penstock.client.consume.consumers import Consumer
-from penstock.client.consume.membership import Assigned
 from penstock.client.consume.messages import Message
-from penstock.client.consume.options import lease_milliseconds
+from penstock.client.consume.options import Assigned, lease_milliseconds
 from penstock.client.messages.leased import error_text
-from penstock.client.units import bounded, milliseconds
+from penstock.client.units import Duration, bounded, milliseconds
 from penstock.client.workers.handler import Handler, Reject, Retry
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import check_group, parse_queue
@@ -53,23 +52,19 @@ class WorkerOptions(NamedTuple):
 
 
 def worker_options(
-    queue: str, *, group: str, concurrency: int, retries: int | None, timeout: float | None, lease: float | None,
+    queue: str, *, group: str, concurrency: int, retries: int | None, timeout: Duration | None, lease: Duration | None,
     prefetch: int | None, consumer: str, assigned: bool | Assigned,
 ) -> WorkerOptions:  # fmt: skip
     """Raises InvalidRequest where the worker is declared, not where it is run."""
     parse_queue(queue)
-    check_group(group)
-    bounded("concurrency", concurrency, 1, CONCURRENCY_MAX)
     if retries is not None:
         bounded("retries", retries, 0, limits.RETRIES_MAX)
-    if prefetch is not None:
-        bounded("prefetch", prefetch, 1, limits.LEASE_MESSAGES_MAX)
-    if timeout is not None:
-        milliseconds("timeout", timeout, limits.DELAY_MS_MAX, 1)
-    if lease is not None:
-        lease_milliseconds(lease)
     return WorkerOptions(
-        queue, group, concurrency, retries, timeout, lease, prefetch or concurrency, consumer, assigned
+        queue, check_group(group), bounded("concurrency", concurrency, 1, CONCURRENCY_MAX), retries,
+        None if timeout is None else milliseconds("timeout", timeout, limits.DELAY_MS_MAX, 1) / 1000,
+        None if lease is None else lease_milliseconds(lease) / 1000,
+        concurrency if prefetch is None else bounded("prefetch", prefetch, 1, limits.LEASE_MESSAGES_MAX),
+        consumer, assigned,
     )  # fmt: skip
 
 
@@ -110,12 +105,12 @@ class QueueWorker:
         """A worker may be there before the first message, and its retries need a queue that allows them."""
         options = self.options
         try:
-            config = (await client.queue(options.queue).config())["config"]
+            config = (await client.queue(options.queue).config()).config
         except QueueNotFound:
             settings: dict[str, Any] = {} if options.retries is None else {"max_retries": options.retries}
             await client.create_queue(options.queue, **settings)
             return
-        if options.retries is not None and config["max_retries"] < options.retries:
+        if options.retries is not None and config.max_retries < options.retries:
             await client.queue(options.queue).configure(max_retries=options.retries)
 
     async def _consume(self, queue: Queue, handlers: _Handlers, stop: asyncio.Event, wait_s: float | None) -> None:

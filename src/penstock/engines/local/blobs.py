@@ -32,15 +32,20 @@ class BlobFiles:
             files.sync(handle)
         except OSError as error:
             if error.errno in FULL:
-                files.remove(path)
                 raise OutOfSpace("the disk is full") from error
             raise
         finally:
             files.close(handle)
 
-    def finish(self, name: str) -> None:
-        path = f"{self._root}/{name}"
-        self._files.rename(f"{path}.tmp", path)
+    def discard(self, names: Sequence[str]) -> None:
+        """Of blobs that are being made."""
+        for name in names:
+            self._files.remove(f"{self._root}/{name}.tmp")
+
+    def finish(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = f"{self._root}/{name}"
+            self._files.rename(f"{path}.tmp", path)
         self._files.sync_dir(self._root)
 
     def read(self, name: str, start: int, length: int) -> bytes:
@@ -61,11 +66,12 @@ class BlobFiles:
                 self._files.close(handle)
         return sorted(found)
 
-    def delete(self, name: str) -> None:
-        handle = self._handles.pop(name, None)
-        if handle is not None:
-            self._files.close(handle)
-        self._files.remove(f"{self._root}/{name}")
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            handle = self._handles.pop(name, None)
+            if handle is not None:
+                self._files.close(handle)
+            self._files.remove(f"{self._root}/{name}")
         self._files.sync_dir(self._root)
 
     def close(self) -> None:

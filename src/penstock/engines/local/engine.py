@@ -51,6 +51,8 @@ class LocalEngine:
                 return ulid_value(text.decode("ascii", "replace")).to_bytes(16, "big")
             except InvalidRequest:
                 raise Damaged(f"{path}, offset 0: this is not the id of a node") from None
+        if files.exists(f"{self._root}/shard-0/term"):
+            raise Damaged(f"{path}, offset 0: the file is missing, and leases and positions name the id that was in it")
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
         files.write(handle, 0, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
@@ -60,8 +62,13 @@ class LocalEngine:
         files.sync_dir(self._root)
         return fresh
 
-    async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock says who owns it
-        # Between processes the lock stands; within this one nobody but the latest owner may write.
+    def missing(self) -> str | None:
+        if self._files.is_at(self._lock, f"{self._root}/lock"):
+            return None
+        return f"the data directory {self._root} was deleted or moved away"
+
+    async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock stands for the owner
+        # The lock excludes other processes; within this process only the latest owner may write.
         earlier = self._journals.pop(shard, None)
         if earlier is not None:
             earlier.fence()

@@ -1,6 +1,6 @@
 """The only module that touches the disk. `penstock.testing.files` has the twin that forgets what was not synced.
 
-Handles are integers. Every method may raise OSError; nobody below the journal tries to make sense of it.
+Handles are integers. Every method may raise OSError; no layer below the journal interprets it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _Work: TypeAlias = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.Abstrac
 IOV_MAX = 1000
 """Buffers per call of writev; Linux allows 1,024."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a write for which there is no room fails with."""
+"""Errors of a write on a full disk or over a quota."""
 
 
 class Files(Protocol):
     def make_dir(self, path: str) -> None:
-        """Create the directory if it is not there; its own entry is durable afterwards."""
+        """Create the directory if it is not there, and those above it; their entries are durable afterwards."""
 
     def list_dir(self, path: str) -> list[str]: ...
     def sync_dir(self, path: str) -> None: ...
@@ -65,8 +65,11 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def exists(self, path: str) -> bool: ...
+    def is_at(self, handle: int, path: str) -> bool:
+        """True if this is the path of the open file still."""
+
     def lock(self, path: str) -> int:
-        """An exclusive lock that ends with the process. BlockingIOError if somebody has it."""
+        """An exclusive lock that ends with the process. BlockingIOError if another process has it."""
 
     async def offload(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the loop. Work of one `Files` runs in the order it was given."""
@@ -94,8 +97,10 @@ class OsFiles:
 
     def make_dir(self, path: str) -> None:
         if not os.path.isdir(path):
-            os.makedirs(path, mode=0o700)
-            self.sync_dir(os.path.dirname(path.rstrip("/")) or ".")
+            parent = os.path.dirname(path.rstrip("/")) or "."
+            self.make_dir(parent)
+            os.mkdir(path, mode=0o700)
+            self.sync_dir(parent)
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -185,6 +190,12 @@ class OsFiles:
             return False
         return True  # not `os.path.exists`: a disk that cannot be read is no reason to believe that nothing is there
 
+    def is_at(self, handle: int, path: str) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def lock(self, path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -244,7 +255,7 @@ class DiskWorker:
                 result = work()
             except BaseException as error:
                 failure = error
-            # Whoever gave up waiting may have closed the loop since.
+            # The caller may have been cancelled and have closed its loop since.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._settle, future, result, failure)
             del given, work, future, result, failure

@@ -26,11 +26,11 @@ from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, time_of
+from penstock.journal.missing import POSITION_BITS
 from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
 
 T = TypeVar("T")
 
-POSITION_BITS = 27
 INTERVAL_S = 1.0
 BATCH_WRITES = 100
 BLOB_SLICE_BYTES = 256 * limits.KIB
@@ -213,10 +213,10 @@ class LocalJournal:
         self._files.write(self._hint, 0, [cell(self.tail.index)])
 
     def _sync_all(self) -> None:
-        """At the end, under every policy: whoever stops in peace loses nothing, and can tell damage from haste.
+        """Sync at a clean close, under every policy: a clean stop loses nothing, and damage differs from a crash.
 
-        What an earlier life left in the file is cut off, so that nobody has to look through it at the next start, which
-        finds zeros for its first commits as in any other file.
+        Content of the file's earlier use is cut off, so that the next start need not scan it and finds zeros for its
+        first commits as in any other file.
         """
         current = self._segments[self._current]
         if current.used_before:
@@ -226,10 +226,6 @@ class LocalJournal:
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-        if self._fsync == "never":
-            for segment in self._segments.values():
-                if segment.first != self._current:
-                    self._files.sync(segment.handle)
         self._sync()
 
     def _sync_later(self) -> None:
@@ -244,17 +240,19 @@ class LocalJournal:
             return  # remembered; the next append reports it
 
     def _finish(self, segment: Segment) -> None:
-        """Nothing more goes into the current file. Done once: of a sync that failed, a second one tells nothing."""
+        """Close the current file for appends, and sync it under every policy: only the last file can have a torn tail.
+
+        Called once per file: after a sync that failed, a second one proves nothing.
+        """
         self._files.truncate(segment.handle, segment.size)
         segment.prepared = segment.size
-        if self._fsync != "never":
-            self._sync()
+        self._sync()
 
     def _roll(self) -> None:
         """Begin the next file, durable before anything is written to it."""
         files = self._files
         first = self.tail.index + 1
-        path = f"{self._root}/journal/{first:020d}.log"
+        path = self._path(first)
         files.remove(path)  # of an attempt that ran out of space
         spare = self._spares.take()
         handle = files.open(path, create=True) if spare is None else files.open(spare)
@@ -379,9 +377,15 @@ class LocalJournal:
             raise Damaged(f"{segment.path}, offset {at}: {length} bytes were written here, {len(data)} are left")
         return data
 
+    def has(self, locator: int, size: int) -> bool:
+        segment = self._segments.get(locator >> POSITION_BITS)
+        return segment is not None and (locator & (1 << POSITION_BITS) - 1) + size <= segment.size
+
     def where(self, locator: int, skip: int) -> str:
-        segment = self._segments[locator >> POSITION_BITS]
-        return f"{segment.path}, offset {(locator & (1 << POSITION_BITS) - 1) + skip}"
+        return f"{self._path(locator >> POSITION_BITS)}, offset {(locator & (1 << POSITION_BITS) - 1) + skip}"
+
+    def _path(self, first: int) -> str:
+        return f"{self._root}/journal/{first:020d}.log"
 
     async def first_kept(self) -> int:
         return self._segments[min(self._segments)].first
@@ -393,7 +397,7 @@ class LocalJournal:
             await self._offload(partial(self._remove, left), bulk=True)
 
     def _leave_out(self, upto: int) -> list[tuple[str, bool]]:
-        """Read and write these files no more; where they are, and whether somebody else still reads them."""
+        """Stop using these files; returns the path of each, and whether a reader still has it open."""
         left = []
         for first, following in pairwise(sorted(self._segments)):
             if following > upto + 1:
@@ -425,7 +429,19 @@ class LocalJournal:
 
     # -- blobs --------------------------------------------------------------------------------------------------------
 
-    async def put_blob(self, name: str, parts: Sequence[Buffer]) -> None:
+    async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
+        """One directory sync for all of them."""
+        names = [name for name, _ in blobs]
+        try:
+            for name, parts in blobs:
+                await self._write_blob(name, parts)
+        except OutOfSpace:
+            await self._offload(partial(self._blobs.discard, names), bulk=True)
+            raise
+        await self._sync_before()
+        await self._offload(partial(self._blobs.finish, names), bulk=True)
+
+    async def _write_blob(self, name: str, parts: Sequence[Buffer]) -> None:
         """A slice at a time, beside the commits: none waits for a whole blob to be on the disk.
 
         Where there are commits, at least half of the disk's time is left to them.
@@ -445,16 +461,14 @@ class LocalJournal:
             if self.tail.index != commits:
                 await asyncio.sleep(min(loop.time() - began, BLOB_PAUSE_S_MAX))
             at += sum(map(len, portion))
-        await self._sync_before()
-        await self._offload(partial(self._blobs.finish, name), bulk=True)
 
     async def _sync_before(self) -> None:
-        """What is done to blobs follows from frames that the journal must not lose afterwards.
+        """Sync the frames before blobs change: the change depends on frames that must not be lost after it.
 
-        Where commits are synced one by one it cannot; where they never are, everything may be lost in any order.
+        This holds under every policy, so that a power cut leaves a prefix of the history.
         """
         self._check()
-        if self._unsynced and self._fsync != "never":
+        if self._unsynced:
             await self._offload(self._sync)
 
     def read_blob(self, name: str, start: int, length: int) -> bytes:
@@ -463,9 +477,10 @@ class LocalJournal:
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return await self._offload(partial(self._blobs.list, prefix), bulk=True)
 
-    async def delete_blob(self, name: str) -> None:
-        await self._sync_before()
-        await self._offload(partial(self._blobs.delete, name), bulk=True)
+    async def delete_blobs(self, names: Sequence[str]) -> None:
+        if names:
+            await self._sync_before()
+            await self._offload(partial(self._blobs.delete, names), bulk=True)
 
     # -- space, failure, end ------------------------------------------------------------------------------------------
 
@@ -518,11 +533,11 @@ class LocalJournal:
             self._sync_timer.cancel()
         if self._sync_task is not None:
             await self._sync_task
-        # What was given up by those who asked for it may still be under way, and uses the files.
+        # Work whose caller was cancelled may still be running, and uses the files.
         await self._files.offload_bulk(lambda: None)
         await self._files.offload(lambda: None)
         left_over = self._segments[self._current].used_before
-        if self._failed is None and not self._fenced and (self._unsynced or left_over or self._fsync == "never"):
+        if self._failed is None and not self._fenced and (self._unsynced or left_over):
             await self._offload(self._sync_all)
         for handle in (
             *(segment.handle for segment in self._segments.values()),

@@ -19,7 +19,7 @@ def file_header(shard: int, first: int, chain: bytes) -> bytes:
 
 
 def header_problem(header: bytes, shard: int, first: int) -> str | None:
-    """What is wrong with the header of a file that should be this one; None: nothing."""
+    """The problem with the header of the file of this shard and first index; None if the header is valid."""
     if len(header) < FILE_HEADER_BYTES:
         return f"the file ends after {len(header)} of {FILE_HEADER_BYTES} header bytes"
     magic, found, _, index, _, _, crc = FILE_HEADER.unpack(header)
@@ -43,7 +43,7 @@ def cell(value: int) -> bytes:
 
 
 def number_in(data: bytes) -> int | None:
-    """What such a file holds; None if it cannot be believed."""
+    """The number in such a file; None if the file is short or its checksum is wrong."""
     if len(data) < CELL.size:
         return None
     value, crc = CELL.unpack(data)

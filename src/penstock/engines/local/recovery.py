@@ -7,6 +7,7 @@ Anything else that does not check is damage, and refused with the file and the o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Literal
 
 from penstock import limits
@@ -14,12 +15,22 @@ from penstock.engines.local.files import Files
 from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, chain_before, header_problem, number_in
 from penstock.engines.local.pieces import Place
 from penstock.engines.local.segment import Segment
-from penstock.journal.frame import HEADER, BadFrame, Frame, newer_frame, read_frame
+from penstock.journal.frame import (
+    FRAME_BYTES_MAX,
+    HEADER,
+    BadFrame,
+    Frame,
+    UnsupportedFrame,
+    frames_at_end,
+    newer_frame,
+    read_frame,
+)
 from penstock.journal.port import Damaged, Tail
 
 Fsync = Literal["always", "interval", "batch", "never"]
 
 SCAN_CHUNK_BYTES = 4 * limits.MIB
+TAIL_BYTES = 64 * limits.KIB
 
 
 def take_term(files: Files, root: str) -> int:
@@ -55,7 +66,32 @@ def open_segments(files: Files, root: str, shard: int, known_durable: int) -> di
         segment = _open_segment(files, f"{root}/journal/{name}", shard, known_durable, is_last=name == names[-1])
         if segment is not None:
             segments[segment.first] = segment
+    for segment, following in pairwise(segments.values()):
+        _check_end(files, segment, following)
     return segments
+
+
+def _check_end(files: Files, segment: Segment, following: Segment) -> None:
+    """A file that takes no more frames ends with the frame before the first one of the next file.
+
+    Only the last frame is looked for, from the end on: the others are checked when they are read.
+    """
+    chain, length = chain_at_start(files, following), TAIL_BYTES
+    while True:
+        begin = max(FILE_HEADER_BYTES, segment.size - length)
+        tail = files.read(segment.handle, begin, segment.size - begin)
+        found = dict(frames_at_end(tail))
+        if found.get(following.first - 1) == chain:
+            return
+        if following.first - 1 in found:
+            raise Damaged(f"{following.path}, offset 0: this file does not continue the history of the one before it")
+        if begin == FILE_HEADER_BYTES or length > FRAME_BYTES_MAX:
+            break
+        length *= 8
+    raise Damaged(
+        f"{segment.path}, offset {segment.size}: the file does not end with frame {following.first - 1}, behind which "
+        f"{following.path} begins: its end is cut off or damaged, or files between the two are missing"
+    )
 
 
 def _open_segment(files: Files, path: str, shard: int, known_durable: int, *, is_last: bool) -> Segment | None:
@@ -94,6 +130,8 @@ def recover_tail(files: Files, root: str, segment: Segment, term: int, known_dur
                     f"{segment.path}, offset {position}: frame {index} was written in term {frame.term}, but "
                     f"{root}/term has only come to {term - 1}: it is from before"
                 )
+    except UnsupportedFrame as error:
+        raise Damaged(f"{segment.path}, offset {at}: {error}") from None
     except BadFrame as error:
         problem = str(error)
     if index < known_durable:

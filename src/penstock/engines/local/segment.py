@@ -23,19 +23,19 @@ class Segment:
         """The file's own size: from `size` to here there are zeros, or what is left of an earlier life."""
         self.used_before = False
         self.pins = 0
-        """Those who are reading it from end to end."""
+        """Number of readers that read the file from end to end."""
         self.trimmed = False
-        """Removed; whoever reads it last closes it."""
+        """Removed; its last reader closes it."""
 
     def filled_up(self, parts: Sequence[Buffer], end: int, page: bytes) -> list[Buffer]:
-        """What ends at `end`, with zeros to the end of its page or of the file.
+        """The parts, which end at `end`, padded with zeros to the end of the page or of the file.
 
-        Otherwise what is left there of an earlier life would have to be read before the page can be written.
+        Without the padding the kernel would have to read the old content of the page before writing it.
         """
         return [*parts, page[: max(0, min(-end % len(page), self.prepared - end))]]
 
 
 @cache
 def zeros(count: int) -> bytes:
-    """What is written ahead: one and the same for all journals."""
+    """Zeros to write ahead, shared by all journals."""
     return bytes(count)

@@ -3,8 +3,8 @@
 A file that grows costs its file system a second write for every sync: the new size, and where the new blocks are. A
 file that is overwritten costs the bytes alone (210 KB: 310 µs against 200; docs/adr/0027).
 
-What they held stays in them until it is overwritten. Frames carry their index, which never falls, so what is left of
-an earlier life is never taken for a frame of this one.
+Their old content stays in them until it is overwritten. Frames carry their index, which never falls, so old content is
+never taken for a frame of the file's present use.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Spares:
             return self._ready.pop() if self._ready else None
 
     def used(self, path: str | None) -> None:
-        """What was taken is there no more, under this name."""
+        """The spare that was taken no longer exists under this name."""
         if path is not None:
             with self._lock:
                 self._empty.append(path)

@@ -1,9 +1,8 @@
 """Telling the kernel to begin writing what is about to be synced.
 
-A sync writes the pages and then has the disk empty its cache: two waits. Whoever has something else to do between the
-write and the sync can have the first one over with by then. What becomes of the pages comes out of the sync that
-follows: only who waits for them takes notice of it, and this does not wait. That they could not even be handed to the
-disk is an error here.
+A sync writes the pages and then flushes the cache of the disk: two waits. A caller with other work between the write
+and the sync can overlap that work with the first wait. Errors of writing the pages are reported by the sync that
+follows, because this call does not wait for them; a failure to start the write is raised here.
 """
 
 from __future__ import annotations

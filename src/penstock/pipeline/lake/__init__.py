@@ -14,5 +14,5 @@
     redrive        publish archived messages again; `redrive_table` keeps a record of it
     lock           one process at a time
 
-Only `sink`, `archive` and `redrive` know Spark.
+Only `sink`, `archive` and `redrive` use Spark.
 """

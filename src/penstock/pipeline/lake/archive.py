@@ -1,8 +1,7 @@
 """Copy queues and events into a lake: one Spark query for each of them, and a hold that follows what is committed.
 
-The lake itself knows how far each subject was copied (`tables.py`), so every query begins where its table ends, with a
-checkpoint of its own. A checkpoint of an earlier run could ask for a batch that is in the lake, and that the broker has
-let go of since.
+The lake has the position of each subject (`tables.py`), so every query begins where its table ends, with a new
+checkpoint. The checkpoint of an earlier run could ask for a batch that is in the lake and that the broker has removed.
 """
 
 from __future__ import annotations
@@ -13,31 +12,32 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
-from penstock.pipeline.connect import Broker, broker_id, listed_queues
+from penstock.pipeline import bulk
+from penstock.pipeline.connect import BrokerCalls, broker_id, listed_queues
 from penstock.pipeline.lake.hold import LakeHold, NoSuchQueue
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.subject import EVENTS, Subject
 from penstock.pipeline.lake.tables import OVERTAKEN, Lake
 from penstock.pipeline.options import PipelineError
-from penstock.pipeline.staging import ROOM
+from penstock.pipeline.staging import NAMESPACE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 AT_ONCE_MAX = 4
-"""Queries that run side by side when each of them will end: they share the same cores."""
+"""Queries that run at the same time in `once`: they share the same cores."""
 ROWS_PER_TASK = 100_000
 LOOK_EVERY_S = 0.2
 NEW_QUEUES_EVERY_S = 1.0
-"""At most so often; as often as there are batches, if these are rarer."""
+"""The shortest interval; the interval of batches applies if it is longer."""
 FAILURES_MAX = 5
-"""Of one query, one after the other."""
+"""Consecutive failures of one query."""
 _OURS = "PipelineError: "
 _log = logging.getLogger("penstock.pipeline")
 
@@ -57,7 +57,7 @@ class Archive:
         self,
         spark: SparkSession,
         lake: Lake,
-        broker: Broker,
+        broker: BrokerCalls,
         *,
         queues: list[str] | None = None,
         events: bool = True,
@@ -136,13 +136,14 @@ class Archive:
     def _start_next(
         self, waiting: list[Subject], running: dict[Subject, StreamingQuery], trigger: dict[str, Any]
     ) -> None:
-        """One after the other: each begins with a Python process of its own, to which Spark gives ten seconds."""
+        """Start one query at a time: each starts a Python process, which has to answer Spark within ten seconds."""
         if waiting and all(_has_begun(query) for query in running.values()):
             subject = waiting.pop(0)
-            running[subject] = self._start(subject, trigger)
+            if subject not in running:
+                running[subject] = self._start(subject, trigger)
 
     def _prepare(self) -> list[Subject]:
-        """Everything that can be wrong is found, and the hold is set, before the first row is read."""
+        """The subjects to copy. All checks are made, and the hold is set, before the first row is read."""
         broker, present = broker_id(self._broker), _present(self._broker)
         self._lake.check_broker(broker)
         self._hold.check(adopt=self._adopt)
@@ -160,7 +161,7 @@ class Archive:
         return [EVENTS, *queues] if self._events else queues
 
     def _begin(self, queues: Iterable[Subject]) -> list[Subject]:
-        """Check and hold these queues, of which the archive has known nothing so far."""
+        """Check and hold new queues."""
         new = list(queues)
         for subject in new:
             self._check(subject)
@@ -200,7 +201,7 @@ class Archive:
         return [
             self._lake.subject(path, uuid)
             for path, (uuid, config) in present.items()
-            if config["retention"]["mode"] == "keep" and not path.startswith(f"{ROOM}/")
+            if config["retention"]["mode"] == "keep" and not path.startswith(f"{NAMESPACE}/")
         ]
 
     def _start(self, subject: Subject, trigger: dict[str, Any]) -> StreamingQuery:
@@ -221,22 +222,27 @@ class Archive:
             options["holes"] = "true"
         if self._broker.token is not None:
             options["token"] = self._broker.token
-        checkpoint = self._lake.checkpoints / table.layout.table / subject.queue
+        checkpoint = self._checkpoint(subject)
         shutil.rmtree(checkpoint, ignore_errors=True)
         self._seen.pop(subject, None)
         rows = self._spark.readStream.format("penstock").options(**options).load()
         return (
-            rows.writeStream.format("penstock").options(**sink).queryName(f"archive {subject.queue}")
+            rows.writeStream.format("penstock").options(**sink).queryName(f"archive {subject.key}")
             .option("checkpointLocation", str(checkpoint))
             .trigger(**trigger).start()
         )  # fmt: skip
 
+    def _checkpoint(self, subject: Subject) -> Path:
+        """Each incarnation of a queue has its own checkpoint and query name: the query of a deleted queue may still run
+        when the query of its successor starts."""
+        return self._lake.checkpoints / ("events" if subject == EVENTS else "messages") / subject.key
+
     def _look(self, running: dict[Subject, StreamingQuery]) -> list[Subject]:
         """Report new batches, and move the hold to what is in the lake now. Returns the subjects to start.
 
-        A query that Spark has failed, and not the broker or the lake, goes on from where it was: a worker has died, or
-        was not there in time. So does one that was overtaken: a worker of an archive that was killed a moment ago may
-        live for long enough to commit its batch. A queue that was deleted and created again is another subject.
+        A query that failed in Spark itself is started again: a worker has crashed, or started too late. So is a query
+        that was overtaken: a worker of an archive that was killed may still commit its batch. A queue that was deleted
+        and created again is another subject.
         """
         moved = False
         again: list[Subject] = []
@@ -252,6 +258,7 @@ class Archive:
             del running[subject]
             if self._is_gone(subject):
                 self._seen.pop(subject, None)
+                shutil.rmtree(self._checkpoint(subject), ignore_errors=True)
                 self._held = [each for each in self._held if each != subject]
                 again += self._begin(each for each in self._queues() if each.queue == subject.queue)
                 moved = True
@@ -275,7 +282,7 @@ class Archive:
         for each in query.recentProgress:
             # The properties, not the items: over Spark Connect the sums are None, and only the sources have numbers.
             batch, rows = each.batchId, each.numInputRows
-            # While there is nothing to do, Spark tells again and again of the batch that would be next.
+            # While there is no data, Spark repeats the progress of the next batch, without rows.
             if rows and batch > self._seen.get(subject, -1):
                 self._seen[subject] = batch
                 yield batch, rows, sum(source.processedRowsPerSecond or 0.0 for source in each.sources)
@@ -304,7 +311,7 @@ def _path(queue: str) -> str:
         raise PipelineError(error.message) from None
 
 
-def _present(broker: Broker) -> dict[str, tuple[str, Any]]:
+def _present(broker: BrokerCalls) -> dict[str, tuple[str, Any]]:
     """Path -> (uuid, config) of all queues of the broker."""
     return {entry["queue"]: (entry.get("uuid", ""), entry["config"]) for entry in listed_queues(broker)}
 

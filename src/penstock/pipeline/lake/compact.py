@@ -1,7 +1,7 @@
 """Merge small files into large ones. The lake can be verified at any time meanwhile.
 
-`optimize` of delta-rs would put rows of several partitions into one file, under a name that tells no span, and would
-copy damaged bytes. Here each file is checked, neighbours are merged into a file with a name of its own, and one commit
+`optimize` of delta-rs would put rows of several partitions into one file, under a name without a span, and would copy
+damaged bytes. Here each file is checked, neighbours are merged into a file with the name of its span, and one commit
 replaces them. The old files stay on the disk for readers that have begun.
 """
 
@@ -50,12 +50,12 @@ class _NamedFile(NamedTuple):
 
 
 def _mergeable_files(table: LakeTable, target_bytes: int) -> Iterator[list[_NamedFile]]:
-    shelves: dict[tuple[str, str | None], list[_NamedFile]] = defaultdict(list)
+    by_directory: dict[tuple[str, str | None], list[_NamedFile]] = defaultdict(list)
     for file in table.files():
         named = parse_name(Path(file.path).name)
         if named is not None:
-            shelves[table.layout.directory(file.values), named.uuid].append(_NamedFile(file, named))
-    for known in shelves.values():
+            by_directory[table.layout.directory(file.values), named.uuid].append(_NamedFile(file, named))
+    for known in by_directory.values():
         sizes = [(each.named.span, each.file.size) for each in known]
         for bundle in mergeable(sizes, target_bytes, dense=table.layout.dense):
             yield [known[index] for index in bundle]

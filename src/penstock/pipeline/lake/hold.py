@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.client.lowlevel import bulk
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, QueueNotFound
-from penstock.pipeline.connect import Broker
+from penstock.pipeline import bulk
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.spans import frame_of
 from penstock.pipeline.lake.subject import EVENTS, Subject
 from penstock.pipeline.lake.tables import Lake
@@ -19,9 +19,9 @@ class NoSuchQueue(PipelineError):
 
 
 class LakeHold:
-    """One hold for everything that a lake has, or is about to have. Moved by one process at a time."""
+    """One hold for everything that a lake has, or is about to have. Movement by one process at a time."""
 
-    def __init__(self, broker: Broker, lake: Lake, max_bytes: int | None):
+    def __init__(self, broker: BrokerCalls, lake: Lake, max_bytes: int | None):
         self._broker = broker
         self._lake = lake
         self._max_bytes = max_bytes
@@ -30,7 +30,7 @@ class LakeHold:
         self._moved_to: tuple[int, dict[str, dict[str, int]], dict[str, str]] | None = None
 
     def check(self, *, adopt: bool) -> None:
-        """Raises PipelineError if the broker does not have the hold, or has let it go; with `adopt` it is set again."""
+        """Raises PipelineError if the broker does not have the hold, or has dropped it; `adopt` sets it again."""
         try:
             known = self._broker.ask_raw(bulk.get_hold(self.name), patient=False)
         except NotFound:
@@ -46,7 +46,7 @@ class LakeHold:
         if known.lost_at_ms is not None:
             if not adopt:
                 raise PipelineError(
-                    f"hold {self.name!r} was let go, because it spanned more than {known.max_bytes} bytes: the broker "
+                    f"hold {self.name!r} was dropped, because it spanned more than {known.max_bytes} bytes: the broker "
                     "may have removed what is not in the lake. --adopt goes on, and fails with an exact account if "
                     "it has"
                 )

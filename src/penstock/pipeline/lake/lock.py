@@ -1,4 +1,4 @@
-"""Locks on files of a lake: one process at a time. The kernel lets go of a lock when its process ends."""
+"""Locks on files of a lake: one process at a time. The kernel releases a lock when its process ends."""
 
 from __future__ import annotations
 

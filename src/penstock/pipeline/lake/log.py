@@ -1,6 +1,6 @@
-"""The log of a Delta table, as far as delta-rs does not tell it: all transaction identifiers, and removed files.
+"""The parts of a Delta log that delta-rs does not expose: all transaction identifiers, and removed files.
 
-delta-rs answers for one transaction identifier at a time, and only by name. A recount has to begin with the names.
+delta-rs looks up one transaction identifier by its name; a recount needs all names.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class LogContent(NamedTuple):
     transactions: dict[str, int]
     """Application id -> version: the newest of each."""
     removed: dict[str, dict[str, str]]
-    """Path below the table -> partition values, of files that a later version no longer lists. Delta forgets a removal
-    after a week, with the next checkpoint of its log."""
+    """Path below the table -> partition values, of files that a later version no longer lists. Delta drops a removal
+    from its log after a week, with the next checkpoint."""
 
 
 def read_log(log: Path, version: int) -> LogContent:

@@ -1,7 +1,7 @@
 """Parquet files that tasks write. A file is part of a table only when the driver has committed it.
 
-A file appears under its name when it is whole and on the disk. The same rows make the same bytes and so the same name:
-a task that is done again finds its file there, or makes it again.
+A file gets its name when it is complete and synced. The same rows make the same bytes, and so the same name: a repeated
+task replaces its file with the same content.
 """
 
 from __future__ import annotations

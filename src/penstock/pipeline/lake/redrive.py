@@ -24,16 +24,16 @@ from penstock import limits
 from penstock.client import lowlevel as calls
 from penstock.errors import Conflict, PenstockError, QueueFull
 from penstock.ids import QueuePath, parse_queue
-from penstock.pipeline.connect import Broker
-from penstock.pipeline.folding import lifecycles
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.parquet_files import sync
 from penstock.pipeline.lake.redrive_table import RedriveRows, RedriveTable
 from penstock.pipeline.lake.subject import Subject
 from penstock.pipeline.lake.tables import Lake, LakeTable
+from penstock.pipeline.lifecycle_table import lifecycles
 from penstock.pipeline.options import PipelineError
 from penstock.pipeline.outgoing import Outgoing, frames
 from penstock.pipeline.schema import EVENTS
-from penstock.pipeline.seam import archived_messages
+from penstock.pipeline.union import archived_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,12 @@ class RedriveOutcome(NamedTuple):
 
 class ArchiveRedrive:
     def __init__(
-        self, spark: SparkSession, lake: Lake, broker: Broker, spec: RedriveSpec, redrive_id: str | None = None
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        broker: BrokerCalls,
+        spec: RedriveSpec,
+        redrive_id: str | None = None,
     ):
         """Raises PipelineError if the id is not a name."""
         self.id = redrive_id or secrets.token_hex(8)
@@ -110,7 +115,9 @@ class ArchiveRedrive:
         began = time.monotonic()
         record = self._records.find(self.id)
         if record is None:
-            self._broker.ask(calls.stats(self._spec.target))  # raises if there is no such target, before Spark works
+            self._broker.ask(
+                calls.operation("stats", dict[str, Any], queue=self._spec.target)
+            )  # raises if there is no such target, before Spark works
             record = self._decide(rate_per_s)
         elif not _is_same(_spec_of(record), self._spec):
             raise PipelineError(
@@ -165,7 +172,7 @@ class ArchiveRedrive:
         )
 
     def _fates(self, subject: Subject, group: str) -> DataFrame:
-        """The fates of the messages in a group, as far as the events in the lake tell them."""
+        """The fates of the messages in a group, from the events in the lake."""
         from pyspark.sql import functions as F
 
         table = self._lake.table("events")
@@ -175,10 +182,10 @@ class ArchiveRedrive:
         of_queue = f"queue_uuid = '{subject.uuid}'"
         if subject.is_legacy:
             of_queue += f" or (queue_uuid is null and queue = '{subject.queue}')"
-        lives = lifecycles(events.where(of_queue))
-        if not lives.where(F.col("group") == group).limit(1).count():
+        timelines = lifecycles(events.where(of_queue))
+        if not timelines.where(F.col("group") == group).limit(1).count():
             raise PipelineError(f"no group {group!r} of queue {subject.queue} is known in the lake")
-        return lives.where(F.col("group") == group).select("partition", "offset", *_FATES)
+        return timelines.where(F.col("group") == group).select("partition", "offset", *_FATES)
 
     def _decide(self, rate_per_s: int) -> dict[str, Any]:
         """Write the chosen rows to files, then add the record that makes them the list of this redrive."""
@@ -203,7 +210,9 @@ class ArchiveRedrive:
         return record
 
 
-def _publish(broker: Broker, redrive_id: str, spec: RedriveSpec, source: RedriveRows, rate_per_s: int) -> Iterator[int]:
+def _publish(
+    broker: BrokerCalls, redrive_id: str, spec: RedriveSpec, source: RedriveRows, rate_per_s: int
+) -> Iterator[int]:
     """Publish in steps; yields the number of rows of each step."""
     step = max(1, min(limits.BATCH_MESSAGES_MAX, rate_per_s // STEPS_PER_S))
     next_at = time.monotonic()
@@ -216,7 +225,7 @@ def _publish(broker: Broker, redrive_id: str, spec: RedriveSpec, source: Redrive
             time.sleep(max(0.0, next_at - time.monotonic()))
 
 
-def _send(broker: Broker, outgoing: Outgoing, number: calls.ProducerSeq) -> None:
+def _send(broker: BrokerCalls, outgoing: Outgoing, number: calls.ProducerSeq) -> None:
     while True:
         try:
             broker.ask_raw(calls.publish(outgoing.queue, outgoing.frame, number))
@@ -226,7 +235,7 @@ def _send(broker: Broker, outgoing: Outgoing, number: calls.ProducerSeq) -> None
         except Conflict as error:
             if "seq" not in error.details:
                 raise PipelineError(f"queue {outgoing.queue} does not take them: {error.message}") from None
-            return  # the broker has this number, and has forgotten the id of the message
+            return  # the broker has this sequence number, but no longer the id of the message
         except PenstockError as error:
             raise PipelineError(f"queue {outgoing.queue} does not take them: {error.message}") from None
 

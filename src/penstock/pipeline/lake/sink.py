@@ -31,13 +31,13 @@ class LakeWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         table = Lake(self._lake).table(self._table)
         fixed = {} if self._queue is None else {"queue": self._queue}
-        shelf = TaskFileWriter(table.directory, table.layout, fixed, self._uuid)
+        writer = TaskFileWriter(table.directory, table.layout, fixed, self._uuid)
         try:
             for rows in iterator:
-                shelf.put(rows)
-            return WrittenFiles(shelf.close())
+                writer.put(rows)
+            return WrittenFiles(writer.close())
         except BaseException:
-            shelf.discard()
+            writer.discard()
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002

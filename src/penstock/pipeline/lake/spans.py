@@ -1,4 +1,4 @@
-"""Spans of places in files: how the name of a file tells its span, and whether spans fit together. Pure.
+"""Spans of places in files: the names of files with their spans, gaps and overlaps of spans. Pure.
 
 A file holds consecutive rows of one lane: messages of a partition, or events of a shard. The place of a row in its lane
 is one number: the offset of a message; of an event, its frame and its record in one number.
@@ -48,7 +48,8 @@ def parse_name(name: str) -> ParsedName | None:
     return ParsedName(LaneSpan(int(found[2]), int(found[3]), int(found[4])), found[5], found[1])
 
 
-def place_of_event(frame: int, record: int) -> int:
+def place_of(frame: int, record: int) -> int:
+    """The position of an event in the journal as one number: a later event has a greater one."""
     return frame << RECORD_BITS | record
 
 

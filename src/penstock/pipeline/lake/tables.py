@@ -1,4 +1,4 @@
-"""A lake and its two Delta tables: which files count, and how far each subject was copied.
+"""A lake and its two Delta tables: their files, and the position of each subject.
 
 The positions are part of the same commit as the files, as transaction identifiers of Delta (`txn`; `subject.py` has
 their names). A batch that is committed again is recognised by its places, also if the checkpoint that numbered it was
@@ -33,7 +33,7 @@ from penstock.pipeline.lake.subject import EVENTS, Committed, Subject, committed
 from penstock.pipeline.options import PipelineError
 
 FORMAT = 2
-"""Format 1 knew neither the broker nor the uuids of queues. It is read, and becomes format 2 with the next archive."""
+"""Format 1 had neither the broker nor the uuids of queues. It is read, and becomes format 2 with the next archive."""
 _ATTEMPTS = 10
 
 
@@ -66,7 +66,7 @@ class Lake:
             self.format = int(described["format"])
             if self.format not in (1, FORMAT):
                 raise PipelineError(
-                    f"the lake in {directory} has format {self.format}, and this version knows {FORMAT}"
+                    f"the lake in {directory} has format {self.format}, and this version reads 1 to {FORMAT}"
                 )
             self.id = str(described["lake"])
             self.broker: str | None = described.get("broker")
@@ -131,7 +131,7 @@ class Lake:
         A lake of format 1 becomes format 2: the queues that it has are taken for the present ones, once. Returns them.
         """
         if not broker:
-            raise PipelineError("the broker tells no id, as it is older than this pipeline: update the broker first")
+            raise PipelineError("the broker has no id, as it is older than this pipeline: update the broker first")
         self.check_broker(broker)
         if self.broker == broker and self.format == FORMAT:
             return []
@@ -164,7 +164,7 @@ OVERTAKEN = "does not go on where the table ends"
 
 
 class LakeTable:
-    """One version of a table: the one that is the newest when it is first looked at."""
+    """One version of a table: the newest at the first access."""
 
     def __init__(self, directory: Path, layout: Layout, subject_of: Callable[[str, str | None], Subject]):
         self.directory = directory
@@ -229,7 +229,7 @@ class LakeTable:
                 yield file
 
     def removed(self) -> Iterator[ListedFile]:
-        """Files that were listed once and are no longer, as far as the log remembers."""
+        """Files that were listed once and are no longer, as far as the log has them."""
         for path, values in self.log.removed.items():
             yield ListedFile(path, 0, None, values)
 

@@ -1,7 +1,7 @@
 """Recount a lake: files against Delta's log, spans against their neighbours, both against what was committed.
 
-The recount begins with the positions that were committed, so rows and files that are gone are missed, also if all files
-of a queue are gone.
+The recount begins with the committed positions, so it finds missing rows and files, even if all files of a queue are
+missing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.client.lowlevel import bulk
 from penstock.errors import PenstockError, QueueNotFound
 from penstock.ids import parse_queue
-from penstock.pipeline.connect import Broker
+from penstock.pipeline import bulk
+from penstock.pipeline.connect import BrokerCalls
 from penstock.pipeline.lake.layout import LAYOUTS, Layout
 from penstock.pipeline.lake.parquet_files import digest_of
 from penstock.pipeline.lake.spans import LaneSpan, ParsedName, frame_of, gaps, overlaps, parse_name, uncovered
@@ -50,7 +50,9 @@ class VerifyReport:
         return not self.faults
 
 
-def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], None] = lambda _: None) -> VerifyReport:
+def verify(
+    lake: Lake, broker: BrokerCalls | None = None, *, seen: Callable[[int], None] = lambda _: None
+) -> VerifyReport:
     """Recount both tables. `seen` is called with the number of files that have been looked at."""
     report = VerifyReport()
     for layout in LAYOUTS.values():
@@ -58,7 +60,8 @@ def verify(lake: Lake, broker: Broker | None = None, *, seen: Callable[[int], No
     if broker is not None:
         table = lake.table("messages")
         for subject in table.subjects():
-            report.faults += [Fault("messages", str(subject), what) for what in _seam(lake, broker, table, subject)]
+            faults = _broker_gaps(lake, broker, table, subject)
+            report.faults += [Fault("messages", str(subject), what) for what in faults]
     return report
 
 
@@ -73,14 +76,14 @@ def _verify_table(table: LakeTable, report: VerifyReport, seen: Callable[[int], 
         report.size += file.size
         seen(report.files)
         named = parse_name(Path(file.path).name)
-        faults = ["not a file of an archive: its name says nothing"] if named is None else _wrong(table, file, named)
+        faults = ["not a file of an archive: its name has no span"] if named is None else _wrong(table, file, named)
         report.faults += [Fault(name, file.path, what) for what in faults]
         rows[table.subject_of(file)] += file.rows or 0
         if named is not None:
             held[table.subject_of(file)].append(named.span)
     report.rows += sum(rows.values())
     report.faults += [Fault(name, path, "rows of it were deleted by a deletion vector") for path in _masked(table)]
-    # Subjects come from the commits, not from the files: files that are gone are missed.
+    # Subjects come from the commits, not from the files, to find missing files.
     committed = table.committed()
     removed: dict[Subject, list[LaneSpan]] = defaultdict(list)
     for file in table.removed():
@@ -154,7 +157,7 @@ def _misfits(
         yield f"{_places(layout, twice)} are there twice"
     gone = list(gaps(_expected(expected, held), held, dense=layout.dense))
     if not layout.dense:
-        # Only files that the log remembers can be named: places of events have gaps by nature.
+        # Events have gaps between places: only files that the log lists as removed can be reported.
         gone += uncovered(removed, [*held, *gone])
     for span in gone:
         yield f"{_places(layout, span)} were committed and are missing"
@@ -177,8 +180,8 @@ def _places(layout: Layout, span: LaneSpan) -> str:
     return f"{layout.lane} {span.lane}: events of frames {frame_of(span.first)} to {frame_of(span.last)}"
 
 
-def _seam(lake: Lake, broker: Broker, table: LakeTable, subject: Subject) -> Iterator[str]:
-    """Whether the broker still has the messages behind those of the lake. A queue that was deleted has none."""
+def _broker_gaps(lake: Lake, broker: BrokerCalls, table: LakeTable, subject: Subject) -> Iterator[str]:
+    """Offsets between the end of the lake and the start of the broker. A deleted queue has none."""
     done = table.positions(subject)
     try:
         extent = broker.ask_raw(bulk.extent(parse_queue(subject.queue)), patient=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from penstock.wire.messages import Request as Shape
 from penstock.wire.parse import parse_json, parse_query, parse_queue
 
 PAGE_LIMIT_MAX = 200
+_NAME = re.compile(limits.EPOCHQUEUE_NAME_PATTERN)
 
 
 class DelayedPublishRequest(Shape):
@@ -57,22 +59,25 @@ async def create_queue(edge: Edge, request: Request, names: Names) -> Answer:
     parse_query(NoQuery, request.query)
     asked = parse_json(_queue_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     queue = _queue(names["ns"], asked.name)
-    created = not any(row.queue == queue for row in edge.broker.overview(queue))
-    if created:
-        await edge.broker.put_queue(queue, {})
+    _, created = await edge.broker.queues.put(queue, {})
     return json_answer({"namespace": names["ns"], "name": asked.name}, 201 if created else 200)
 
 
 def _queue(namespace: str, name: str) -> QueuePath:
-    """The queue path. A name with a slash is refused, because it would address a queue of another level."""
-    if "/" in name:
-        raise InvalidRequest(f"queue name {name[:64]!r} contains a slash", details={"field": "name"})
+    """The queue path. That system has a narrower rule for names than queue paths have."""
+    for field, text in (("namespace", namespace), ("name", name)):
+        if _NAME.fullmatch(text) is None:
+            raise InvalidRequest(
+                f"{field} {text[:64]!r} is not 1 to 64 lower-case letters, digits and hyphens, beginning with a letter "
+                "or digit",
+                details={"field": field},
+            )
     return parse_queue(f"{namespace}/{name}")
 
 
 async def stats(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(PageQuery, request.query)
-    rows = edge.broker.overview()
+    rows = await edge.broker.stats.rows()
     first = (query.page - 1) * query.limit
     return json_answer(
         {
@@ -101,7 +106,7 @@ def _shown(row: QueueRow) -> dict[str, Any]:
 async def summary(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """`dlq_alerts` is the number of queues that have dead letters."""
     parse_query(NoQuery, request.query)
-    rows = edge.broker.overview()
+    rows = await edge.broker.stats.rows()
     return json_answer(
         {
             "total_queues": len(rows),

@@ -25,7 +25,7 @@ async def lease_any(
     """Lease up to `max` messages of these queues. If none is ready, wait until one of the queues has some."""
 
     def lease(queue: QueuePath, most: int, wait_ms: int = 0) -> PendingReply[LeaseReply]:
-        return broker.lease(queue, group=group, max=most, wait_ms=wait_ms, consumer=consumer)
+        return broker.messages.lease(queue, group=group, max=most, wait_ms=wait_ms, consumer=consumer)
 
     runs: list[DeliveredRun] = []
     try:
@@ -50,7 +50,7 @@ async def lease_any(
 async def _release(broker: Broker, runs: Sequence[DeliveredRun]) -> None:
     receipts = [f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in runs if run.receipt is not None]
     if receipts:
-        await broker.release(receipts)
+        await broker.messages.release(receipts)
 
 
 def _count(runs: Sequence[DeliveredRun]) -> int:
@@ -104,13 +104,13 @@ class ReadPage(NamedTuple):
 async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *, max: int, wait_ms: int) -> ReadPage:
     """Read up to `max` messages of these queues with ids after this one. A read takes no leases."""
     partitions = [
-        (queue, partition) for queue in queues for partition in range(broker.get_queue(queue)["config"]["partitions"])
+        (queue, partition) for queue in queues for partition in range(broker.queues.get(queue)["config"]["partitions"])
     ]
     # Ids grow with time over all queues, so an id is a position in each of them.
     offset = f"after:{ulid_text(after)}"
 
     def read(queue: QueuePath, partition: int, wait_ms: int = 0) -> Coroutine[Any, Any, ReadReply]:
-        return broker.read(queue, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
+        return broker.log.read(queue, partition=partition, offset=offset, max=max, wait_ms=wait_ms)
 
     async def read_all() -> ReadPage:
         merge = _MergedRead(max)

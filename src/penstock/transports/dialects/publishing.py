@@ -38,9 +38,10 @@ async def store(
     for row, item in enumerate(items):
         rows.setdefault(item.queue, []).append(row)
     batch = batch_of([item.message for item in items])
-    parts = [PublishPart(queue, batch if len(rows) == 1 else batch.pick(of_queue)) for queue, of_queue in rows.items()]
+    batches = [batch] if len(rows) == 1 else batch.split(list(rows.values()))
+    parts = [PublishPart(queue, part) for queue, part in zip(rows, batches, strict=True)]
     started = edge.clock.monotonic()
-    reply = await edge.broker.publish(parts, producer, create_as=create_as)
+    reply = await edge.broker.messages.publish(parts, producer, create_as=create_as)
     edge.count_publish(reply.runs, started)
     return _by_item(reply.runs, list(rows.values()), len(items))
 

@@ -19,7 +19,7 @@ from penstock.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFoun
 from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.edge import Edge, Handler, Outcome
 from penstock.transports.http.request import Request
-from penstock.transports.http.routes import Operation, Table
+from penstock.transports.http.routes import HttpOperation, Table
 from penstock.wire.parse import parse_json
 
 Names: TypeAlias = dict[str, str]
@@ -72,7 +72,7 @@ class Router:
             else:
                 self._exact[path] = methods
 
-    def find(self, method: str, path: str) -> Operation:
+    def find(self, method: str, path: str) -> HttpOperation:
         methods, names = self._match(path)
         candidates = methods.get("GET" if method == "HEAD" else method, [])
         if not candidates or (method == "HEAD" and any(route.consumes for route in candidates)):
@@ -84,8 +84,8 @@ class Router:
         if fields is not None:
             choices.append((fields, self._native.find(method, path).handler))
         if len(choices) == 1:
-            return Operation(candidates[0].name, method, path, choices[0][1])
-        return Operation(f"shared.{candidates[0].name.partition('.')[2]}", method, path, partial(_choose, choices))
+            return HttpOperation(candidates[0].name, method, path, choices[0][1])
+        return HttpOperation(f"shared.{candidates[0].name.partition('.')[2]}", method, path, partial(_choose, choices))
 
     def allowed(self, path: str) -> list[str]:
         methods, _ = self._match(path)
@@ -98,7 +98,7 @@ class Router:
             found.update(self._native.allowed(path))
         return sorted(found)
 
-    def _native_operation(self, method: str, path: str) -> Operation:
+    def _native_operation(self, method: str, path: str) -> HttpOperation:
         """The native operation at a path that dialects have with other methods."""
         try:
             return self._native.find(method, path)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from websockets.frames import Opcode
 
+from penstock.pending import PendingReply
 from penstock.transports.dialects import disheap, epochqueue, pulsar_proxy, queen
 from penstock.transports.dialects.pulsar_proxy.subscription import Subscription
 from penstock.transports.dialects.queen.dashboard import Dashboard
 from penstock.transports.dialects.router import Names, Route, Router
 from penstock.transports.dialects.sockets import FRAME_BYTES_MAX, DialectConnection, SessionFactory
-from penstock.transports.http import routes, settle
+from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -20,7 +22,7 @@ from penstock.transports.websocket.connection import ProtocolSpec
 
 
 async def _ack_receipts(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
-    return await settle.ack(edge, request)
+    return await cast("PendingReply[Answer]", routes.HANDLERS["ack"](edge, request))
 
 
 ACK_BY_RECEIPT = Route("receipts.ack", "POST", "/api/v1/ack", _ack_receipts, fields=frozenset({"receipts"}))

@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import grpc
 import structlog
 from google.protobuf.message import Message
 
 from penstock import limits
-from penstock.errors import Internal, PenstockError, TooLarge
+from penstock.broker.audit import ORIGIN, Origin
+from penstock.errors import Internal, PenstockError, TooLarge, Unauthenticated
+from penstock.transports.auth import credential_of
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import abort_with, status_of
 from penstock.transports.grpc.shapes import parse
@@ -46,8 +49,8 @@ class CallHandlers:
 
     def unary(self, name: str, kind: type[Message], handle: Unary, size_max: int) -> Any:
         async def call(data: bytes, context: Context) -> bytes | None:
-            async with self._track_call(name, context):
-                reply = await handle(self._edge, parse(kind, data, size_max), context)
+            async with self._track_call(name, context) as edge:
+                reply = await handle(edge, parse(kind, data, size_max), context)
                 return reply if isinstance(reply, bytes) else _encoded(reply)
             return None
 
@@ -55,42 +58,76 @@ class CallHandlers:
 
     def replies(self, name: str, kind: type[Message], handle: Replies) -> Any:
         async def call(data: bytes, context: Context) -> None:
-            async with self._track_call(name, context):
-                await handle(self._edge, parse(kind, data), context)
+            async with self._track_call(name, context, stream=True) as edge:
+                await handle(edge, parse(kind, data), context)
 
         return grpc.unary_stream_rpc_method_handler(call)
 
     def stream(self, name: str, handle: Stream) -> Any:
         async def call(requests: object, context: Context) -> None:  # noqa: ARG001
-            async with self._track_call(name, context):
-                await handle(self._edge, context)
+            async with self._track_call(name, context, stream=True) as edge:
+                await handle(edge, context)
 
         return grpc.stream_stream_rpc_method_handler(call)
 
     @asynccontextmanager
-    async def _track_call(self, name: str, context: Context) -> AsyncIterator[None]:
+    async def _track_call(self, name: str, context: Context, *, stream: bool = False) -> AsyncIterator[GrpcEdge]:
+        """The edge of the call's principal. A stream ends with its credential."""
         task = asyncio.current_task()
         assert task is not None, "gRPC runs every call in a task"
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         status = grpc.StatusCode.OK
         error: PenstockError | None = None
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            task.cancel()
+
+        stop: Callable[[], None] | None = None
         try:
-            yield
+            if self._edge.auth is None:
+                yield self._edge
+            else:
+                credential, address, certificate = _credential_of(context)
+                ORIGIN.set(Origin(address))
+                principal = self._edge.auth.authenticate(credential, address, certificate)
+                stop = self._edge.auth.follow(principal, end) if stream or name == "lease" else None
+                yield self._edge.edge_for(principal)
         except PenstockError as refusal:
             error = refusal
         except asyncio.CancelledError:
-            # The client cancelled the call, its deadline passed, or its connection was lost.
-            self._edge.metrics.called(name, grpc.StatusCode.CANCELLED.name)
-            raise
+            # The client cancelled the call, its deadline passed, its connection was lost, or its credential ended.
+            if ended:
+                error = Unauthenticated("this credential has ended")
+                task.uncancel()
+            else:
+                self._edge.metrics.called(name, grpc.StatusCode.CANCELLED.name)
+                raise
         except Exception:
             _log.exception("grpc_call_failed", operation=name)
             error = Internal("an unexpected error; the server's log has it")
+        finally:
+            if stop is not None:
+                stop()
         if error is not None:
             status = status_of(error)
         self._edge.metrics.called(name, status.name)
         if error is not None:
             await abort_with(context, error)
+
+
+def _credential_of(context: Context) -> tuple[str | None, str, tuple[str, ...]]:
+    """The credential, the address and the names of the certificate of a call."""
+    headers = [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
+        for name, value in context.invocation_metadata() or ()
+    ]
+    names = context.auth_context().get("x509_subject_alternative_name", ())
+    address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
+    return credential_of(headers), address, tuple(name.decode() for name in names)
 
 
 def _encoded(reply: Message) -> bytes:

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.transports.auth import Authenticator
 from penstock.transports.grpc.peers import Peers
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.security.principal import Principal
 
 
 async def _suppress_refusal(work: Callable[[], Awaitable[Any]]) -> None:
@@ -25,7 +28,7 @@ async def _suppress_refusal(work: Callable[[], Awaitable[Any]]) -> None:
 class GrpcEdge:
     """The broker, the clock, the metrics, and tasks that outlive the calls that started them."""
 
-    __slots__ = ("_detached", "broker", "clock", "draining", "metrics", "peers")
+    __slots__ = ("_detached", "_edges", "auth", "broker", "clock", "draining", "metrics", "peers")
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics, peers: Peers):
         self.broker = broker
@@ -34,7 +37,20 @@ class GrpcEdge:
         self.peers = peers
         self.draining = asyncio.Event()
         """Set when the server starts to stop."""
+        self.auth: Authenticator | None = None
+        """None: the server asks for no credentials."""
+        self._edges: WeakKeyDictionary[Principal, GrpcEdge] = WeakKeyDictionary()
         self._detached: set[asyncio.Task[Any]] = set()
+
+    def edge_for(self, principal: Principal) -> GrpcEdge:
+        """The same for calls of one principal, with the guarded broker."""
+        assert self.auth is not None
+        found = self._edges.get(principal)
+        if found is None:
+            found = GrpcEdge(self.auth.broker_for(principal), self.clock, self.metrics, self.peers)
+            found.draining, found._detached = self.draining, self._detached
+            self._edges[principal] = found
+        return found
 
     def run_detached(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run `work` in its own task, because a cancelled call cannot await it."""

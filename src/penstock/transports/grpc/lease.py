@@ -31,12 +31,12 @@ async def lease(edge: GrpcEdge, request: pb.LeaseRequest, context: Context) -> b
     values = values_of(request)
     frames = in_frames(values.pop("form"))
     asked = convert(values, LeaseRequest)
-    take = translate.lease(edge.broker, asked)
+    take = translate.lease_call(edge.broker, asked)
     reply = await take(ack=asked.ack or (), wait_ms=wait_within(context, asked.wait_ms))
     runs, *more = list(replies(reply.runs)) or [[]]
     if more:
         # Messages that do not fit into the reply are released; the next lease gets them.
-        edge.run_detached(partial(edge.broker.release, receipts_of(run for each in more for run in each)))
+        edge.run_detached(partial(edge.broker.messages.release, receipts_of(run for each in more for run in each)))
     edge.metrics.delivered(runs, edge.clock.now_ms())
     rest = pb.LeaseReply(results=settled(reply.results), generation=reply.generation)
     return encoded(runs, frames=frames) + rest.SerializeToString()

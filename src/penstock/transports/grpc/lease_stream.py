@@ -101,7 +101,7 @@ class LeaseStream:
         if not first.HasField("open"):
             raise InvalidRequest("the first request of a stream must have `open`", details={"field": "open"})
         asked, frames = _opened(first.open)
-        take = translate.lease(self._edge.broker, asked)
+        take = translate.lease_call(self._edge.broker, asked)
         self._generation = asked.generation
         await self._handle_request(first)
         reading = asyncio.ensure_future(self._read_requests())
@@ -152,12 +152,12 @@ class LeaseStream:
         broker = self._edge.broker
         receipts = self._held.receipts()
         if receipts and not lost:
-            await broker.release(receipts)
+            await broker.messages.release(receipts)
         elif receipts:
             if unsent := receipts_of(run for each in self._unsent for run in each):
-                await broker.release(unsent)
+                await broker.messages.release(unsent)
             # The receipts cover the released messages too; these are stale now.
-            await broker.nack(receipts, error=LOST)
+            await broker.messages.nack(receipts, error=LOST)
 
     async def _drain_client(self, reading: asyncio.Future[None]) -> None:
         """The server stops: send `draining` and wait a short time until the client has settled its messages."""

@@ -1,145 +1,139 @@
-"""The methods of the service and their functions. Method names are the operation names of HTTP in CamelCase."""
+"""The methods of the service: operations of `wire/operations.py`, named in CamelCase."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from functools import partial
+from inspect import isawaitable
+from typing import Any, NamedTuple
 
-import msgspec
 from google.protobuf.message import Message
 
-from penstock import limits
+from penstock.errors import InvalidRequest
 from penstock.transports import translate
-from penstock.transports import translate_analytics as analytics_calls
-from penstock.transports.grpc import admin, holds, lease, publish, read
+from penstock.transports.grpc import deadletters, lease, publish, read
 from penstock.transports.grpc.calls import CallHandlers, Context, Replies, Stream, Unary
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
-from penstock.transports.grpc.shapes import fill_message, request_of
+from penstock.transports.grpc.shapes import convert, fill_message, values_of
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire import analytics, events, groups, messages, webhooks
-from penstock.wire.readers import KeepOffsetsRequest, OffsetsQuery
-
-if TYPE_CHECKING:
-    from penstock.broker.service import Broker
-
-S = TypeVar("S", bound=msgspec.Struct)
+from penstock.wire.messages import AckRequest, ExtendRequest, NackRequest, NoQuery, RejectRequest
+from penstock.wire.operations import OPERATIONS, Operation
+from penstock.wire.settings import QueueSettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Broker"]
 
-
-class Method(NamedTuple):
-    handle: Unary
-    size_max: int = limits.REQUEST_BYTES_MAX
+Values = dict[str, Any]
 
 
-def _plain(call: Callable[[Broker, S], Awaitable[Any]], shape: type[S], reply: type[Message]) -> Unary:
+def plain(operation: Operation) -> Unary:
     """A method whose request and reply have the same fields as in `wire/`."""
+    call = getattr(translate, operation.name)
+    reply_type: type[Message] = getattr(pb, SERVICE.methods_by_name[operation.grpc_method].output_type.name)
+    adapt = ADAPTED.get(operation.name, dict)
 
     async def handle(edge: GrpcEdge, request: Message, context: Context) -> Message:  # noqa: ARG001
-        return fill_message(reply(), await call(edge.broker, request_of(request, shape)))
+        reply = call(edge.broker, *_arguments(operation, adapt(values_of(request))))
+        if isawaitable(reply):
+            reply = await reply
+        return fill_message(reply_type(), reply.reply if isinstance(reply, translate.Created) else reply)
 
     return handle
 
 
-UNARY: dict[str, Method] = {
-    "Publish": Method(publish.publish),
-    "Lease": Method(lease.lease),
-    "Ack": Method(lease.settling(translate.ack, messages.AckRequest)),
-    "Nack": Method(lease.settling(translate.nack, messages.NackRequest)),
-    "Reject": Method(lease.settling(translate.reject, messages.RejectRequest)),
-    "Release": Method(lease.settling(translate.release, messages.AckRequest)),
-    "Extend": Method(lease.settling(translate.extend, messages.ExtendRequest)),
-    "Transact": Method(publish.transact),
-    "Cancel": Method(_plain(translate.cancel, messages.CancelRequest, pb.CancelReply)),
-    "Reschedule": Method(_plain(translate.reschedule, messages.RescheduleRequest, pb.RescheduleReply)),
-    "PutGroup": Method(admin.put_group),
-    "SeekGroup": Method(admin.seek_group),
-    "DeleteGroup": Method(_plain(translate.delete_group, groups.DeleteGroupQuery, pb.DeleteGroupReply)),
-    "JoinGroup": Method(_plain(translate.join_group, messages.JoinRequest, pb.ShareReply)),
-    "Heartbeat": Method(_plain(translate.heartbeat, messages.HeartbeatRequest, pb.ShareReply)),
-    "LeaveGroup": Method(_plain(translate.leave_group, messages.LeaveRequest, pb.LeaveGroupReply)),
-    "Read": Method(read.read),
-    "KeepOffsets": Method(_plain(translate.keep_offsets, KeepOffsetsRequest, pb.OffsetsReply), limits.CONFIG_BYTES_MAX),
-    "GetOffsets": Method(_plain(translate.get_offsets, OffsetsQuery, pb.OffsetsReply)),
-    "ForgetOffsets": Method(_plain(translate.forget_offsets, OffsetsQuery, pb.OffsetsReply)),
-    "Peek": Method(read.peek),
-    "Explain": Method(_plain(translate.explain, messages.ExplainQuery, pb.ExplainReply)),
-    "History": Method(_plain(translate.history, messages.HistoryQuery, pb.HistoryReply)),
-    "Autoscale": Method(_plain(translate.autoscale, messages.AutoscaleQuery, pb.AutoscaleReply)),
-    "Extent": Method(_plain(translate.extent, messages.ExtentQuery, pb.ExtentReply)),
-    "Events": Method(_plain(translate.events, events.EventsQuery, pb.EventsReply)),
-    "EventRanges": Method(_plain(translate.event_ranges, events.EventRangesQuery, pb.EventRangesReply)),
-    "AnalyticsQueues": Method(_plain(analytics_calls.queues, analytics.AnalyticsQueuesQuery, pb.AnalyticsQueuesReply)),
-    "AnalyticsQueue": Method(_plain(analytics_calls.queue, analytics.AnalyticsQueueQuery, pb.AnalyticsReply)),
-    "AnalyticsNamespace": Method(
-        _plain(analytics_calls.namespace, analytics.AnalyticsNamespaceQuery, pb.AnalyticsReply)
-    ),
-    "AnalyticsTask": Method(_plain(analytics_calls.task, analytics.AnalyticsTaskQuery, pb.AnalyticsReply)),
-    "AnalyticsDepths": Method(_plain(analytics_calls.depths, analytics.AnalyticsSeriesQuery, pb.AnalyticsDepthsReply)),
-    "AnalyticsThroughput": Method(
-        _plain(analytics_calls.throughput, analytics.AnalyticsSeriesQuery, pb.AnalyticsThroughputReply)
-    ),
-    "AnalyticsLatency": Method(
-        _plain(analytics_calls.latency, analytics.AnalyticsSeriesQuery, pb.AnalyticsLatencyReply)
-    ),
-    "Stats": Method(_plain(translate.stats, messages.QueueQuery, pb.StatsReply)),
-    "Summary": Method(_plain(translate.summary, messages.NoQuery, pb.SummaryReply)),
-    "Groups": Method(_plain(translate.groups, messages.QueueQuery, pb.GroupsReply)),
-    "ListQueues": Method(_plain(translate.list_queues, messages.QueuesQuery, pb.ListQueuesReply)),
-    "GetQueue": Method(_plain(translate.get_queue, messages.QueueQuery, pb.QueueReply)),
-    "PutQueue": Method(admin.put_queue, limits.CONFIG_BYTES_MAX),
-    "PatchQueue": Method(admin.patch_queue, limits.CONFIG_BYTES_MAX),
-    "DeleteQueue": Method(admin.delete_queue),
-    "PurgeQueue": Method(admin.purge_queue),
-    "DeadLetters": Method(admin.dead_letters),
-    "Redrive": Method(admin.redrive),
-    "Redrives": Method(_plain(translate.redrives, messages.RedrivesQuery, pb.RedrivesReply)),
-    "StopRedrive": Method(_plain(translate.stop_redrive, messages.StopRedriveRequest, pb.RedriveStatus)),
-    "DeleteDeadLetters": Method(admin.delete_dead_letters),
-    "ListSchedules": Method(admin.list_schedules),
-    "GetSchedule": Method(admin.get_schedule),
-    "PutSchedule": Method(admin.put_schedule, limits.SCHEDULE_BYTES_MAX),
-    "DeleteSchedule": Method(admin.delete_schedule),
-    "PauseSchedule": Method(admin.pause_schedule),
-    "ResumeSchedule": Method(admin.resume_schedule),
-    "ListWebhooks": Method(_plain(translate.list_webhooks, webhooks.WebhooksQuery, pb.ListWebhooksReply)),
-    "CreateWebhook": Method(admin.create_webhook, limits.WEBHOOK_BYTES_MAX),
-    "GetWebhook": Method(_plain(translate.get_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
-    "ChangeWebhook": Method(admin.change_webhook, limits.WEBHOOK_BYTES_MAX),
-    "DeleteWebhook": Method(_plain(translate.delete_webhook, webhooks.WebhookNamed, pb.DeleteWebhookReply)),
-    "PauseWebhook": Method(_plain(translate.pause_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
-    "ResumeWebhook": Method(_plain(translate.resume_webhook, webhooks.WebhookNamed, pb.WebhookReply)),
-    "RotateWebhook": Method(_plain(translate.rotate_webhook, webhooks.RotateRequest, pb.WebhookReply)),
-    "TestWebhook": Method(_plain(translate.test_webhook, webhooks.WebhookNamed, pb.TestWebhookReply)),
-    "WebhookAttempts": Method(_plain(translate.webhook_attempts, webhooks.AttemptsQuery, pb.WebhookAttemptsReply)),
-    "ListHolds": Method(holds.list_holds),
-    "GetHold": Method(holds.get_hold),
-    "PutHold": Method(holds.put_hold),
-    "DeleteHold": Method(holds.delete_hold),
+def _arguments(operation: Operation, values: Values) -> list[Any]:
+    """The arguments of a function of `translate`: the body, then the parameters of the path and the query."""
+    parameters: Values = values
+    arguments: list[Any] = []
+    if operation.body is not None:
+        names = operation.query.__struct_fields__
+        parameters = {name: values.pop(name) for name in names if name in values}
+        arguments.append(values if operation.body is QueueSettings else convert(values, operation.body))
+    if operation.query is not NoQuery:
+        arguments.append(convert(parameters, operation.query))
+    return arguments
+
+
+# -- requests with another form than in JSON ----------------------------------------------------------------------
+
+
+def _settings(values: Values) -> Values:
+    """The settings of a queue beside its name; settings in `reset` are None."""
+    settings: Values = values.pop("config", {})
+    for path in values.pop("reset", ()):
+        outer, _, inner = path.partition(".")
+        if inner and isinstance(settings.setdefault(outer, {}), dict):
+            settings[outer][inner] = None
+        else:
+            settings[path] = None
+    return {**settings, **values}
+
+
+def _place(field: str, values: Values) -> Values:
+    """Offsets are a field of their own, where JSON has one for both forms of a place."""
+    offsets = values.pop("offsets", None)
+    if offsets is not None and field in values:
+        raise InvalidRequest(f"give either {field} or offsets", details={"field": field})
+    return values if offsets is None else {**values, field: offsets}
+
+
+ADAPTED: dict[str, Callable[[Values], Values]] = {
+    "put_queue": _settings,
+    "patch_queue": _settings,
+    "put_group": partial(_place, "start"),
+    "seek_group": partial(_place, "to"),
+}
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+OWN_FORM: dict[str, Unary] = {
+    "publish": publish.publish,
+    "transact": publish.transact,
+    "lease": lease.lease,
+    "ack": lease.settling(translate.ack, AckRequest),
+    "nack": lease.settling(translate.nack, NackRequest),
+    "reject": lease.settling(translate.reject, RejectRequest),
+    "release": lease.settling(translate.release, AckRequest),
+    "extend": lease.settling(translate.extend, ExtendRequest),
+    "read": read.read,
+    "peek": read.peek,
+    "dead_letters": deadletters.dead_letters,
+    "redrive": deadletters.redrive,
+}
+"""Operations with a form of their own in gRPC; `plain` handles the others."""
+
+
+class Method(NamedTuple):
+    operation: str
+    handle: Unary
+    size_max: int
+
+
+UNARY = {
+    each.grpc_method: Method(each.name, OWN_FORM.get(each.name) or plain(each), each.body_max)
+    for each in OPERATIONS.values()
+    if each.grpc
 }
 REPLIES: dict[str, Replies] = {"ReadStream": read.read_stream}
 STREAMS: dict[str, Stream] = {"PublishStream": publish_stream, "LeaseStream": lease_stream}
-
-assert {*UNARY, *REPLIES, *STREAMS} == set(SERVICE.methods_by_name), "every method of the contract has a function"
 
 
 def handlers(calls: CallHandlers) -> dict[str, Any]:
     """The handlers of all methods, by name."""
     found: dict[str, Any] = {}
-    for name, described in SERVICE.methods_by_name.items():
-        kind: type[Message] = getattr(pb, described.input_type.name)
-        operation = operation_of(name)
-        if name in UNARY:
-            found[name] = calls.unary(operation, kind, UNARY[name].handle, UNARY[name].size_max)
-        elif name in REPLIES:
-            found[name] = calls.replies(operation, kind, REPLIES[name])
-        else:
-            found[name] = calls.stream(operation, STREAMS[name])
+    for name, method in UNARY.items():
+        found[name] = calls.unary(method.operation, _request_type(name), method.handle, method.size_max)
+    for operation in OPERATIONS.values():
+        if operation.streams:
+            name, stream = f"{operation.grpc_method}Stream", f"{operation.name}_stream"
+            if name in STREAMS:
+                found[name] = calls.stream(stream, STREAMS[name])
+            else:
+                found[name] = calls.replies(stream, _request_type(name), REPLIES[name])
     return found
 
 
-def operation_of(method: str) -> str:
-    """The operation name in metrics, logs and HTTP: `LeaseStream` is `lease_stream`."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in method).lstrip("_")
+def _request_type(method: str) -> type[Message]:
+    kind: type[Message] = getattr(pb, SERVICE.methods_by_name[method].input_type.name)
+    return kind

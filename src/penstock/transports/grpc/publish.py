@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
-
 from penstock.batch import Batch
 from penstock.batch.check import check_client_frame
 from penstock.broker.types import ProducerSeq, PublishedRun, PublishPart
@@ -20,19 +18,13 @@ from penstock.transports.grpc.shapes import (
     check_known,
     convert,
     messages_each,
-    messages_of_transaction,
-    messages_to_publish,
     values_of,
 )
 from penstock.transports.publishing import PartialPublish, Parts, RunEntry, publish_all, rows_of_request
 from penstock.v1 import broker_pb2 as pb
-from penstock.wire.messages import Producer, PublishFrameQuery, Receipts, TransactRequest
+from penstock.wire.messages import Producer, PublishFrameQuery, PublishRequest, TransactRequest
 from penstock.wire.parse import parse_queue
 from penstock.wire.publishing import Publish
-
-
-class _Acks(msgspec.Struct):
-    ack: Receipts
 
 
 async def publish(edge: GrpcEdge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
@@ -45,14 +37,14 @@ async def publish(edge: GrpcEdge, request: pb.PublishRequest, context: Context |
 
 
 async def transact(edge: GrpcEdge, request: pb.TransactRequest, context: Context) -> pb.TransactReply:  # noqa: ARG001
-    acks = convert({"ack": list(request.ack)}, _Acks).ack
-    asked = TransactRequest(acks, messages_of_transaction(request.publish))
+    asked = convert(values_of(request), TransactRequest)
     pending, parts = publishing.transact(edge.broker, asked)
     reply = await pending
     edge.metrics.published(reply.runs)
     return pb.TransactReply(
-        acked=reply.acked, messages=_published_messages(reply.runs, parts, len(asked.publish)), durable=reply.durable
-    )
+        acked=reply.acked, messages=_published_messages(reply.runs, parts, len(asked.publish)), durable=reply.durable,
+        ignored=reply.ignored,
+    )  # fmt: skip
 
 
 async def _publish_frame(edge: GrpcEdge, request: pb.PublishRequest) -> pb.PublishReply:
@@ -70,24 +62,28 @@ async def _publish_frame(edge: GrpcEdge, request: pb.PublishRequest) -> pb.Publi
     producer = None
     if asked.producer is not None:
         producer = ProducerSeq(asked.producer, cast(int, asked.epoch), cast(int, asked.seq))
-    reply = await edge.broker.publish([PublishPart(queue, batch)], producer)
+    reply = await edge.broker.messages.publish([PublishPart(queue, batch)], producer)
     edge.metrics.published(reply.runs)
-    return pb.PublishReply(runs=[_run(run) for run in reply.runs], durable=reply.durable)
+    return pb.PublishReply(runs=[_run(run) for run in reply.runs], durable=reply.durable, ignored=reply.ignored)
 
 
 async def _publish_messages(edge: GrpcEdge, request: pb.PublishRequest) -> pb.PublishReply:
-    queue = request.queue if request.HasField("queue") else None
-    producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
     if request.HasField("atomic") and not request.atomic:
+        queue = request.queue if request.HasField("queue") else None
+        producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
         each = PartialPublish(
             edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages))
         )
-        return pb.PublishReply(results=[_result(outcome) for outcome in await each.publish()], durable=each.durable)
-    asked = Publish(queue, True, producer, messages_to_publish(request.messages))
-    pending, parts = publish_all(edge.broker, asked)
+        results = [_result(outcome) for outcome in await each.publish()]
+        return pb.PublishReply(results=results, durable=each.durable, ignored=each.ignored)
+    values = values_of(request)
+    del values["batch"]
+    asked = convert(values, PublishRequest)
+    pending, parts = publish_all(edge.broker, Publish(asked.queue, True, asked.producer, asked.messages))
     reply = await pending
     edge.metrics.published(reply.runs)
-    return pb.PublishReply(messages=_published_messages(reply.runs, parts, len(asked.messages)), durable=reply.durable)
+    messages = _published_messages(reply.runs, parts, len(asked.messages))
+    return pb.PublishReply(messages=messages, durable=reply.durable, ignored=reply.ignored)
 
 
 def _run(run: PublishedRun) -> pb.PublishedRun:

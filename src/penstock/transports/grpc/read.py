@@ -12,14 +12,14 @@ from penstock.transports.grpc.calls import Context
 from penstock.transports.grpc.delivery import encoded, messages_of, replies
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.lease import wait_within
-from penstock.transports.grpc.shapes import convert, in_frames, request_of, values_of
+from penstock.transports.grpc.shapes import convert, in_frames, values_of
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import PeekQuery, ReadQuery
 
 
 async def read(edge: GrpcEdge, request: pb.ReadRequest, context: Context) -> bytes:
     query, frames = _asked(values_of(request))
-    read_log = translate.read(edge.broker, query)
+    read_log = translate.read_call(edge.broker, query)
     reply = await read_log(offset=query.offset, client_id=translate.reader_of(query))
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:
@@ -33,7 +33,7 @@ async def read(edge: GrpcEdge, request: pb.ReadRequest, context: Context) -> byt
 
 async def read_stream(edge: GrpcEdge, request: pb.ReadStreamRequest, context: Context) -> None:
     query, frames = _asked(values_of(request))
-    read_log = translate.read(edge.broker, query)
+    read_log = translate.read_call(edge.broker, query)
     reply = await read_log(offset=query.offset, client_id=translate.reader_of(query))
     while True:
         # The first reply may be empty: it has the offset of the reader.
@@ -50,7 +50,7 @@ async def read_stream(edge: GrpcEdge, request: pb.ReadStreamRequest, context: Co
 
 
 async def peek(edge: GrpcEdge, request: pb.PeekRequest, context: Context) -> pb.PeekReply:  # noqa: ARG001
-    runs = await translate.peek(edge.broker, request_of(request, PeekQuery))
+    runs = await translate.peek_runs(edge.broker, convert(values_of(request), PeekQuery))
     return pb.PeekReply(messages=messages_of(next(replies(runs), [])))
 
 

@@ -14,6 +14,7 @@ import grpc
 
 from penstock import limits
 from penstock.clock import Clock
+from penstock.transports.auth import Authenticator
 from penstock.transports.grpc.calls import CallHandlers
 from penstock.transports.grpc.connections import ConnectionCounter
 from penstock.transports.grpc.edge import GrpcEdge
@@ -54,11 +55,14 @@ OPTIONS: list[tuple[str, Any]] = [
 class GrpcServer:
     """A server on one port. The constructor binds the port; the server runs from `start` to `stop`."""
 
-    def __init__(self, address: str):
-        """Raises OSError if the address cannot be bound."""
+    def __init__(self, address: str, credentials: grpc.ServerCredentials | None = None):
+        """With credentials the port has TLS. Raises OSError if the address cannot be bound."""
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
         try:
-            self.port = self._server.add_insecure_port(address)
+            if credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(str(error)) from None
         self._connections = ConnectionCounter()
@@ -66,12 +70,14 @@ class GrpcServer:
         self._edge: GrpcEdge | None = None
         self._calls: CallHandlers | None = None
 
-    async def start(self, broker: Broker, clock: Clock, metrics: Metrics) -> None:
+    async def start(self, broker: Broker, clock: Clock, metrics: Metrics, auth: Authenticator | None = None) -> None:
         metrics.count_grpc_connections = self._connections.count
         self._edge = GrpcEdge(broker, clock, metrics, Peers(self.port))
+        self._edge.auth = auth
         self._calls = CallHandlers(self._edge)
         self._health = await add_health(SERVICE.full_name, self._server)
-        add_reflection(SERVICE.full_name, self._server)
+        if auth is None:
+            add_reflection(SERVICE.full_name, self._server)  # it has no credentials
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers(self._calls)),)
         )

@@ -5,7 +5,7 @@ A request becomes the same struct that HTTP decodes from JSON, so that both have
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -22,7 +22,6 @@ from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import PublishMessage
 from penstock.wire.parse import named_error
 from penstock.wire.publishing import is_json
-from penstock.wire.schedules import ScheduleMessage
 
 M = TypeVar("M", bound=Message)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,24 +52,25 @@ def check_known(message: Message) -> None:
         )
 
 
-def request_of(message: Message, shape: type[S], **more: Any) -> S:
-    """The message as a struct; `more` replaces values that have another form in the message. Raises InvalidRequest."""
-    return convert({**values_of(message), **more}, shape)
-
-
 def convert(values: Mapping[str, Any], shape: type[S], row: int | None = None) -> S:
+    """The values as a struct. Raises InvalidRequest."""
     try:
         return msgspec.convert(values, shape)
     except msgspec.ValidationError as error:
-        raise named_error(error, row) from None
+        raise named_error(error, row, shape) from None
 
 
-def values_of(message: Message) -> dict[str, Any]:
-    """The values of the message by field name, without absent optional fields and empty lists."""
+def values_of(message: Message, row: int = 0) -> dict[str, Any]:
+    """The values of the message by field name, without absent optional fields and empty lists.
+
+    The content of a message to publish has the form of `wire/`; `row` is its row in the request, for errors.
+    """
     check_known(message)
     values = dict(_plain_defaults(message.DESCRIPTOR))
     for field, value in message.ListFields():
         values[field.name] = _value_of(field, value)
+    if isinstance(message, pb.NewMessage | pb.ScheduleMessage):
+        _convert_content(values, row)
     return values
 
 
@@ -78,8 +78,32 @@ def _value_of(field: FieldDescriptor, value: Any) -> Any:
     if field.message_type is None:
         return list(value) if field.is_repeated else value
     if field.message_type.GetOptions().map_entry:
-        return dict(value)
-    return [values_of(each) for each in value] if field.is_repeated else values_of(value)
+        return {key: _value_in(each) for key, each in value.items()}
+    if field.is_repeated:
+        return [values_of(each, row) for row, each in enumerate(value)]
+    return _value_in(value)
+
+
+def _value_in(value: Any) -> Any:
+    if isinstance(value, pb.HeldOffsets):
+        return dict(value.offsets)
+    if isinstance(value, pb.RetryDelays):
+        return list(value.ms)  # a message of its own, so that an empty list differs from an absent field
+    return values_of(value) if isinstance(value, Message) else value
+
+
+def _convert_content(values: dict[str, Any], row: int) -> None:
+    if "json" in values:
+        text = values.pop("json").encode()
+        if not is_json(text):
+            raise InvalidRequest(
+                f"message {row}, json: is not JSON, or nested deeper than {limits.JSON_DEPTH_MAX} levels",
+                details={"row": row, "field": "json"},
+            )
+        values["payload"] = msgspec.Raw(text)
+    elif "payload" in values:
+        # Bytes are converted to base64 as in JSON; clients avoid that cost with frames.
+        values["payload_b64"] = b64encode(values.pop("payload")).decode()
 
 
 @cache
@@ -99,80 +123,19 @@ def in_frames(form: int) -> bool:
     return form == pb.FRAMES
 
 
-class _Messages(msgspec.Struct):
-    messages: Annotated[list[PublishMessage], msgspec.Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
-
-
-class _Publish(msgspec.Struct):
-    publish: Annotated[list[PublishMessage], msgspec.Meta(max_length=limits.BATCH_MESSAGES_MAX)]
-
-
 class _Each(msgspec.Struct):
     messages: Annotated[list[Any], msgspec.Meta(min_length=1, max_length=limits.BATCH_MESSAGES_MAX)]
 
 
-def messages_to_publish(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
-    """All messages. Raises InvalidRequest for the first invalid one."""
-    values, contents = _split_content(messages)
-    return _join_content(convert({"messages": values}, _Messages).messages, contents)
-
-
-def messages_of_transaction(messages: Sequence[pb.NewMessage]) -> list[PublishMessage]:
-    values, contents = _split_content(messages)
-    return _join_content(convert({"publish": values}, _Publish).publish, contents)
-
-
 def messages_each(messages: Sequence[pb.NewMessage]) -> list[PublishMessage | PenstockError]:
     """Each message, or its error."""
-    values, contents = _split_content(messages)
     parsed: list[PublishMessage | PenstockError] = []
-    for row, each in enumerate(convert({"messages": values}, _Each).messages):
+    for row, each in enumerate(convert({"messages": list(messages)}, _Each).messages):
         try:
-            parsed.append(_with_content(convert(each, PublishMessage, row), contents[row], row))
+            parsed.append(convert(values_of(each, row), PublishMessage, row))
         except PenstockError as error:
             parsed.append(error)
     return parsed
-
-
-def _split_content(messages: Sequence[pb.NewMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The values of messages without content, and their contents, which have another form in `wire/`."""
-    values = [values_of(message) for message in messages]
-    return values, [_content(each) for each in values]
-
-
-def _join_content(messages: list[PublishMessage], contents: list[dict[str, Any]]) -> list[PublishMessage]:
-    for row, message in enumerate(messages):
-        _with_content(message, contents[row], row)
-    return messages
-
-
-def scheduled_message(message: pb.ScheduleMessage) -> ScheduleMessage:
-    values = values_of(message)
-    content = _content(values)
-    return _with_content(convert(values, ScheduleMessage), content, 0)
-
-
-C = TypeVar("C", PublishMessage, ScheduleMessage)
-
-
-def _content(values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the content (`payload` or `json`) from the values and return it."""
-    return {name: values.pop(name) for name in ("payload", "json") if name in values}
-
-
-def _with_content(message: C, content: dict[str, Any], row: int) -> C:
-    if "json" in content:
-        text = content["json"].encode()
-        if not is_json(text):
-            raise InvalidRequest(
-                f"message {row}, json: is not JSON, or nested deeper than {limits.JSON_DEPTH_MAX} levels",
-                details={"row": row, "field": "json"},
-            )
-        message.payload = msgspec.Raw(text)
-    elif "payload" in content:
-        # Bytes are converted to base64 as in JSON; clients avoid that cost with frames.
-        message.payload_b64 = b64encode(content["payload"]).decode()
-    return message
 
 
 # -- replies ------------------------------------------------------------------------------------------------------
@@ -180,14 +143,14 @@ def _with_content(message: C, content: dict[str, Any], row: int) -> C:
 
 def fill_message(message: M, values: Any) -> M:
     """Set the fields of the message by name and return it; None is left out. Sequences set fields by their order."""
-    if isinstance(values, msgspec.Struct):
-        values = msgspec.to_builtins(values)
     fields = message.DESCRIPTOR.fields_by_name
-    if isinstance(values, Mapping):
-        pairs = [(name, value) for name, value in values.items() if value is not None and name in fields]
-    else:
-        pairs = list(zip(fields, values, strict=True))
-    for name, value in pairs:
+    if isinstance(values, msgspec.Struct):
+        values = msgspec.structs.asdict(values)
+    if not isinstance(values, Mapping):
+        values = dict(zip(fields, values, strict=True))
+    for name, value in values.items():
+        if value is None or value is msgspec.UNSET or name not in fields:
+            continue
         field = fields[name]
         if field.message_type is None:
             if field.is_repeated:
@@ -195,7 +158,7 @@ def fill_message(message: M, values: Any) -> M:
             else:
                 setattr(message, name, value)
         elif field.message_type.GetOptions().map_entry:
-            getattr(message, name).update(value)
+            _fill_map(getattr(message, name), value)
         elif field.is_repeated:
             for each in value:
                 _fill_one(getattr(message, name).add(), each)
@@ -205,8 +168,22 @@ def fill_message(message: M, values: Any) -> M:
     return message
 
 
+def _fill_map(entries: Any, values: Mapping[Any, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            entries[key].offsets.update(value)
+        else:
+            entries[key] = value
+
+
 def _fill_one(message: Message, values: Any) -> None:
     if isinstance(message, Struct):
         message.update(values)
+    elif isinstance(message, pb.ScheduleMessage):
+        fill_message(message, {**msgspec.structs.asdict(values), "payload": None})
+        if isinstance(values.payload_b64, str):
+            message.payload = b64decode(values.payload_b64)
+        else:
+            message.json = bytes(values.payload).decode()
     else:
         fill_message(message, values)

@@ -1,4 +1,4 @@
-"""HTTP/JSON and binary batches: `app.py` is the door, `routes.py` the map."""
+"""HTTP/JSON and binary batches: `protocol.py`: a connection, `app.py`: requests, `routes.py`: operations."""
 
 from penstock.transports.http.app import HttpApp
 

@@ -1,7 +1,7 @@
-"""The HTTP edge: find the operation of a request, run it, answer. No framework between it and the wire.
+"""The HTTP application: find the operation of a request, run it, answer.
 
-Whatever happens inside, exactly one answer leaves, and it has the shape that was promised: a refusal is the error that
-says so, a bug is `internal` with nothing of ours in it, and only a client that has gone away gets nothing.
+Every request gets exactly one answer in the documented form, unless its client has disconnected. An unexpected
+exception becomes the error `internal`, without details.
 """
 
 from __future__ import annotations
@@ -10,92 +10,114 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from penstock import limits
+from penstock.broker.audit import ORIGIN, Origin
 from penstock.clock import Clock
 from penstock.eager import Finished, Suspended, begin
-from penstock.errors import Internal, PenstockError, Unavailable
+from penstock.errors import Internal, PenstockError, Unauthenticated, Unavailable
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
 from penstock.transports.access import Access
+from penstock.transports.auth import Authenticator, credential_of
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
-from penstock.transports.http.edge import Edge
+from penstock.transports.http.edge import Edge, PrincipalEdge
+from penstock.transports.http.pages import Site, page
 from penstock.transports.http.request import ClientGone, Request
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.security.principal import Principal
 
 _log = get_logger("penstock.http")
 
 
-LARGE_ANSWERS = frozenset({"lease", "read", "peek", "events", "dead_letters"})
-"""Operations that are refused while the memory budget of the connections is used up."""
+REQUEST_ID_CHARS_MAX = 128
+HEALTH_PATH = "/healthz"
+"""The only path that needs no credential."""
+SERVER_OPERATIONS: dict[str, str | None] = {
+    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "event_stream": None,
+}  # fmt: skip
+"""Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
+the queue that the request names."""
 
 
 class Upgrades(Protocol):
     """Takes over connections that become WebSockets."""
 
     def opens(self, path: str) -> bool:
-        """Tells whether a WebSocket can be opened at this path."""
+        """Whether a WebSocket can be opened at this path."""
 
     def open(self, request: Request, transport: asyncio.Transport, server_state: Any) -> asyncio.Protocol:
         """Accept a handshake and take the connection over, or raise PenstockError."""
 
     def drain(self) -> None:
-        """Come to an end."""
+        """Close all connections after their pending work."""
 
 
 class HttpApp:
-    """Answers requests."""
+    """Runs requests, for all connections of a server."""
 
     def __init__(self, broker: Broker, clock: Clock, table: routes.Table = routes, access: Access | None = None):
-        """`table` says what is served: our operations, or more than those."""
+        """`table` has the operations: those of this package, and those of dialects."""
         self.access = access or Access()
         self.metrics = Metrics()
         self.memory = MemoryBudget()
-        """Of all connections, WebSockets included."""
+        """Shared by all connections, WebSockets included."""
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.auth: Authenticator | None = None
+        """None: the server asks for no credentials."""
+        self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
-        """None: there are none, and an offer to open one is ignored."""
+        """None: the server has no WebSockets, and ignores an offered upgrade."""
+        self.site: Site | None = None
+        """Web pages; None: the server has none."""
 
     def opens_websocket(self, path: str) -> bool:
         return self.websockets is not None and self.websockets.opens(path)
 
     def drain(self) -> None:
-        """Say no to readiness probes from now on, and let WebSockets come to an end; requests go on."""
+        """Fail readiness probes from now on, and drain WebSockets; requests are still answered."""
         self.edge.draining = True
         if self.websockets is not None:
             self.websockets.drain()
 
-    def _check_room(self, request: Request) -> None:
-        if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
-            request.must_close = True
-            raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
-
     def respond(self, request: Request, send: Callable[[Answer | None], None]) -> PendingReply[Answer] | None:
-        """Run the operation of a request. `send` is called once, now or later: with its answer, or with None if the
-        client has gone.
+        """Run the operation of a request. `send` is called once, with the answer, or with None if the client has
+        disconnected.
 
-        Returns the pending reply that the answer waits for, if it does: its caller may cancel or withdraw it.
+        Returns the pending reply that the answer waits for, if any: the caller may cancel or withdraw it.
         """
-        operation = "none"
+        operation, edge = "none", self.edge
         try:
             self.access.check(request.fields)
-            self._check_room(request)
-            if request.method == "OPTIONS":
+            if self.auth is not None and request.path != HEALTH_PATH:
+                edge = self.edge_for(self.authenticate(request))
+            if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
+                request.must_close = True
+                raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
+            if self.site is not None and self.site.serves(request.path, request.fields.accept):
+                operation = "page"
+                outcome: Answer | PendingReply[Answer] = self._run(page(self.site, request))
+            elif request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()
-                outcome: Answer | PendingReply[Answer] = Answer(204, b"", headers=((b"allow", allow),))
+                outcome = Answer(204, b"", headers=((b"allow", allow),))
             else:
                 found = self._table.find(request.method, request.path)
                 operation = found.name
-                if operation in LARGE_ANSWERS and self.memory.is_full:
+                if found.large and self.memory.is_full:
                     raise self.memory.refusal()
-                handled = found.handler(self.edge, request)
+                if operation in SERVER_OPERATIONS and request.principal is not None:
+                    if (verb := SERVER_OPERATIONS[operation]) is not None:
+                        request.principal.demand_everywhere(verb)
+                    edge = self.edge
+                handled = found.handler(edge, request)
                 outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
         except Exception as error:
             self._send(operation, send, self._error_answer(operation, error))
@@ -106,10 +128,53 @@ class HttpApp:
         outcome.deliver(partial(self._deliver, operation, send))
         if not outcome.done():
             self.edge.broker.commit_now()
+        if self.auth is not None and request.principal is not None and not outcome.done():
+            self._follow(self.auth, request.principal, outcome, operation, send)
         return outcome
 
+    def authenticate(self, request: Request, credential: str | None = None) -> Principal:
+        """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
+        assert self.auth is not None
+        ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+        if request.principal is None:
+            credential = credential or credential_of(request.fields.headers)
+            request.principal = self.auth.authenticate(credential, request.peer.address, request.peer.certificate)
+        return request.principal
+
+    def edge_for(self, principal: Principal) -> Edge:
+        assert self.auth is not None
+        found = self._edges.get(principal)
+        if found is None:
+            found = self._edges[principal] = PrincipalEdge(self.edge, self.auth.broker_for(principal))
+        return found
+
+    def _follow(
+        self,
+        auth: Authenticator,
+        principal: Principal,
+        outcome: PendingReply[Answer],
+        operation: str,
+        send: Callable[[Answer | None], None],
+    ) -> None:
+        """Answer 401 if the credential ends while the request waits: a long poll must not deliver after that."""
+
+        def end() -> None:
+            if not outcome.done():
+                outcome.cancel()
+                self._send(operation, send, error_answer(Unauthenticated("this credential has ended")))
+
+        stop = auth.follow(principal, end)
+        outcome.deliver(partial(self._stop_and_deliver, stop, operation, send))
+
+    def _stop_and_deliver(
+        self, stop: Callable[[], None], operation: str, send: Callable[[Answer | None], None],
+        pending: PendingReply[Answer],
+    ) -> None:  # fmt: skip
+        stop()
+        self._deliver(operation, send, pending)
+
     async def ask(self, request: Request) -> Answer | None:
-        """The answer to a request, awaited; None: the client has gone. Cancelling it withdraws the request."""
+        """Await the answer to a request; None: the client has disconnected. A cancellation withdraws the request."""
         answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
         def send(answer: Answer | None) -> None:
@@ -125,7 +190,7 @@ class HttpApp:
             raise
 
     def _run(self, handling: Coroutine[Any, Any, Answer]) -> Answer | PendingReply[Answer]:
-        """A handler that waits more than once runs in a task, unless its first commit is all that it waits for."""
+        """Run a coroutine without a task if it waits for one commit only, otherwise in a task."""
         begun: Finished[Answer] | Suspended[Answer] = begin(handling)
         if isinstance(begun, Suspended):
             self.edge.broker.commit_now()
@@ -162,6 +227,13 @@ class HttpApp:
             return error_answer(error)
         _log.error("request_failed", operation=operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
+
+
+def _request_id(request: Request) -> str:
+    for name, value in request.fields.headers:
+        if name == b"x-request-id":
+            return value.decode("latin-1")[:REQUEST_ID_CHARS_MAX]
+    return ""
 
 
 async def _complete(pending: PendingReply[Answer], handling: Suspended[Answer]) -> None:

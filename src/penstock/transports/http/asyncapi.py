@@ -1,6 +1,6 @@
-"""`/asyncapi.json`: the frames of `/v1/ws`, put together from their shapes into AsyncAPI 3.0.
+"""`/asyncapi.json`: the frames of `/v1/ws` in AsyncAPI 3.0, generated from the structs of `wire`.
 
-As JSON carries them; docs/websocket.md says where MessagePack differs.
+It describes the JSON form; docs/websocket.md has the differences of MessagePack.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _CHANNEL = "#/channels/ws"
 
 @cache
 def document() -> bytes:
-    ours, theirs = stream.SERVER_FRAMES, get_args(stream.JSON_FRAMES)
-    shapes: list[Any] = [*theirs, *ours, PublishRequest]
+    server, client = stream.SERVER_FRAMES, get_args(stream.JSON_FRAMES)
+    shapes: list[Any] = [*client, *server, PublishRequest]
     references, schemas = msgspec.json.schema_components(shapes, ref_template=_REFERENCE)
     # The content of a `publish` frame is parsed like the body of `POST /v1/publish` and has the same shape.
-    schemas["Publish"]["properties"]["messages"] = schemas["PublishRequest"]["properties"]["messages"]
+    schemas["PublishFrame"]["properties"]["messages"] = schemas["PublishRequest"]["properties"]["messages"]
     messages = {
         shape.__name__: {
             "name": _tag(shape),
             "contentType": "application/json",
             "payload": reference,
-            **({"summary": shape.__doc__} if _is_told(shape) else {}),
+            **({"summary": shape.__doc__} if _has_docstring(shape) else {}),
         }
         for shape, reference in zip(shapes[:-1], references, strict=False)
     }
@@ -51,8 +51,8 @@ def document() -> bytes:
                 }
             },
             "operations": {
-                "receive": _operation("What clients send.", "receive", theirs),
-                "send": _operation("What the broker sends.", "send", ours),
+                "receive": _operation("Frames of clients.", "receive", client),
+                "send": _operation("Frames of the broker.", "send", server),
             },
             "components": {"messages": messages, "schemas": schemas},
         }
@@ -72,6 +72,6 @@ def _tag(shape: Any) -> str:
     return str(shape.__struct_config__.tag)
 
 
-def _is_told(shape: Any) -> bool:
-    """A docstring of its own, and not what dataclass-like classes make up."""
+def _has_docstring(shape: Any) -> bool:
+    """The docstring of the class itself, not the generated one of a dataclass-like class."""
     return bool(shape.__doc__) and not shape.__doc__.startswith(shape.__name__ + "(")

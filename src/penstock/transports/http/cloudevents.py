@@ -1,4 +1,4 @@
-"""CloudEvents on `POST /v1/publish?queue=…`. The content type tells the mode, and headers that begin with `ce-`."""
+"""CloudEvents on `POST /v1/publish?queue=…`. The mode follows from the content type and the `ce-` headers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from penstock.broker.types import PublishPart, PublishReply
 from penstock.errors import UnsupportedMediaType
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.edge import Edge, Outcome
+from penstock.transports.http.fields import EVENT_PREFIX
 from penstock.transports.http.render import published_answer, published_items
 from penstock.transports.http.request import Request
 from penstock.wire import cloudevents
@@ -17,13 +18,7 @@ from penstock.wire.publishing import batch_of
 
 
 def is_event(request: Request) -> bool:
-    return request.fields.content_type.startswith(cloudevents.FAMILY) or any(
-        _is_attribute(name) for name, _ in request.fields.headers
-    )
-
-
-def _is_attribute(name: bytes) -> bool:
-    return name.startswith(b"ce-")
+    return request.fields.has_event or request.fields.content_type.startswith(cloudevents.FAMILY)
 
 
 def publish_events(edge: Edge, request: Request, started: float) -> Outcome:
@@ -42,18 +37,18 @@ def publish_events(edge: Edge, request: Request, started: float) -> Outcome:
             details={"field": "content-type"},
         )
     else:
-        attributes = [(name, value) for name, value in request.fields.headers if _is_attribute(name)]
+        attributes = [(name, value) for name, value in request.fields.headers if name.startswith(EVENT_PREFIX)]
         # With its parameters, which are part of the data's type.
         full_type = next(
             (value.decode("latin-1") for name, value in request.fields.headers if name == b"content-type"), ""
         )
         events = [cloudevents.from_headers(attributes, full_type, request.body())]
     if not events:
-        return Answer(201, b'{"messages":[],"durable":true}')  # an empty batch is a batch, says the format
+        return Answer(201, b'{"messages":[],"durable":true}')  # the format allows an empty batch
     batch = batch_of([cloudevents.as_message(event, dedup=query.dedup) for event in events])
 
     def answer(reply: PublishReply) -> Answer:
         body = published_answer(published_items(reply.runs, [None], len(events)), reply.durable)
         return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
 
-    return edge.broker.publish([PublishPart(part_queue, batch)]).then(answer)
+    return edge.broker.messages.publish([PublishPart(part_queue, batch)]).then(answer)

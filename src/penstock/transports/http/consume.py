@@ -1,4 +1,4 @@
-"""Everything that hands messages out: lease, read, peek."""
+"""Operations that return messages or events, as JSON or in bulk: lease, read, peek, events."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
 from penstock.broker.types import LeaseReply
 from penstock.pending import PendingReply
 from penstock.transports import translate
-from penstock.transports.http.answer import Answer
+from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.render import lease_answer, lease_meta, read_messages, read_meta
+from penstock.transports.http.plain import json_reader
+from penstock.transports.http.render import delivered_messages, lease_answer, lease_meta, read_meta
 from penstock.transports.http.request import BATCH_TYPE, ClientGone, ClientHalfClosed, Request
 from penstock.wire.delivery import encode_delivery
-from penstock.wire.messages import LeaseRequest, NoQuery, PeekQuery, ReadQuery
-from penstock.wire.parse import parse_json, parse_query
+from penstock.wire.events import EVENTS_TYPE, EventsQuery, encode_events
+from penstock.wire.messages import LeaseRequest, PeekQuery, ReadQuery
+from penstock.wire.parse import parse_query, parse_queue
 
 T = TypeVar("T")
 
+_EVENTS_TYPE = EVENTS_TYPE.encode()
 
-_lease_decoder = msgspec.json.Decoder(LeaseRequest)
+_decode_lease = json_reader(LeaseRequest)
 
 
 def lease(edge: Edge, request: Request) -> PendingReply[Answer]:
-    if request.query:
-        parse_query(NoQuery, request.query)
-    asked = parse_json(_lease_decoder, request.json_body())
-    take = translate.lease(edge.broker, asked)
+    asked = _decode_lease(request)
+    take = translate.lease_call(edge.broker, asked)
+    started = edge.clock.monotonic()
 
     def answer(reply: LeaseReply) -> Answer:
         results = None if asked.ack is None else reply.results
-        on_sent = partial(edge.metrics.delivered, reply.runs, edge.clock.now_ms())
+        on_sent = partial(edge.count_lease, reply.runs, started)
         if request.wants_batch:
             meta = lease_meta(reply.runs, results, reply.generation)
             body = encode_delivery(meta, [run.batch.frame for run in reply.runs])
@@ -48,11 +48,11 @@ def lease(edge: Edge, request: Request) -> PendingReply[Answer]:
 async def read(edge: Edge, request: Request) -> Answer:
     query = parse_query(ReadQuery, request.query)
     in_bulk = request.wants_batch and query.until is not None and query.max is None
-    look = translate.read(edge.broker, query, everything=in_bulk)
+    look = translate.read_call(edge.broker, query, everything=in_bulk)
     reply = await look(offset=query.offset, client_id=translate.reader_of(query))
     skipped = reply.skipped
     if not reply.runs and query.wait_ms:
-        # From where the first look ended: what `latest` meant then must not move while we wait.
+        # From the end of the first read: `latest` must not move while the request waits.
         waiting = look(offset=str(reply.next_offset), wait_ms=query.wait_ms)
         with contextlib.suppress(ClientHalfClosed):
             reply = await unless_gone(request, waiting)
@@ -62,19 +62,33 @@ async def read(edge: Edge, request: Request) -> Answer:
     return Answer(
         200,
         b'{"messages":%b,"next_offset":%d,"end_offset":%d,"start_offset":%d,"skipped":%d}'
-        % (read_messages(reply.runs), reply.next_offset, reply.end_offset, reply.start_offset, skipped),
+        % (
+            delivered_messages(reply.runs, leased=False),
+            reply.next_offset,
+            reply.end_offset,
+            reply.start_offset,
+            skipped,
+        ),
     )
 
 
 async def peek(edge: Edge, request: Request) -> Answer:
-    runs = await translate.peek(edge.broker, parse_query(PeekQuery, request.query))
-    return Answer(200, b'{"messages":%b}' % read_messages(runs))
+    runs = await translate.peek_runs(edge.broker, parse_query(PeekQuery, request.query))
+    return Answer(200, b'{"messages":%b}' % delivered_messages(runs, leased=False))
+
+
+async def events(edge: Edge, request: Request) -> Answer:
+    query = parse_query(EventsQuery, request.query)
+    if _EVENTS_TYPE in request.fields.accept:
+        bulk = await edge.broker.events.read_bulk(query, None if query.queue is None else parse_queue(query.queue))
+        return Answer(200, encode_events(bulk.meta, bulk.records), _EVENTS_TYPE)
+    return json_answer(await translate.events(edge.broker, query))
 
 
 async def unless_gone(request: Request, waiting: Awaitable[T]) -> T:
-    """The outcome of a long wait, given up as soon as the client is gone: it could not receive what it is granted.
+    """Await `waiting` until the client disconnects: it could not receive the messages.
 
-    Raises ClientGone, or ClientHalfClosed for a client that may still be there to hear that it was given up.
+    Raises ClientGone, or ClientHalfClosed for a client that can still read an answer.
     """
     work = asyncio.ensure_future(waiting)
     gone = asyncio.ensure_future(request.gone())

@@ -3,38 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from penstock.broker.types import PublishedRun
+from penstock.broker.types import DeliveredRun, PublishedRun, QueueRow
 from penstock.clock import Clock
 from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
+from penstock.wire.audit import AuditEntry
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.transports.http.event_stream import EventStreams
+
+
+class AuditReader(Protocol):
+    def read(self, after: int | None, limit: int) -> list[AuditEntry]: ...
 
 
 class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
-    __slots__ = ("broker", "clock", "draining", "metrics")
+    __slots__ = ("audit", "broker", "clock", "draining", "list_connections", "metrics", "queue_rows", "streams")
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
         self.broker = broker
         self.clock = clock
         self.metrics = metrics
         self.draining = False
-        """Set once, when the process begins to stop: from then on `/readyz` sends traffic elsewhere."""
+        """True when the process stops: `/readyz` then answers 503."""
+        self.list_connections: Callable[[], list[dict[str, Any]]] = list
+        """Describes the open connections. The HTTP server sets it."""
+        self.streams: EventStreams | None = None
+        self.queue_rows: tuple[int, list[QueueRow]] | None = None
+        """All queues, and when they were counted."""
+        self.audit: AuditReader | None = None
+        """None: the server keeps no audit trail."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
         self.metrics.publish_took(self.clock.monotonic() - started)
 
+    def count_lease(self, runs: Sequence[DeliveredRun], started: float) -> None:
+        self.metrics.delivered(runs, self.clock.now_ms())
+        self.metrics.lease_took(self.clock.monotonic() - started)
+
+
+class PrincipalEdge(Edge):
+    """The edge for requests of one principal: the same, with the guarded broker."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Edge, broker: Broker):
+        self._whole = whole
+        super().__init__(broker, whole.clock, whole.metrics)
+
+    @property
+    def draining(self) -> bool:
+        return self._whole.draining
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        assert not value, "the whole edge is drained"
+
 
 Outcome: TypeAlias = Answer | PendingReply[Answer] | Coroutine[Any, Any, Answer]
 
 Handler: TypeAlias = Callable[[Edge, Request], Outcome]
-"""One operation: reads the request, asks the broker, and returns an answer, the pending reply that becomes one, or a
-coroutine if it has to wait more than once. Raises PenstockError for everything else."""
+"""One operation: reads the request, calls the broker, and returns an answer, a pending reply of one, or a coroutine if
+it waits more than once. Raises PenstockError."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+EVENT_PREFIX = b"ce-"
+
 
 class Fields:
     """Header names are in lower case."""
 
     __slots__ = (
-        "accept", "content_encoding", "content_length", "content_type", "expects_continue", "headers", "hosts",
-        "origin", "transfer_coding",
+        "accept", "content_encoding", "content_length", "content_type", "expects_continue", "has_event", "headers",
+        "hosts", "origin", "transfer_coding",
     )  # fmt: skip
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]):
@@ -24,6 +26,8 @@ class Fields:
         self.content_length = 0
         self.transfer_coding = b""
         self.expects_continue = False
+        self.has_event = False
+        """True if headers have attributes of a CloudEvent."""
         for name, value in headers:
             if name == b"content-type":
                 self.content_type = _media_type(value)
@@ -41,6 +45,8 @@ class Fields:
                 self.expects_continue = value.lower() == b"100-continue"
             elif name == b"transfer-encoding":
                 self.transfer_coding = value
+            elif name.startswith(EVENT_PREFIX):
+                self.has_event = True
 
 
 @lru_cache(maxsize=64)

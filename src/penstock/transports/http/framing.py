@@ -1,6 +1,6 @@
-"""Requests out of the bytes of one connection: the framing of HTTP/1.1 (RFC 9112), without I/O.
+"""The framing of HTTP/1.1 (RFC 9112), without I/O: bytes of one connection to requests.
 
-The parser is llhttp, through `httptools`. This module adds what llhttp leaves to its caller:
+The parser is llhttp, through `httptools`. This module adds the rules that llhttp does not enforce:
 
 - An offered `Upgrade` that is not taken is ignored (RFC 9110, 7.8). llhttp skips the body of every request that offers
   one, and would read that body as the next request; so the head is read again without the offer, and the body with it.
@@ -34,7 +34,7 @@ class Refusal(NamedTuple):
 
 
 class Handshake(NamedTuple):
-    """A request to open a WebSocket, and the bytes behind it, which belong to the WebSocket."""
+    """A request to open a WebSocket, and the bytes after it, which belong to the WebSocket."""
 
     request: Request
     rest: bytes
@@ -59,11 +59,11 @@ class RequestReader:
     __slots__ = (
         "_body", "_budget", "_discarding", "_fields", "_head_bytes", "_headers", "_is_upgrade", "_opens_websocket",
         "_parser", "_progressed", "_received", "_size", "_stopped_by", "_unproductive", "_url", "_version",
-        "body_bytes", "ended", "heads", "in_body", "in_head", "units",
+        "body_bytes", "ended", "heads", "held_bytes", "in_body", "in_head", "units",
     )  # fmt: skip
 
     def __init__(self, opens_websocket: Callable[[str], bool], budget: MemoryBudget | None = None):
-        """`opens_websocket` tells whether a WebSocket can be opened at a path."""
+        """`opens_websocket`: whether a WebSocket can be opened at a path."""
         self._opens_websocket = opens_websocket
         self._budget = budget or MemoryBudget()
         self._body: bytes | bytearray = b""
@@ -75,14 +75,16 @@ class RequestReader:
         self.in_head = self.in_body = False
         """True while a part of the head, or of the body, of a request is still to come."""
         self.heads = 0
-        """Heads of requests that came so far."""
+        """Number of heads received."""
         self.body_bytes = 0
-        """Of all bodies so far. A body that stalls does not change it."""
+        """Bytes of all bodies received."""
+        self.held_bytes = 0
+        """Bytes of an incomplete body."""
         self.units = 0
-        """Parts of bodies and requests so far: what the time to parse depends on."""
+        """Number of parts of bodies and of requests received: a measure of the time that parsing takes."""
         self._progressed = False
         self._unproductive = 0
-        """Bytes that came since the parser last reported anything that can be bounded by itself."""
+        """Bytes received since the last callback of the parser."""
 
     def feed(self, data: bytes) -> list[Received]:
         """The requests that are complete with `data`, in the order of their arrival."""
@@ -100,14 +102,12 @@ class RequestReader:
                 self._take_upgrade(rest)
             except httptools.HttpParserError as error:
                 self._end(error, data if at_start else b"")
-        self._bound(len(data))
+        if self._progressed:
+            self._unproductive = 0
+        else:
+            self._bound(len(data))
         received, self._received = self._received, []
         return received
-
-    @property
-    def held_bytes(self) -> int:
-        """Of a body that is not complete."""
-        return len(self._body)
 
     # -- the parser's callbacks --------------------------------------------------------------------------------------
 
@@ -135,13 +135,14 @@ class RequestReader:
         if self._head_bytes > limits.HEADER_BYTES_MAX:
             self._stop(_head_too_large())
         if self._version not in ("1.1", "1.0"):
-            self._stop(InvalidRequest("this server speaks HTTP/1.1"))
+            self._stop(InvalidRequest("this server supports HTTP/1.1"))
         if self._is_upgrade:
             if self._parser.get_method() == b"CONNECT":
                 self._stop(Unimplemented("CONNECT is not implemented: this server is no proxy"))
             return  # `feed` decides about it, when the parser has raised HttpParserUpgrade
         fields = self._fields = Fields(self._headers)
-        self._check_coding(fields)
+        if fields.transfer_coding:
+            self._check_coding(fields.transfer_coding)
         self._body = b""
         self._size = 0
         self.in_body = True
@@ -168,9 +169,10 @@ class RequestReader:
                 self._body = bytearray(self._body) + body
             else:
                 self._body += body
+            self.held_bytes = self._size
             return
         self._discarding = True
-        self._body = b""
+        self._body, self.held_bytes = b"", 0
         if self._size > limits.DISCARD_BYTES_MAX:
             self._stop(_too_large())
 
@@ -182,7 +184,7 @@ class RequestReader:
         self.in_body = False
         if self._discarding:
             self._stop(_too_large())
-        body, self._body = self._body, b""
+        body, self._body, self.held_bytes = self._body, b"", 0
         request = self._request(self._fields, bytes(body))
         self._received.append(request)
         if self._version == "1.0" or not self._parser.should_keep_alive():
@@ -194,7 +196,7 @@ class RequestReader:
     def _take_upgrade(self, rest: memoryview) -> None:
         """Makes a handshake of a request that offers an upgrade; or ignores the offer, and reads the head again.
 
-        `rest` came behind the head. It is part of the handshake, or still to be read.
+        `rest` is the input after the head: part of the handshake, or the next input of the parser.
         """
         fields = Fields(self._headers)
         if (
@@ -232,10 +234,7 @@ class RequestReader:
         method = self._parser.get_method().decode("ascii")
         return Request(method, unquote(path) if "%" in path else path, url.query or b"", fields, body)
 
-    def _check_coding(self, fields: Fields) -> None:
-        coding = fields.transfer_coding
-        if not coding:
-            return
+    def _check_coding(self, coding: bytes) -> None:
         if self._version == "1.0":
             self._stop(InvalidRequest("HTTP/1.0 has no transfer codings", details={"field": "transfer-encoding"}))
         if coding.lower() != b"chunked":
@@ -251,7 +250,7 @@ class RequestReader:
         raise _Stop
 
     def _end(self, error: httptools.HttpParserError | None, opening: bytes = b"") -> None:
-        """The parser has stopped. `opening` begins with a request, if it is known where that begins."""
+        """The parser has stopped. `opening` is the input from the start of a request on, if that is known."""
         stopped = self.ended
         self.ended, self.in_head, self.in_body = True, False, False
         refused = self._stopped_by
@@ -264,8 +263,8 @@ class RequestReader:
             self._received.append(Refusal(refused))
 
     def _bound(self, size: int) -> None:
-        """Of an endless head, chunk size or trailer the parser reports nothing: its bytes are counted here."""
-        self._unproductive = 0 if self._progressed else self._unproductive + size
+        """Bound the bytes of a head, a chunk size or a trailer: the parser has no callback for an incomplete one."""
+        self._unproductive += size
         if self._unproductive > limits.HEADER_BYTES_MAX and not self.ended:
             self.ended, self.in_head, self.in_body = True, False, False
             self._received.append(Refusal(_head_too_large()))

@@ -1,52 +1,189 @@
-"""The connection with its bounds in time, and its way to become a WebSocket.
+"""One HTTP connection: requests are answered in the order of their arrival.
 
-A connection that sends nothing, a head that never ends and a client that does not read its answer each hold memory for
-as long as they like, unless the server counts the seconds. That is done here.
+A request is collected as a whole (`framing.py`), and its handler is called in the callback that received its last byte.
+The answer is written as soon as it is durable. Requests behind an unanswered one wait in a queue, and so does the error
+for bytes that are no request. ADR 0016 has the measurements. Timers bound the wait for a head, for a body and for a
+client that does not read its answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.transports.http.answer import error_answer
-from penstock.transports.http.framing import Handshake
-from penstock.transports.http.shortcut import Shortcut
-from penstock.transports.input_pacer import Parsed
+from penstock.pending import PendingReply
+from penstock.security.principal import Principal
+from penstock.transports.http.answer import Answer, answer_head, error_answer
+from penstock.transports.http.connections import described
+from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
+from penstock.transports.http.request import UNKNOWN_PEER, Request, body_stalled, peer_of
+from penstock.transports.input_pacer import InputPacer, Parsed
+from penstock.transports.memory_budget import SMALL_BYTES, BudgetShare
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+    from penstock.transports.http.app import HttpApp
+
+LATER_MAX = 16
+LATER_BYTES_MAX = 2**20
+"""Requests, and their bytes, that wait for an earlier one. Above either bound reading from the connection pauses."""
+JOIN_BELOW_BYTES = 16 * limits.KIB
+"""Below this size, one write of head and body joined is cheaper than two buffers."""
 
 
-class HttpProtocol(Shortcut):
+class Exchange:
+    """A request that is being answered."""
+
+    __slots__ = ("_gone", "disconnected", "half_closed", "pending", "request")
+
+    def __init__(self, request: Request, *, half_closed: bool):
+        self.request = request
+        self.pending: PendingReply[Answer] | None = None
+        """The reply that the answer waits for; None if there is none."""
+        self.disconnected = False
+        self.half_closed = half_closed
+        """The client has closed its side, and may or may not read the answer."""
+        self._gone: asyncio.Future[None] | None = None
+
+    def disconnect(self) -> None:
+        """The connection is lost: messages that were leased for this request are returned."""
+        self.disconnected = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.cancel()
+
+    def half_close(self) -> None:
+        """The client has closed its side: a lease that waits for messages is answered at once."""
+        self.half_closed = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.withdraw()
+
+    def _notice(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def gone(self) -> bool:
+        if not self.disconnected and not self.half_closed:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+        return self.half_closed and not self.disconnected
+
+
+class HttpProtocol(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - these are the arguments that uvicorn's server gives
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ):
+        self.app = cast("HttpApp", config.app)
+        self.loop = _loop or asyncio.get_running_loop()
+        self.server_state = server_state
+        self._keep_alive_s = config.timeout_keep_alive
+        self._reader = RequestReader(self.app.opens_websocket, self.app.memory)
+        self._memory = BudgetShare(self.app.memory)
+        self._input = InputPacer(self._parse, self._bound_reading, self.loop)
+        self._waiting: deque[Received] = deque()
+        """Received and not started, in order."""
+        self._waiting_bytes = 0
+        self._current: Exchange | None = None
+        """The request that is being answered. No later request is started before its answer."""
+        self._proceeding = False
+        self._half_closed = False
+        self._draining = False
+        self._read_paused = False
+        self._write_paused = False
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._used_at = 0.0
+        self._since_ms = 0
+        self._peer = UNKNOWN_PEER
+
+    # -- the connection ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, transport)
+        self.server_state.connections.add(self)  # type: ignore[arg-type]
+        self._since_ms = self.app.edge.clock.now_ms()
+        if self.app.auth is not None:
+            self._peer = peer_of(transport)
         self._watch_head()
 
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.server_state.connections.discard(self)
+        self._stop_timers()
+        self._input.close()
+        self._memory.set(0)
+        self._waiting.clear()
+        if self._current is not None:
+            self._current.disconnect()
+
+    def eof_received(self) -> bool:
+        """The client has closed its side, and may still read. A waiting lease or read ends and is answered.
+
+        So a consumer can withdraw a long poll and still receive an answer that was sent before.
+        """
+        self._half_closed = True
+        if self._is_idle():
+            return False
+        if self._current is not None:
+            self._current.half_close()
+        return True
+
+    def shutdown(self) -> None:
+        """The server stops: the connection closes after the last pending answer."""
+        self._draining = True
+        if self._is_idle():
+            self.transport.close()
+
+    def _is_idle(self) -> bool:
+        """True if no request is in flight or waiting."""
+        return self._current is None and not self._waiting
+
     def _stop_timers(self) -> None:
-        super()._stop_timers()
-        for timer in (self._head_timer, self._write_timer):
+        for timer in (self._stall_timer, self._idle_timer, self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        self._head_timer = self._write_timer = None
+        self._stall_timer = self._idle_timer = self._head_timer = self._write_timer = None
 
-    # -- heads that do not come --------------------------------------------------------------------------------------
+    # -- input ------------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._input.receive(data)
 
     def _parse(self, data: bytes) -> Parsed:
-        heads = self._reader.heads
-        parsed = super()._parse(data)
+        """Handle a slice of the input: requests and parts of bodies."""
+        units, heads = self._reader.units, self._reader.heads
+        received = self._reader.feed(data)
+        if received:
+            self._receive(received)
+        if self._reader.in_body:
+            if self._stall_timer is None:
+                self._watch_body()
+        elif self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._count_memory()
         if self._head_timer is not None and self._reader.heads != heads:
             self._head_timer.cancel()
             self._head_timer = None
         if self._reader.in_head and self._head_timer is None and not self.transport.is_closing():
             self._watch_head()
-        return parsed
+        return Parsed(self._reader.units - units, len(received))
 
     def _watch_head(self) -> None:
         self._head_timer = self.loop.call_later(limits.HEADER_WAIT_MS / 1000, self._give_up_head)
@@ -55,17 +192,159 @@ class HttpProtocol(Shortcut):
         self._reader.ended = True
         self.shutdown()
 
+    def _count_memory(self) -> None:
+        held = self._reader.held_bytes + self._waiting_bytes
+        if self._current is not None:
+            held += self._current.request.size
+        if self._write_paused:
+            held += self.transport.get_write_buffer_size()
+        if held > SMALL_BYTES or self._memory.counted:
+            self._memory.set(held)
+
+    def _receive(self, received: list[Received]) -> None:
+        for each in received:
+            self._waiting.append(each)
+            if isinstance(each, Request):
+                self._waiting_bytes += each.size
+        self._proceed()
+
+    def _watch_body(self) -> None:
+        self._stall_timer = self.loop.call_later(limits.BODY_STALL_MS / 1000, self._check_body, self._reader.body_bytes)
+
+    def _check_body(self, bytes_before: int) -> None:
+        self._stall_timer = None
+        by_server = self._read_paused or any(isinstance(each, Continue) for each in self._waiting)
+        if by_server or self._reader.body_bytes != bytes_before:
+            self._watch_body()
+        else:
+            self._reader.ended = True
+            self._receive([Refusal(body_stalled())])
+
+    # -- in order ----------------------------------------------------------------------------------------------------
+
+    def _proceed(self) -> None:
+        """Start waiting requests, until one of them is not answered at once."""
+        if self._proceeding:
+            return  # an immediate answer calls this method from inside the loop below
+        self._proceeding = True
+        try:
+            while self._waiting and self._current is None and not (self._write_paused or self.transport.is_closing()):
+                self._start(self._waiting.popleft())
+        finally:
+            self._proceeding = False
+        self._bound_reading()
+
+    def _start(self, received: Received) -> None:
+        if isinstance(received, Request):
+            self._waiting_bytes -= received.size
+            exchange = self._current = Exchange(received, half_closed=self._half_closed)
+            received.gone, received.peer = exchange.gone, self._peer
+            pending = self.app.respond(received, partial(self._answer, exchange))
+            if self._current is exchange:
+                exchange.pending = pending
+        elif isinstance(received, Continue):
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if self._stall_timer is not None:
+                self._stall_timer.cancel()
+                self._watch_body()  # the client sends the body after this line
+        elif isinstance(received, Refusal):
+            self._refuse(received)
+        else:
+            self._open_websocket(received)
+
+    def _bound_reading(self) -> None:
+        too_many = len(self._waiting) >= LATER_MAX or self._waiting_bytes >= LATER_BYTES_MAX
+        # Bytes after a handshake are not read before it is answered.
+        held = bool(self._waiting) and (too_many or self._reader.ended)
+        if held is not self._input.held:
+            self._input.hold(held)
+        pause = held or not self._input.is_empty
+        if pause is not self._read_paused and not self.transport.is_closing():
+            self._read_paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def _answer(self, exchange: Exchange, answer: Answer | None) -> None:
+        """Send the answer to the current request. None: the client has disconnected."""
+        if exchange.disconnected:
+            return
+        self._current = None
+        self.server_state.total_requests += 1
+        if answer is None:
+            self.transport.close()
+            return
+        if self._memory.counted:
+            self._count_memory()
+        if answer.stream is not None:
+            self._open_stream(answer, exchange.request.principal)
+            return
+        last = not self._waiting and (self._draining or self._half_closed)
+        self._write(answer, exchange.request.method, close=exchange.request.must_close or last)
+        if self._waiting or self._read_paused:
+            self._proceed()
+
+    # -- output ------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, refusal: Refusal) -> None:
+        answer = error_answer(refusal.error)
+        self.app.metrics.answered("none", answer.status)
+        self._write(answer, "", close=True)
+
+    def _write(self, answer: Answer, method: str, *, close: bool) -> None:
+        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
+        body = b"" if method == "HEAD" else answer.body
+        if len(body) < JOIN_BELOW_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
+        if close:
+            self._close_after_input()
+            return
+        self._used_at = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self._keep_alive_s, self._check_idle)
+
+    def _close_after_input(self) -> None:
+        """Close the connection of a client that may still be sending: its input is read and dropped for a short time.
+
+        Closing a socket with unread input resets it, and the client may lose the answer (RFC 9112, 9.6).
+        """
+        self._reader.ended = True
+        self._waiting.clear()
+        if self._half_closed or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self.loop.call_later(limits.LINGER_MS / 1000, self.transport.close)
+
+    def _check_idle(self) -> None:
+        """Close the connection if its last answer is old enough. One timer serves all its requests."""
+        idle_s = self.loop.time() - self._used_at
+        busy = not self._is_idle() or self._reader.in_body
+        if idle_s < self._keep_alive_s or busy:
+            wait_s = self._keep_alive_s if busy else self._keep_alive_s - idle_s
+            self._idle_timer = self.loop.call_later(wait_s, self._check_idle)
+        else:
+            self.transport.close()
+
     # -- answers that are not read -----------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self._write_paused = True
+        self._count_memory()
         self._watch_writing()
 
     def resume_writing(self) -> None:
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-        super().resume_writing()
+        self._write_paused = False
+        self._count_memory()
+        self._proceed()
 
     def _watch_writing(self) -> None:
         size = self.transport.get_write_buffer_size()
@@ -77,15 +356,36 @@ class HttpProtocol(Shortcut):
         else:
             self._watch_writing()
 
-    # -- becoming a WebSocket ----------------------------------------------------------------------------------------
+    # -- becoming another protocol -----------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """For the list of connections."""
+        now_ms = self.app.edge.clock.now_ms()
+        seen_ms = now_ms - round(1000 * (self.loop.time() - self._used_at)) if self._used_at else 0
+        current = None if self._current is None else self._current.request
+        holds = "" if current is None else f"{current.method} {current.path}"
+        return described(self.transport.get_extra_info("peername"), "http", self._since_ms, seen_ms, holds[:200])
+
+    def _open_stream(self, answer: Answer, principal: Principal | None) -> None:
+        assert answer.stream is not None
+        self.transport.write(answer_head(answer, self.app.edge.clock.now_ms(), close=True))
+        self._stop_timers()
+        self.server_state.connections.discard(self)
+        opened = answer.stream(self.transport, self.server_state.connections)
+        if self.app.auth is not None and principal is not None:
+            opened.on_lost = self.app.auth.follow(principal, self.transport.abort)
+        self.transport.set_protocol(opened)
+        if self._read_paused:
+            self.transport.resume_reading()
 
     def _open_websocket(self, handshake: Handshake) -> None:
-        """Hand the connection over, and let go of all that belongs to HTTP; or refuse, and end it."""
+        """Pass the connection to the WebSocket protocol and stop the HTTP timers; or refuse, and close it."""
         websockets = self.app.websockets
         assert websockets is not None, "the reader would have ignored the offer"
         if self._half_closed:
             self.transport.close()
             return
+        handshake.request.peer = self._peer
         try:
             opened = websockets.open(handshake.request, self.transport, self.server_state)
         except PenstockError as error:

@@ -1,13 +1,17 @@
-"""One HTTP request, whole: its headers and its body."""
+"""One complete HTTP request: its headers and its body."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 from penstock.transports.http.fields import Fields
+
+if TYPE_CHECKING:
+    from penstock.security.principal import Principal
 
 JSON_TYPE = b"application/json"
 FORM_TYPE = b"application/x-www-form-urlencoded"
@@ -19,7 +23,7 @@ class ClientGone(Exception):
 
 
 class ClientHalfClosed(ClientGone):
-    """The client closed its half of the connection. An answer that is there all the same may be given."""
+    """The client closed its half of the connection. It may still read an answer."""
 
 
 async def never_gone() -> bool:
@@ -28,10 +32,29 @@ async def never_gone() -> bool:
     return False
 
 
+class Peer(NamedTuple):
+    """The client side of a connection."""
+
+    address: str
+    certificate: tuple[str, ...]
+    """The names of the client certificate, if there is one."""
+
+
+UNKNOWN_PEER = Peer("", ())
+
+
+def peer_of(transport: asyncio.BaseTransport) -> Peer:
+    """The common name of a certificate is no identity: only its URI and DNS names are."""
+    address = transport.get_extra_info("peername")
+    certificate = transport.get_extra_info("peercert") or {}
+    names = [name for kind, name in certificate.get("subjectAltName", ()) if kind in ("URI", "DNS")]
+    return Peer(str(address[0]) if address else "", tuple(names))
+
+
 class Request:
     """A request with its whole body."""
 
-    __slots__ = ("_body", "fields", "gone", "method", "must_close", "path", "query")
+    __slots__ = ("_body", "fields", "gone", "method", "must_close", "path", "peer", "principal", "query", "size")
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
         self.method = method
@@ -39,15 +62,14 @@ class Request:
         self.query = query
         self.fields = fields
         self.must_close = False
-        """True: the answer ends the connection."""
+        """True: the connection closes after the answer."""
+        self.peer: Peer = UNKNOWN_PEER
+        self.principal: Principal | None = None
+        """The identity behind the request, if the server asks for credentials."""
         self.gone: Callable[[], Awaitable[bool]] = never_gone
         """Returns when the client has closed the connection: True if only its half of it."""
         self._body = body
-
-    @property
-    def size(self) -> int:
-        """Of the body, in bytes."""
-        return len(self._body)
+        self.size = len(body)
 
     @property
     def wants_batch(self) -> bool:
@@ -56,13 +78,13 @@ class Request:
     def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """The body of a call that takes JSON. A request without a content type is taken for JSON.
 
-        So is one with the content type of `curl -d`, unless it comes from a page of a browser: forms have the same.
+        So is the content type of `curl -d`, without an Origin header: forms in browsers send the same type.
         """
-        said = self.fields.content_type
-        by_hand = said == FORM_TYPE and self.fields.origin is None
-        if said not in (JSON_TYPE, b"") and not by_hand:
+        content_type = self.fields.content_type
+        is_curl = content_type == FORM_TYPE and self.fields.origin is None
+        if content_type not in (JSON_TYPE, b"") and not is_curl:
             raise UnsupportedMediaType(
-                f"content type {said.decode('latin-1')[:100]!r} is not taken here, send application/json",
+                f"content type {content_type.decode('latin-1')[:100]!r} is not taken here, send application/json",
                 details={"field": "content-type"},
             )
         return self.body(size_max)
@@ -73,7 +95,7 @@ class Request:
             raise UnsupportedMediaType(
                 "encoded bodies are not taken, send it as it is", details={"field": "content-encoding"}
             )
-        if len(self._body) > size_max:
+        if self.size > size_max:
             raise TooLarge(f"a body of more than {size_max} bytes is not taken here; send it in parts")
         return self._body
 

@@ -138,7 +138,7 @@ class Endpoint:
         try:
             # A webhook without readable secrets cannot sign requests, so it leases nothing.
             self._broker.webhooks.secrets(hook.id)
-            reply = await self._broker.lease(
+            reply = await self._broker.messages.lease(
                 hook.queue,
                 group=hook.group,
                 max=count,
@@ -180,7 +180,7 @@ class Endpoint:
             receipts = [message.receipt for message in self._in_flight.values() if message.receipt is not None]
             if receipts:
                 with contextlib.suppress(PenstockError):
-                    await self._broker.extend(receipts, lease_ms=LEASE_MS)
+                    await self._broker.messages.extend(receipts, lease_ms=LEASE_MS)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 

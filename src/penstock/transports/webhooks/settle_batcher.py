@@ -67,10 +67,10 @@ class SettleBatcher:
 
     async def _settle(self, settlement: _Settlement, receipts: list[str]) -> None:
         if settlement.kind == "ack":
-            await self._broker.ack(receipts)
+            await self._broker.messages.ack(receipts)
         elif settlement.kind == "nack":
-            await self._broker.nack(receipts, delay_ms=settlement.delay_ms, error=settlement.error)
+            await self._broker.messages.nack(receipts, delay_ms=settlement.delay_ms, error=settlement.error)
         elif settlement.kind == "reject":
-            await self._broker.reject(receipts, error=settlement.error)
+            await self._broker.messages.reject(receipts, error=settlement.error)
         else:
-            await self._broker.release(receipts)
+            await self._broker.messages.release(receipts)

@@ -10,10 +10,10 @@ import hmac
 from base64 import b64encode
 from collections.abc import Sequence
 
-from penstock.broker.vault import Secret
+from penstock.broker.vault import WebhookSecret
 
 
-def signed_headers(secrets: Sequence[Secret], message_id: str, at_ms: int, body: bytes) -> dict[str, str]:
+def signed_headers(secrets: Sequence[WebhookSecret], message_id: str, at_ms: int, body: bytes) -> dict[str, str]:
     """One signature for each secret: during a rotation receivers may have either secret."""
     assert secrets, "a request needs a signature"
     timestamp = str(at_ms // 1000)

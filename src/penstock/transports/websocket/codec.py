@@ -83,8 +83,8 @@ class Codec(ABC):
         return Frame(self.opcode, payload).serialize(mask=False)
 
 
-def error_body(error: PenstockError) -> stream.ErrorBody:
-    return stream.ErrorBody(error.code, error.message, error.retryable, error.details)
+def error_body(error: PenstockError) -> stream.FrameError:
+    return stream.FrameError(error.code, error.message, error.retryable, error.details)
 
 
 def retry_after_s(answer: Answer) -> int | None:

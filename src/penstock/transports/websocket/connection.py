@@ -12,7 +12,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 from websockets.frames import Frame, Opcode
@@ -20,6 +20,7 @@ from websockets.protocol import Protocol as Framing
 from websockets.protocol import Side, State
 
 from penstock import limits
+from penstock.transports.http.connections import described
 from penstock.transports.input_pacer import InputPacer, Parsed
 from penstock.transports.memory_budget import SMALL_BYTES, BudgetShare
 from penstock.wire import stream
@@ -80,11 +81,13 @@ class Connection(asyncio.Protocol):
         "_received_since_ping",
         "_server_state",
         "_session",
+        "_since_ms",
         "_slow_timer",
         "_sockets",
         "_transport",
         "_unwritten",
         "_unwritten_bytes",
+        "on_removed",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +116,8 @@ class Connection(asyncio.Protocol):
         self._unwritten: list[bytes] = []
         """Frames that are written at the end of this turn of the event loop."""
         self._unwritten_bytes = 0
+        self.on_removed: Callable[[], None] | None = None
+        """Called when the connection has ended."""
         self._received_since_ping = True
         self._client_closes = False
         """True while the reply to the client's close frame waits for pending replies."""
@@ -124,11 +129,16 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.WEBSOCKET_KERNEL_BYTES)
+        self._since_ms = sockets.clock.now_ms()
         server_state.connections.add(self)  # type: ignore[arg-type]
         sockets.add(self)
         self._session = protocol.begin(self)
 
     # -- in -----------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """For the list of connections."""
+        return described(self._transport.get_extra_info("peername"), "websocket", self._since_ms, 0, "")
 
     def data_received(self, data: bytes) -> None:
         self._received_since_ping = True

@@ -58,14 +58,14 @@ class ConsumerSubscription:
         self._leasing: asyncio.Task[None] | None = None
         self._queue: QueuePath | None = None
         self._end_watch: Callable[[], None] | None = None
-        broker = session.sockets.broker
+        broker = session.broker
         take: Callable[..., PendingReply[LeaseReply]]
         if asked.scope is not None:
-            take = partial(broker.lease_scope, parse_scope(asked.scope))
+            take = partial(broker.messages.lease_scope, parse_scope(asked.scope))
         else:
             self._queue = parse_queue(asked.queue or "")
-            broker.get_queue(self._queue)  # raises QueueNotFound for the subscribe frame
-            take = partial(broker.lease, self._queue)
+            broker.queues.get(self._queue)  # raises QueueNotFound for the subscribe frame
+            take = partial(broker.messages.lease, self._queue)
         self._take = partial(
             take, group=check_group(asked.group or "default"), lease_ms=asked.lease_ms, consumer=asked.consumer or ""
         )
@@ -74,7 +74,7 @@ class ConsumerSubscription:
         if self._queue is not None:
             # A consumer without credit has no lease call that would fail, so it watches for the end of the queue.
             ended = partial(self._session.end_subscription, self)
-            self._end_watch = self._session.sockets.broker.watch_end(self._queue, ended)
+            self._end_watch = self._session.broker.log.watch_end(self._queue, ended)
         return stream.Subscribed(id=asked.id, sub=self.name, credit=self.credit)
 
     def grant(self, credit: int) -> None:

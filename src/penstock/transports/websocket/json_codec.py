@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.broker.types import DeliveredRun, ReadReply
 from penstock.errors import InvalidRequest
 from penstock.transports.http.answer import Answer
-from penstock.transports.http.render import leased_messages, read_messages
+from penstock.transports.http.render import delivered_messages
 from penstock.transports.http.request import JSON_TYPE
 from penstock.transports.websocket.codec import Codec, FrameId, HttpCall, IdOnly, InvalidUtf8, retry_after_s
 from penstock.wire import stream
@@ -41,7 +41,7 @@ class JsonCodec(Codec):
                 f"batches are binary: connect with the subprotocol {stream.MSGPACK_PROTOCOL}",
                 details={"field": "format"},
             )
-        if isinstance(frame, stream.Publish):
+        if isinstance(frame, stream.PublishFrame):
             # The messages are passed on as received; only the other fields are encoded again.
             head: dict[str, Any] = {"atomic": frame.atomic}
             if frame.queue is not None:
@@ -50,7 +50,7 @@ class JsonCodec(Codec):
                 head["producer"] = frame.producer
             body = b'%b,"messages":%b}' % (_json.encode(head)[:-1], bytes(frame.messages))
             return HttpCall(frame.id, True, "POST", "/v1/publish", b"", body)
-        if isinstance(frame, stream.Call):
+        if isinstance(frame, stream.CallFrame):
             return HttpCall(frame.id, False, frame.method, frame.path, frame.query.encode(), bytes(frame.body))
         return cast(stream.EITHER, frame)
 
@@ -90,7 +90,7 @@ class JsonCodec(Codec):
                 _json.encode(sub),
                 queue.encode(),
                 partition,
-                read_messages(reply.runs),
+                delivered_messages(reply.runs, leased=False),
                 reply.next_offset,
                 reply.end_offset,
                 b',"skipped":%d' % reply.skipped if reply.skipped else b"",
@@ -100,7 +100,7 @@ class JsonCodec(Codec):
     def lease_page(self, sub: str, format: str, runs: Sequence[DeliveredRun], credit: int) -> bytes:  # noqa: ARG002
         return self.to_frame(
             b'{"type":"messages","sub":%b,"messages":%b,"credit":%d}'
-            % (_json.encode(sub), leased_messages(runs), credit)
+            % (_json.encode(sub), delivered_messages(runs, leased=True), credit)
         )
 
 

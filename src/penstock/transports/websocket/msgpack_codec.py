@@ -68,9 +68,9 @@ class MsgpackCodec(Codec):
         if asked.published and answer.status >= 300:
             refused = msgspec.json.decode(answer.body)["error"]
             return self.encode(
-                stream.Error(id=asked.id, status=answer.status, error=msgspec.convert(refused, stream.ErrorBody))
+                stream.Error(id=asked.id, status=answer.status, error=msgspec.convert(refused, stream.FrameError))
             )
-        kind = stream.Published if asked.published else stream.Reply
+        kind = stream.PublishedFrame if asked.published else stream.Reply
         content_type = None if answer.content_type == JSON_TYPE else answer.content_type.decode("latin-1")
         return self.encode(
             kind(

@@ -53,8 +53,8 @@ class ReaderSubscription:
         return stream.Subscribed(id=asked.id, sub=self.name, offsets=offsets)
 
     async def _find_offsets(self, queue: QueuePath, asked: stream.Subscribe) -> None:
-        broker = self._session.sockets.broker
-        count: int = broker.get_queue(queue)["config"]["partitions"]
+        broker = self._session.broker
+        count: int = broker.queues.get(queue)["config"]["partitions"]
         client_id = None if asked.client_id is None else check_client_id(asked.client_id)
         given = {int(text): offset for text, offset in (asked.offsets or {}).items()}
         for partition in given:
@@ -67,7 +67,7 @@ class ReaderSubscription:
         others = usual if asked.offset is None else str(asked.offset)
         for partition in range(count) if asked.partition is None else [asked.partition]:
             text = str(given[partition]) if partition in given else others
-            found = await broker.read(queue, partition=partition, offset=text, max=0, client_id=client_id)
+            found = await broker.log.read(queue, partition=partition, offset=text, max=0, client_id=client_id)
             # The requested offset, also if its messages are trimmed: the first page then reports `skipped`.
             self._offsets[queue, partition] = found.next_offset - found.skipped
 

@@ -30,7 +30,7 @@ from penstock.transports.websocket.reader import ReaderSubscription
 from penstock.wire import stream
 
 if TYPE_CHECKING:
-    from penstock.transports.websocket.sockets import WebSockets
+    from penstock.transports.websocket.sockets import Admitted, WebSockets
 
 _log = structlog.get_logger("penstock.websocket")
 
@@ -50,10 +50,15 @@ class SessionSocket(Protocol):
 class WebSocketSession:
     """One connection."""
 
-    __slots__ = ("_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "codec", "socket", "sockets")
+    __slots__ = (
+        "_admitted", "_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "broker", "codec",
+        "socket", "sockets",
+    )  # fmt: skip
 
-    def __init__(self, sockets: WebSockets, codec: Codec, socket: SessionSocket):
+    def __init__(self, sockets: WebSockets, codec: Codec, socket: SessionSocket, admitted: Admitted | None = None):
         self.sockets = sockets
+        self.broker = sockets.broker if admitted is None else admitted.broker
+        self._admitted = admitted
         self.codec = codec
         self.socket = socket
         self._subs: dict[str, ReaderSubscription | ConsumerSubscription] = {}
@@ -165,7 +170,7 @@ class WebSocketSession:
         self._drop(sub)
         released = 0
         if receipts := sub.outstanding_receipts():
-            results = await self.sockets.broker.release(receipts)
+            results = await self.broker.messages.release(receipts)
             released = sum(message_count(result.receipt) for result in results if result.status == "released")
         self._send(self.codec.encode(stream.Unsubscribed(id=frame.id, sub=frame.sub, released=released)))
 
@@ -177,25 +182,25 @@ class WebSocketSession:
         self._send(self.codec.encode(stream.Credited(id=frame.id, sub=sub.name, credit=sub.credit)))
         sub.pump()
 
-    async def _ack(self, frame: stream.Ack) -> None:
-        self._settled(frame.id, await self.sockets.broker.ack(frame.receipts))
+    async def _ack(self, frame: stream.AckFrame) -> None:
+        self._settled(frame.id, await self.broker.messages.ack(frame.receipts))
 
-    async def _nack(self, frame: stream.Nack) -> None:
+    async def _nack(self, frame: stream.NackFrame) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]
-        results = await self.sockets.broker.nack(
+        results = await self.broker.messages.nack(
             frame.receipts, delay_ms=frame.delay_ms, error=error, max_retries=frame.max_retries
         )
         self._settled(frame.id, results)
 
-    async def _reject(self, frame: stream.Reject) -> None:
+    async def _reject(self, frame: stream.RejectFrame) -> None:
         error = (frame.error or "")[: limits.ERROR_CHARS_MAX]
-        self._settled(frame.id, await self.sockets.broker.reject(frame.receipts, error=error))
+        self._settled(frame.id, await self.broker.messages.reject(frame.receipts, error=error))
 
-    async def _release(self, frame: stream.Release) -> None:
-        self._settled(frame.id, await self.sockets.broker.release(frame.receipts))
+    async def _release(self, frame: stream.ReleaseFrame) -> None:
+        self._settled(frame.id, await self.broker.messages.release(frame.receipts))
 
-    async def _extend(self, frame: stream.Extend) -> None:
-        self._settled(frame.id, await self.sockets.broker.extend(frame.receipts, lease_ms=frame.lease_ms))
+    async def _extend(self, frame: stream.ExtendFrame) -> None:
+        self._settled(frame.id, await self.broker.messages.extend(frame.receipts, lease_ms=frame.lease_ms))
 
     async def _ping(self, frame: stream.Ping) -> None:
         self._send(self.codec.encode(stream.Pong(id=frame.id)))
@@ -208,6 +213,8 @@ class WebSocketSession:
         """Handle the request as HTTP does: the same operations, errors and counters."""
         headers = ((b"host", b"localhost"), (b"content-type", asked.content_type), (b"accept", asked.accept))
         request = Request(asked.method, asked.path, asked.query, Fields(headers), asked.body)
+        if self._admitted is not None:
+            request.principal, request.peer = self._admitted.principal, self._admitted.peer
         answer = await self.sockets.respond(request)
         assert answer is not None, "`_never` reports no disconnect"
         self._send(self.codec.answer(asked, answer))
@@ -316,11 +323,11 @@ _HANDLERS: dict[type, Callable[[WebSocketSession, Any], Coroutine[Any, Any, None
     stream.Subscribe: WebSocketSession._subscribe,
     stream.Unsubscribe: WebSocketSession._unsubscribe,
     stream.Credit: WebSocketSession._credit,
-    stream.Ack: WebSocketSession._ack,
-    stream.Nack: WebSocketSession._nack,
-    stream.Reject: WebSocketSession._reject,
-    stream.Release: WebSocketSession._release,
-    stream.Extend: WebSocketSession._extend,
+    stream.AckFrame: WebSocketSession._ack,
+    stream.NackFrame: WebSocketSession._nack,
+    stream.RejectFrame: WebSocketSession._reject,
+    stream.ReleaseFrame: WebSocketSession._release,
+    stream.ExtendFrame: WebSocketSession._extend,
     stream.Ping: WebSocketSession._ping,
     stream.Bye: WebSocketSession._bye_frame,
     HttpCall: WebSocketSession._call,

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -15,7 +15,7 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError, Unavailable
 from penstock.transports.access import Access
 from penstock.transports.http.answer import Answer
-from penstock.transports.http.request import Request
+from penstock.transports.http.request import Peer, Request
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.websocket.codec import Codec
@@ -29,11 +29,30 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from penstock.broker.service import Broker
+    from penstock.security.principal import Principal
 
 PING_GROUPS = 30
 """Connections are pinged in this many groups, one after the other, to spread the pings over time."""
 
 _CODES = {close.code for close in stream.CLOSES} | {1001, 1005, 1006}
+
+
+class Admitted(NamedTuple):
+    """The principal of a connection, and its means."""
+
+    principal: Principal
+    peer: Peer
+    broker: Broker
+    """Guarded."""
+    protocols: Mapping[str, ProtocolSpec]
+    """Of dialects, with the guarded broker."""
+    follow: Callable[[Callable[[], None]], Callable[[], None]]
+    """Calls its argument when the credential ends. Returns the function that stops it."""
+
+
+class CredentialGate(Protocol):
+    def admit(self, request: Request) -> Admitted:
+        """Check the credential of a handshake. Raises Unauthenticated or RateLimited."""
 
 
 class WebSockets:
@@ -48,6 +67,7 @@ class WebSockets:
         access: Access | None = None,
         protocols: Mapping[str, ProtocolSpec] | None = None,
         memory: MemoryBudget | None = None,
+        gate: CredentialGate | None = None,
     ):
         self.broker = broker
         self.clock = clock
@@ -57,6 +77,8 @@ class WebSockets:
         self.access = access or Access()
         self.protocols = protocols or {}
         """The protocols of dialects, by path."""
+        self._gate = gate
+        """None: the server asks for no credentials."""
         self.memory = memory or MemoryBudget()
         self.tails = QueueTails(broker)
         self.draining = False
@@ -83,19 +105,24 @@ class WebSockets:
 
     def open(self, request: Request, transport: asyncio.Transport, server_state: ServerState) -> asyncio.Protocol:
         """Accept the handshake and return the protocol that replaces HTTP on this connection. Raises PenstockError."""
-        protocol = self.protocols.get(request.path)
+        admitted = self._gate.admit(request) if self._gate is not None else None
+        protocol = (self.protocols if admitted is None else admitted.protocols).get(request.path)
         if protocol is not None:
             answer = check_plain_handshake(request, self.access)
         else:
             codec, answer = check_handshake(request, self.access)
-            protocol = self.native_protocol(codec)
+            protocol = self.native_protocol(codec, admitted)
         self._check_limit()
         transport.write(answer)
-        return Connection(self, protocol, transport, server_state)
+        connection = Connection(self, protocol, transport, server_state)
+        if admitted is not None:
+            connection.on_removed = admitted.follow(partial(connection.close, stream.CREDENTIAL_ENDED))
+        return connection
 
-    def native_protocol(self, codec: Codec) -> ProtocolSpec:
+    def native_protocol(self, codec: Codec, admitted: Admitted | None = None) -> ProtocolSpec:
         """The protocol of `/v1/ws` with this codec."""
-        return ProtocolSpec(codec.opcode, codec.message_bytes_max, partial(WebSocketSession, self, codec))
+        begin = partial(WebSocketSession, self, codec, admitted=admitted)
+        return ProtocolSpec(codec.opcode, codec.message_bytes_max, begin)
 
     def _check_limit(self) -> None:
         if self.draining:
@@ -114,6 +141,8 @@ class WebSockets:
             if connection in group:
                 group.remove(connection)
                 self._count -= 1
+                if connection.on_removed is not None:
+                    connection.on_removed()
                 # Clients may close with any code, so unknown codes share one label.
                 self._closed[str(code) if code in _CODES else "other"] += 1
         if not self._count and self._timer is not None:
@@ -163,9 +192,9 @@ class WebSockets:
     async def _return(self, receipts: Sequence[str], *, lost: bool) -> None:
         try:
             if lost:
-                await self.broker.nack(receipts, error="the connection was lost")
+                await self.broker.messages.nack(receipts, error="the connection was lost")
             else:
-                await self.broker.release(receipts)
+                await self.broker.messages.release(receipts)
         except PenstockError:
             pass  # the broker is too busy or stopping: the leases expire
 

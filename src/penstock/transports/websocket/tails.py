@@ -41,7 +41,7 @@ class QueueTail:
         self.queue = queue
         self.readers: dict[ReaderSubscription, None] = {}
         self._broker = broker
-        self._end_watch: Callable[[], None] = broker.watch(queue, self._changed)
+        self._end_watch: Callable[[], None] = broker.log.watch(queue, self._changed)
         self._pages: dict[tuple[Codec, str, str, int, int], TailPage] = {}
         """The cached pages of this round."""
         self._round: deque[ReaderSubscription] = deque()
@@ -62,7 +62,7 @@ class QueueTail:
         if page is not None:
             return page
         begun = begin(
-            self._broker.read(
+            self._broker.log.read(
                 self.queue,
                 partition=partition,
                 offset=str(first),

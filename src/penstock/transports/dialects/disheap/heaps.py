@@ -36,7 +36,7 @@ _update_decoder = msgspec.json.Decoder(HeapSettings, strict=False)
 def heap_at(edge: Edge, topic: str) -> QueuePath:
     """The queue of this heap. Raises QueueNotFound if there is none or its order is not `heap`."""
     path = _path(topic)
-    if edge.broker.get_queue(path)["config"]["order"] != "heap":
+    if edge.broker.queues.get(path)["config"]["order"] != "heap":
         raise QueueNotFound(f"{topic} is a queue but not a heap", details={"queue": path})
     return path
 
@@ -56,9 +56,9 @@ async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     one_of(asked, "rf", "replication_factor")
     settings = {**asked.settings(), "order": "heap", "heap_mode": "max" if asked.mode in ("MAX", 1) else "min"}
     try:
-        edge.broker.get_queue(path)
+        edge.broker.queues.get(path)
     except QueueNotFound:
-        await edge.broker.put_queue(path, settings)
+        await edge.broker.queues.put(path, settings)
         return json_answer({"topic": short_name(path), "heap_id": path})
     raise Conflict(f"{asked.topic} exists already", details={"queue": path})
 
@@ -69,7 +69,7 @@ async def update(edge: Edge, request: Request, names: Names) -> Answer:
     path = heap_at(edge, names["topic"])
     asked = parse_json(_update_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     with _confirmation(f"changing {names['topic']} like this"):
-        await edge.broker.patch_queue(path, asked.settings(), confirm=query.confirmation_token)
+        await edge.broker.queues.patch(path, asked.settings(), confirm=query.confirmation_token)
     return json_answer({})
 
 
@@ -80,7 +80,7 @@ async def delete(edge: Edge, request: Request, names: Names) -> Answer:
     if not query.force:
         raise InvalidRequest("deleting a heap needs force=true", details={"field": "force"})
     with _confirmation(f"deleting {names['topic']}"):
-        await edge.broker.delete_queue(path, confirm=query.confirmation_token)
+        await edge.broker.queues.delete(path, confirm=query.confirmation_token)
     return json_answer({})
 
 
@@ -98,11 +98,11 @@ def _confirmation(action: str) -> Iterator[None]:
 
 async def list_all(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    return json_answer({"heaps": [_described(edge, row) for row in _rows(edge)]})
+    return json_answer({"heaps": [_described(edge, row) for row in await _rows(edge)]})
 
 
 def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
-    config = edge.broker.get_queue(QueuePath(row.queue))["config"]
+    config = edge.broker.queues.get(QueuePath(row.queue))["config"]
     kept_ms = config["dead_letter_ttl_ms"]
     kept = {} if kept_ms is None else {"retention_time": duration(kept_ms)}
     return {
@@ -122,16 +122,15 @@ def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
 
 async def stats(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(TopicQuery, request.query)
-    rows = list(_rows(edge, None if query.topic is None else heap_at(edge, query.topic)))
+    rows = await _rows(edge, None if query.topic is None else heap_at(edge, query.topic))
     return json_answer(
         {"global_stats": _counted(rows), "topic_stats": {short_name(row.queue): _counted([row]) for row in rows}}
     )
 
 
-def _rows(edge: Edge, only: QueuePath | None = None) -> Iterable[QueueRow]:
-    for row in edge.broker.overview(only or ""):
-        if row.queue == only or (only is None and row.order == "heap"):
-            yield row
+async def _rows(edge: Edge, only: QueuePath | None = None) -> list[QueueRow]:
+    rows = await edge.broker.stats.rows(only or "")
+    return [row for row in rows if row.queue == only or (only is None and row.order == "heap")]
 
 
 def _counted(rows: Iterable[QueueRow]) -> dict[str, str]:

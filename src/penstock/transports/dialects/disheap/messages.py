@@ -116,7 +116,7 @@ async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: AR
     parse_query(NoQuery, request.query)
     asked = parse_json(_ack_decoder, request.json_body())
     _check_lease(edge, asked)
-    (result,) = await edge.broker.ack([asked.lease_token])
+    (result,) = await edge.broker.messages.ack([asked.lease_token])
     return _done(result.status)
 
 
@@ -125,7 +125,7 @@ async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     asked = parse_json(_nack_decoder, request.json_body())
     delay = None if asked.backoff_override is None else milliseconds("backoff_override", asked.backoff_override)
     _check_lease(edge, asked)
-    (result,) = await edge.broker.nack([asked.lease_token], delay_ms=delay, error=asked.reason)
+    (result,) = await edge.broker.messages.nack([asked.lease_token], delay_ms=delay, error=asked.reason)
     return _done(result.status)
 
 
@@ -137,7 +137,7 @@ async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
     heap_at(edge, asked.topic)
     if not asked.lease_token.rpartition(".")[2].isdigit():
         raise _conflict()  # a receipt may be a range, a lease token is for one message
-    (result,) = await edge.broker.extend([asked.lease_token], lease_ms=lease_ms)
+    (result,) = await edge.broker.messages.extend([asked.lease_token], lease_ms=lease_ms)
     return _done(result.status)
 
 
@@ -164,7 +164,7 @@ def _conflict() -> StaleReceipt:
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(HeapPeekQuery, request.query)
     path = heap_at(edge, query.topic)
-    messages = messages_of_runs(await edge.broker.peek(path, max=query.limit + 1))
+    messages = messages_of_runs(await edge.broker.log.peek(path, max=query.limit + 1))
     return json_answer(
         {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}
     )

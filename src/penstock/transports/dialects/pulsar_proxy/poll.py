@@ -75,7 +75,7 @@ async def _leased(
     messages = sorted(messages_of_runs(runs), key=lambda message: message.number)
     has_more = False
     for topic in topics if messages else ():
-        has_more = has_more or bool(await edge.broker.peek(topic, max=1, group=group))
+        has_more = has_more or bool(await edge.broker.log.peek(topic, max=1, group=group))
     return ReadPage(messages, has_more)
 
 
@@ -92,18 +92,18 @@ async def create_topics(edge: Edge, topics: list[QueuePath]) -> None:
     """Create missing topics. Raises QueueNotFound if the server does not create queues."""
     for topic in topics:
         try:
-            edge.broker.get_queue(topic)
+            edge.broker.queues.get(topic)
         except QueueNotFound:
             if not edge.broker.auto_create:
                 raise
-            await edge.broker.put_queue(topic, TOPIC)
+            await edge.broker.queues.put(topic, TOPIC)
 
 
 async def create_groups(edge: Edge, topics: list[QueuePath], client: str, offset: str) -> None:
     """Create the group of a new client at this offset, if need be in place of an idle one. An existing group keeps its
     position."""
     for topic in topics:
-        await edge.broker.begin_group(topic, client, offset=offset)
+        await edge.broker.groups.begin(topic, client, offset=offset)
 
 
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
@@ -124,5 +124,5 @@ async def acknowledge(edge: Edge, texts: list[str], client: str | None, topic: Q
         [internal_id(text) for text in texts], queue=topic, group=client, consumer=client or ""
     )
     held = [receipt for receipt in receipts if receipt is not None]
-    settled = iter(await edge.broker.ack(held) if held else ())
+    settled = iter(await edge.broker.messages.ack(held) if held else ())
     return ["stale" if receipt is None else next(settled).status for receipt in receipts]

@@ -88,14 +88,14 @@ def _item(edge: Edge, asked: TopicPublishRequest) -> PublishItem:
     return PublishItem(queue, message)
 
 
-def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int:
-    """The priority for the metadata field: a lane name for lanes, a number for a heap, 0 for fifo."""
+def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int | None:
+    """The priority for the metadata field: a lane name for lanes, a number for a heap, None for fifo."""
     if word is None:
-        return 0
+        return None
     try:
-        order = edge.broker.get_queue(queue)["config"]["order"]
+        order = edge.broker.queues.get(queue)["config"]["order"]
     except QueueNotFound:
-        return 0
+        return None
     if order == "lanes" and word in LANES:
         return LANES[word]
     digits = word.removeprefix("-")
@@ -106,7 +106,7 @@ def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int:
         raise InvalidRequest(
             f"priority {word[:64]!r}: {short_name(queue)} expects {expected}", details={"field": "metadata.priority"}
         )
-    return 0
+    return None
 
 
 async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
@@ -115,7 +115,7 @@ async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # no
     queue, settings = topic_path(asked.topic), {"delivery": asked.delivery_mode}
     created = False
     try:
-        await edge.broker.patch_queue(queue, settings)
+        await edge.broker.queues.patch(queue, settings)
     except QueueNotFound:
-        _, created = await edge.broker.put_queue(queue, TOPIC | settings)
+        _, created = await edge.broker.queues.put(queue, TOPIC | settings)
     return json_answer({"topic": short_name(queue), "delivery_mode": asked.delivery_mode}, 201 if created else 200)

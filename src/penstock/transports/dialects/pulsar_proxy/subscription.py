@@ -133,7 +133,7 @@ class Subscription:
         for id in released:
             del self._held[id]
         if released:
-            await self._edge.broker.release([held.receipt for held in released.values()])
+            await self._edge.broker.messages.release([held.receipt for held in released.values()])
         await self._output.send({"type": "unsubscribed", "topics": [short_name(topic) for topic in topics]})
         self._resume_delivery()
 
@@ -141,7 +141,7 @@ class Subscription:
         """Acknowledge one message. An error is sent only if the ack was too late."""
         held = self._held.pop(internal_id(frame.message_id).upper(), None)
         if held is not None:
-            (result,) = await self._edge.broker.ack([held.receipt])
+            (result,) = await self._edge.broker.messages.ack([held.receipt])
             status = result.status
             self._acknowledged.set()
         elif self._client:
@@ -227,9 +227,9 @@ class Subscription:
             return
         try:
             if lost:
-                await self._edge.broker.nack(receipts, error="the connection was lost")
+                await self._edge.broker.messages.nack(receipts, error="the connection was lost")
             else:
-                await self._edge.broker.release(receipts)
+                await self._edge.broker.messages.release(receipts)
         except PenstockError:
             pass  # the broker is too busy or stopping: the leases expire
 

@@ -25,14 +25,14 @@ _RATES = {
 
 async def queues(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    return json_answer({"queues": [_stats(row) for row in edge.broker.overview()]})
+    return json_answer({"queues": [_stats(row) for row in await edge.broker.stats.rows()]})
 
 
 async def scope_stats(edge: Edge, request: Request, names: Names) -> Answer:
     """The statistics of a namespace or of a task of it."""
     parse_query(NoQuery, request.query)
     scope = parse_scope("/".join(names.values()))
-    rows = edge.broker.overview(f"{scope}/")
+    rows = await edge.broker.stats.rows(f"{scope}/")
     if not rows:
         raise QueueNotFound(f"there is no queue in {scope}", details={"scope": scope})
     stats = [_stats(row) for row in rows]
@@ -42,7 +42,7 @@ async def scope_stats(edge: Edge, request: Request, names: Names) -> Answer:
 
 async def depths(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    rows = edge.broker.overview()
+    rows = await edge.broker.stats.rows()
     return json_answer(
         {
             "timestamp": iso_timestamp(edge.clock.now_ms()),
@@ -55,7 +55,7 @@ async def depths(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
 async def throughput(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     """Messages per second over the last minute."""
     parse_query(NoQuery, request.query)
-    rows = edge.broker.overview()
+    rows = await edge.broker.stats.rows()
     return json_answer(
         {
             "timestamp": iso_timestamp(edge.clock.now_ms()),

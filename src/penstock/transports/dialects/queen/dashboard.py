@@ -88,7 +88,7 @@ class Dashboard:
         changed, self._changed_queues = self._changed_queues, set()
         for path in sorted(changed):
             with contextlib.suppress(QueueNotFound):
-                depth = self._edge.broker.get_queue(QueuePath(path))["depth"]
+                depth = self._edge.broker.queues.get(QueuePath(path))["depth"]
                 self._emit("queue.depth", now_ms, queue=path, depth=depth)
         for worker, seen_ms in list(self._workers.items()):
             if now_ms - seen_ms >= STALE_WORKER_MS:

@@ -30,9 +30,9 @@ async def pop(edge: Edge, request: Request, names: Names) -> Answer:
     query = parse_query(PopQuery, request.query)
     take: Callable[..., PendingReply[LeaseReply]]
     if "queue" in names:
-        take = partial(edge.broker.lease, parse_queue(f"{names['ns']}/{names['task']}/{names['queue']}"))
+        take = partial(edge.broker.messages.lease, parse_queue(f"{names['ns']}/{names['task']}/{names['queue']}"))
     else:
-        take = partial(edge.broker.lease_scope, parse_scope("/".join(names.values())))
+        take = partial(edge.broker.messages.lease_scope, parse_scope("/".join(names.values())))
     take = partial(take, group=check_group(query.group), max=query.batch, consumer=query.workerId)
     reply = await take()
     if not reply.runs and query.wait and query.timeout:
@@ -82,7 +82,7 @@ async def _settle(edge: Edge, asked: Sequence[Acknowledgment]) -> list[dict[str,
     results: list[dict[str, Any]] = [{"transactionId": each.transactionId, "status": "stale"} for each in asked]
     completed = [row for row, each in enumerate(asked) if receipts[row] and each.status == "completed"]
     if completed:
-        settled = await edge.broker.ack([receipts[row] or "" for row in completed])
+        settled = await edge.broker.messages.ack([receipts[row] or "" for row in completed])
         for row, outcome in zip(completed, settled, strict=True):
             if outcome.status == "acked":
                 results[row]["status"] = "completed"
@@ -92,9 +92,9 @@ async def _settle(edge: Edge, asked: Sequence[Acknowledgment]) -> list[dict[str,
         if receipts[row] and each.status == "failed":
             failed.setdefault(each.error or "", []).append(row)
     for error, rows in failed.items():
-        settled = await edge.broker.nack([receipts[row] or "" for row in rows], error=error)
+        settled = await edge.broker.messages.nack([receipts[row] or "" for row in rows], error=error)
         for row, outcome in zip(rows, settled, strict=True):
-            if outcome.status in ("retrying", "dead_lettered"):
+            if outcome.status in ("retrying", "dead_lettered", "dropped"):
                 results[row] |= {"status": "failed", "retryScheduled": outcome.status == "retrying"}
     return results
 

@@ -33,9 +33,9 @@ async def configure(edge: Edge, request: Request, names: Names) -> Answer:  # no
     asked = parse_json(_configure_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     path, settings = parse_queue(asked.path), asked.options.settings()
     try:
-        queue = await edge.broker.patch_queue(path, settings)
+        queue = await edge.broker.queues.patch(path, settings)
     except QueueNotFound:
-        queue, _ = await edge.broker.put_queue(path, DEFAULTS | settings)
+        queue, _ = await edge.broker.queues.put(path, DEFAULTS | settings)
     return json_answer(
         {"ns": asked.ns, "task": asked.task, "queue": asked.queue, "options": options_of(queue["config"])}, 201
     )
@@ -48,7 +48,7 @@ async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     items = [_item(item) for item in asked.items]
     if not asked.config.autoCreate:
         for queue in {item.queue for item in items}:
-            edge.broker.get_queue(queue)
+            edge.broker.queues.get(queue)
     stored = await (store if asked.config.batchMode else store_each)(edge, items, create_as=DEFAULTS)
     messages = [_shown(item, each) for item, each in zip(items, stored, strict=True)]
     status = 207 if any(isinstance(each, PenstockError) for each in stored) else 201

@@ -1,0 +1,159 @@
+"""What stored state costs as it grows: memory, the longest stop of the event loop by a snapshot, stop and restart.
+
+A shard on local files is filled, two rounds of upkeep run beside a probe of the event loop, the shard is closed and
+opened again. The longest stop is CPU time between two turns of the event loop, so that other programs on the machine
+do not count.
+
+    python -m benchmarks.growth client_ids
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.growth import Bound, GrowthRow
+from penstock.batch import Batch, build, layout
+from penstock.broker.service import Broker
+from penstock.broker.types import DeliveredRun, PublishPart
+from penstock.clock import SystemClock
+from penstock.engines.local.engine import LocalEngine
+from penstock.ids import parse_queue
+from penstock.runtime.host import ShardHost, open_shard
+
+NODE = bytes(15) + b"\1"
+BATCH = 1_000
+BYTES, STOP, CLOSE, OPEN = "memory of each", "longest stop by upkeep", "close", "open"
+Fill = Callable[[Broker, int], Awaitable[None]]
+
+
+async def publish(broker: Broker, queue: str, payloads: list[bytes], **columns: Any) -> None:
+    named = {getattr(layout, name.upper()): values for name, values in columns.items()}
+    batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
+    await broker.messages.publish([PublishPart(parse_queue(queue), batch)])
+
+
+async def client_ids(broker: Broker, count: int) -> None:
+    """Acked messages with client ids."""
+    await broker.queues.put(parse_queue("ids"), {})
+    for first in range(0, count, BATCH):
+        numbers = range(first, min(count, first + BATCH))
+        await publish(broker, "ids", [b""] * len(numbers), id=[b"order-%09d" % number for number in numbers])
+        await ack_all(broker, "ids")
+
+
+async def single_client_ids(broker: Broker, count: int) -> None:
+    """The same, published one by one: each id has a row of its own."""
+    await broker.queues.put(parse_queue("ids"), {})
+    for number in range(count):
+        await publish(broker, "ids", [b""], id=[b"order-%09d" % number])
+        if number % BATCH == BATCH - 1:
+            await ack_all(broker, "ids")
+
+
+def receipts(runs: Sequence[DeliveredRun]) -> list[str]:
+    return [f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in runs]
+
+
+async def ack_all(broker: Broker, queue: str) -> None:
+    while runs := (await broker.messages.lease(parse_queue(queue), max=BATCH)).runs:
+        await broker.messages.ack(receipts(runs))
+
+
+async def queues(broker: Broker, count: int) -> None:
+    for number in range(count):
+        await broker.queues.put(parse_queue(f"queue-{number}"), {})
+        await publish(broker, f"queue-{number}", [b"x" * 100])
+
+
+async def unused_partitions(broker: Broker, count: int) -> None:
+    for number in range(count // 256):
+        await broker.queues.put(parse_queue(f"queue-{number}"), {"partitions": 256})
+
+
+async def dead_letters(broker: Broker, count: int) -> None:
+    await broker.queues.put(parse_queue("dead"), {"max_retries": 0})
+    for first in range(0, count, BATCH):
+        await publish(broker, "dead", [b"x" * 100] * min(BATCH, count - first))
+        runs = (await broker.messages.lease(parse_queue("dead"), max=BATCH)).runs
+        await broker.messages.nack(receipts(runs))
+
+
+async def heap(broker: Broker, count: int) -> None:
+    await broker.queues.put(parse_queue("heap"), {"order": "heap"})
+    for first in range(0, count, BATCH):
+        numbers = range(first, min(count, first + BATCH))
+        await publish(broker, "heap", [b"x"] * len(numbers), priority=[number * 7919 % 1000 for number in numbers])
+    await broker.messages.lease(parse_queue("heap"), max=1)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def longest_stop_ms(work: Awaitable[Any]) -> float:
+    """The most CPU time between two turns of the event loop while this work runs."""
+    task = asyncio.ensure_future(work)
+    longest = 0.0
+    while not task.done():
+        begun = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - begun)
+    await task
+    return longest * 1e3
+
+
+async def measure(fill: Fill, size: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="growth-") as root:
+        engine, host, broker = await opened(root)
+        before = resident_bytes()
+        await fill(broker, size)
+        gc.collect()
+        bytes_each = (resident_bytes() - before) / size
+        longest = await longest_stop_ms(host.upkeep.round())
+        longest = max(longest, await longest_stop_ms(host.upkeep.round()))
+        await broker.queues.put(parse_queue("another"), {})
+        begun = time.perf_counter()
+        await broker.close()
+        await engine.close()
+        close_s = time.perf_counter() - begun
+        del host, broker
+        gc.collect()
+        begun = time.process_time()
+        engine, _, broker = await opened(root)
+        open_s = time.process_time() - begun
+        await broker.close(final_snapshot=False)
+        await engine.close()
+        return {BYTES: bytes_each, STOP: longest, CLOSE: close_s, OPEN: open_s}
+
+
+async def opened(root: str) -> tuple[LocalEngine, ShardHost, Broker]:
+    engine = LocalEngine(root, fsync="never")
+    host = await open_shard(engine, 0, SystemClock(), NODE)
+    return engine, host, Broker(host, lambda bits: time.perf_counter_ns() % (1 << bits))
+
+
+def row(name: str, sizes: tuple[int, ...], fill: Fill, bytes_max: float) -> GrowthRow:
+    bounds = {
+        BYTES: Bound("bytes", bytes_max, "largest"),
+        STOP: Bound("ms", 10, "largest"),
+        CLOSE: Bound("s", 2, "largest"),
+        OPEN: Bound("s of CPU", 3, "largest"),
+    }
+    return GrowthRow(f"stored, {name}", sizes, partial(measure, fill), bounds, rounds=1)
+
+
+GROWTH = (
+    row("client_ids", (100_000, 1_000_000, 3_000_000), client_ids, 64),
+    row("single_client_ids", (10_000, 50_000, 200_000), single_client_ids, 64),
+    row("queues", (1_000, 3_000, 9_900), queues, 8_192),
+    row("unused_partitions", (25_600, 102_400, 256_000), unused_partitions, 16),
+    row("dead_letters", (10_000, 100_000, 500_000), dead_letters, 200),
+    row("heap", (100_000, 500_000, 2_000_000), heap, 48),
+)

@@ -1,0 +1,193 @@
+"""Between a partition's progress and the dispatcher of its group: what happens to offsets is told as places.
+
+A `Progress` knows the offsets of one partition, a `Dispatcher` the places of all; a desk is one partition's way to it.
+Desks are opened from the hard state, after a restart or when a queue comes to have an order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain, compress, islice
+from typing import TypeAlias
+
+from penstock.core.config import QueueConfig
+from penstock.core.offsets.ranges import RangeSet
+from penstock.core.order.ages import Ages
+from penstock.core.order.dispatch import LOAD_AT_ONCE, Dispatcher
+from penstock.core.order.fifo import PARTITION_BITS, place_of
+from penstock.core.state import Partition, Progress, Queue
+
+LEFT_OUT_MAX = 16
+"""Offsets between two ranges, on average, that are read along: where there are more, each range is read by itself."""
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""Offsets `[first, stop)`, as they come."""
+
+
+class Desk:
+    """One partition's way to the dispatcher of its group: what a `Progress` tells it."""
+
+    __slots__ = ("_dispatcher", "_partition", "_queue")
+
+    def __init__(self, queue: Queue, dispatcher: Dispatcher, partition: int):
+        self._queue = queue
+        self._dispatcher = dispatcher
+        self._partition = partition
+
+    def places(self, first: int, stop: int) -> Sequence[int]:
+        if not self._queue.growths:
+            return range(place_of(self._partition, first), place_of(self._partition, stop), 1 << PARTITION_BITS)
+        return [self.place(offset) for offset in range(first, stop)]
+
+    def place(self, offset: int) -> int:
+        return place_of(self._partition, offset, self._queue.age_of(self._partition, offset))
+
+    def ready(self, first: int, stop: int, *, fresh: bool = False) -> None:
+        if fresh:
+            self._dispatcher.ready_all(list(self.places(first, stop)), number=self._partition)
+            return
+        for place in self.places(first, stop):
+            self._dispatcher.ready(place)
+
+    def oldest(self) -> int | None:
+        """The lowest offset that would be given out now."""
+        return self._dispatcher.oldest(self._partition)
+
+    def leave(self, ranges: Ranges) -> None:
+        """These are done, or were moved to a later time."""
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, ranges)
+        if dispatcher.gate is not None:
+            dispatcher.leave(dispatcher.gate, self._keyed(ranges))
+        dispatcher.ended(sum([stop - first for first, stop in ranges]))
+
+    def leased(self, ranges: Ranges) -> None:
+        dispatcher = self._dispatcher
+        dispatcher.not_offered(self._partition, ranges)
+        if dispatcher.gate is not None:
+            seize = dispatcher.gate.seize
+            for key, place in self._keyed(ranges):
+                seize(key, place)
+        if dispatcher.shares is not None:
+            for first, stop in ranges:
+                for place in self.places(first, stop):
+                    dispatcher.leased(place)
+
+    def _keyed(self, ranges: Ranges) -> Iterable[tuple[int, int]]:
+        """(key, place) of each; none if no message of the partition has a key."""
+        column = self._queue.partitions[self._partition].traits.key
+        if column is None or not ranges:
+            return ()
+        begin, end = ranges[0][0], ranges[-1][1]
+        left_out = end - begin - sum([stop - first for first, stop in ranges])
+        near = left_out <= LEFT_OUT_MAX * len(ranges) and not self._queue.growths
+        if near and (inside := _inside(ranges, begin, end)) is not None:
+            # Read in one go, and what lies between is left out.
+            return compress(zip(column.stretch(begin, end), self.places(begin, end), strict=True), inside)
+        keys = array("q")
+        for first, stop in ranges:
+            keys += column.stretch(first, stop)
+        return zip(keys, chain.from_iterable([self.places(first, stop) for first, stop in ranges]), strict=True)
+
+    def waiting(self, offset: int) -> None:
+        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
+        to be tried again."""
+        place = self.place(offset)
+        self._dispatcher.hold(place)
+        self._dispatcher.wait(place)
+
+    def delayed(self, ranges: Ranges) -> None:
+        """Messages that were tried before, and hold their keys if they did, cannot be given out for a while."""
+        self._dispatcher.not_offered(self._partition, ranges)
+        if self._dispatcher.gate is not None:
+            wait = self._dispatcher.gate.wait
+            for key, place in self._keyed(ranges):
+                wait(key, place)
+
+    def park(self, key: int, offset: int) -> None:
+        self._dispatcher.park(key, self.place(offset))
+
+    def unpark(self, key: int, offset: int) -> None:
+        self._dispatcher.unpark(key, self.place(offset))
+
+    def let_go(self, ranges: Iterable[tuple[int, int]]) -> None:
+        if self._dispatcher.shares is not None:
+            for first, stop in ranges:
+                for place in self.places(first, stop):
+                    self._dispatcher.let_go(place)
+
+
+def _inside(ranges: Ranges, begin: int, end: int) -> bytearray | None:
+    """For each offset of `[begin, end)`, 1 if it is in one of these; None if they are not in order."""
+    inside = bytearray(b"\1") * (end - begin)
+    at = begin
+    for first, stop in ranges:
+        if first > at:
+            inside[at - begin : first - begin] = bytes(first - at)
+        elif first < at:
+            return None
+        at = stop
+    return inside
+
+
+def open_desks(queue: Queue) -> None:
+    """The dispatchers of a queue from its hard state; none where a cursor is enough."""
+    close_desks(queue)
+    if queue.config.indexed:
+        for group in queue.group_names:
+            open_desk(queue, group)
+
+
+def close_desks(queue: Queue) -> None:
+    """Remove the dispatchers; ready messages are not indexed until the desks are opened again."""
+    queue.dispatchers = {}
+    for partition in queue.partitions:
+        for progress in partition.progress.values():
+            progress.desk = None
+
+
+def follow_settings(queue: Queue, before: QueueConfig) -> None:
+    """The queue has other settings, and more partitions perhaps, in the same order: the dispatchers stay."""
+    for group, dispatcher in queue.dispatchers.items():
+        dispatcher.follow(before)
+        dispatcher.ages += [Ages() for _ in queue.partitions[len(dispatcher.ages) :]]
+        for number, partition in enumerate(queue.partitions):
+            progress = partition.progress[group]
+            if progress.desk is None:
+                progress.desk = Desk(queue, dispatcher, number)
+
+
+def open_desk(queue: Queue, group: int) -> None:
+    """The dispatcher of one group. A message that waits for its next attempt is offered when that is due."""
+    dispatcher = queue.dispatchers[group] = Dispatcher(queue, group)
+    free: list[Iterator[int]] = []
+    for number, partition in enumerate(queue.partitions):
+        progress = partition.progress[group]
+        desk = progress.desk = Desk(queue, dispatcher, number)
+        held = progress.leased.copy()
+        desk.leased(list(progress.leased))
+        for offset, retry in sorted(progress.retries.items()):
+            held.add(offset, offset + 1)
+            # A redriven message counts as new, unless its key has waited for it.
+            if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
+                desk.waiting(offset)
+        if queue.config.park_dead_keys:
+            for (owner, offset), letter in partition.dead.items():
+                if owner == group and letter.key:
+                    desk.park(letter.key, offset)
+        free.append(_free_places(partition, progress, held, desk))
+    if dispatcher.load(free):
+        return
+    places = merge(*free)
+    while some := list(islice(places, LOAD_AT_ONCE)):
+        dispatcher.ready_all(some, number=0 if len(free) == 1 else None)
+
+
+def _free_places(partition: Partition, progress: Progress, held: RangeSet, desk: Desk) -> Iterator[int]:
+    """Messages that are neither done, nor leased, nor scheduled for later: ascending."""
+    for first, stop in progress.done.gaps(progress.floor, partition.end):
+        for inside, after in held.gaps(first, stop):
+            for free, busy in partition.scheduled.gaps(inside, after):
+                for begin in range(free, busy, LOAD_AT_ONCE):
+                    yield from desk.places(begin, min(busy, begin + LOAD_AT_ONCE))

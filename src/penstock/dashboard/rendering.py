@@ -1,0 +1,142 @@
+"""Templates, and the filters that turn numbers and times into text.
+
+Every value is escaped when it is inserted: payloads, keys, headers, names and errors are text, never markup.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from penstock._version import __version__
+from penstock.dashboard.assets import asset_url, assets
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_MOST_COMPACT = 10_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def duration(ms: float | None) -> str:
+    """A length of time in its largest unit: `3 min`."""
+    if ms is None:
+        return "–"
+    for size, unit in _UNITS:
+        if ms >= size:
+            return f"{ms / size:.0f} {unit}" if ms >= 10 * size or ms % size == 0 else f"{ms / size:.1f} {unit}"
+    return f"{ms:.0f} ms"
+
+
+def relative(at_ms: int, now: int | None = None) -> str:
+    ahead = at_ms - (now_ms() if now is None else now)
+    if abs(ahead) < 1_000:
+        return "now"
+    size, unit = next((size, unit) for size, unit in _UNITS if abs(ahead) >= size)
+    text = f"{abs(ahead) // size} {unit}"
+    return f"in {text}" if ahead > 0 else f"{text} ago"
+
+
+def absolute(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def when(at_ms: int | None) -> Markup:
+    """A time relative to now, with the absolute time as its title."""
+    if at_ms is None:
+        return Markup('<span class="muted">never</span>')
+    return Markup('<time data-ms="{}" title="{}">{}</time>').format(at_ms, absolute(at_ms), relative(at_ms))
+
+
+def number(value: float | None) -> str:
+    """A count with separators; large ones are shortened."""
+    if value is None:
+        return "–"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(size, _MOST_COMPACT):
+            return f"{value / size:.1f}{unit}" if abs(value) < 100 * size else f"{value / size:.0f}{unit}"
+    return f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "0" if value < 0.005 else f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else number(value)
+
+
+def size(count: int) -> str:
+    for bound, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= bound:
+            return f"{count / bound:.1f} {unit}"
+    return f"{count} B"
+
+
+def short(queue: str) -> str:
+    """A queue path without its default parts, as the API also accepts it."""
+    namespace, _, rest = queue.partition("/")
+    task, _, name = rest.partition("/")
+    if not name or task != "default":
+        return queue
+    return name if namespace == "default" else f"{namespace}/{name}"
+
+
+def queue_url(queue: str, *rest: str) -> str:
+    return "/ui/q/" + "/".join(quote(part, safe="/") for part in (queue, *rest))
+
+
+def spark(values: list[int] | None, width: int = 96, height: int = 20) -> Markup:
+    """A small line of values, oldest first, as SVG."""
+    if not values or max(values) == 0:
+        return Markup('<svg class="spark" width="{}" height="{}" aria-hidden="true"><path d="M0 {}H{}"/></svg>').format(
+            width, height, height - 1.5, width
+        )
+    step = width / max(1, len(values) - 1)
+    top = max(values)
+    points = " ".join(
+        f"{at * step:.1f},{height - 1.5 - value / top * (height - 3):.1f}" for at, value in enumerate(values)
+    )
+    return Markup('<svg class="spark" width="{}" height="{}" aria-hidden="true"><polyline points="{}"/></svg>').format(
+        width, height, points
+    )
+
+
+def pretty(value: Any) -> str:
+    """JSON with indentation."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("penstock.dashboard"), autoescape=True,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    found.filters.update(
+        duration=duration, when=when, number=number, rate=rate, size=size, short=short, spark=spark, pretty=pretty,
+        absolute=absolute,
+    )  # fmt: skip
+    found.globals.update(asset=asset_url, queue_url=queue_url, version=__version__, now_ms=now_ms)
+    return found
+
+
+def render(template: str, **context: Any) -> str:
+    return _environment().get_template(template).render(context)
+
+
+def load() -> None:
+    """Compile every template and read every asset."""
+    assets()
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)

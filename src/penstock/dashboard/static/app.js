@@ -1,0 +1,201 @@
+// Live numbers, charts, the jump dialog, copy buttons and the theme. Every page also works without this file.
+"use strict";
+
+const one = (selector, root = document) => root.querySelector(selector);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// -- live parts: refreshed while the page is visible ------------------------------------------------------------------
+
+const LIVE_MS = 5000;
+setInterval(() => {
+  const busy = document.activeElement?.closest("#live input, #live textarea, #live select");
+  if (document.visibilityState === "visible" && !busy && !one("#live details[open]")) {
+    document.body.dispatchEvent(new CustomEvent("live"));
+  }
+}, LIVE_MS);
+
+// -- relative times ---------------------------------------------------------------------------------------------------
+
+function relative(at) {
+  const ahead = at - Date.now();
+  const size = Math.abs(ahead);
+  if (size < 1000) return "now";
+  const [unit, name] = [[864e5, "d"], [36e5, "h"], [6e4, "min"], [1e3, "s"]].find(([least]) => size >= least);
+  const text = `${Math.floor(size / unit)} ${name}`;
+  return ahead > 0 ? `in ${text}` : `${text} ago`;
+}
+setInterval(() => {
+  for (const each of all("time[data-ms]")) each.textContent = relative(Number(each.dataset.ms));
+}, 10_000);
+
+// -- theme ------------------------------------------------------------------------------------------------------------
+
+one("#theme")?.addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  document.cookie = `penstock_theme=${root.dataset.theme}; Path=/; Max-Age=31536000; SameSite=Lax`;
+  drawCharts();
+});
+
+// -- jump: Ctrl-K or Cmd-K ---------------------------------------------------------------------------------------------
+
+const dialog = one("#jump");
+function openJump() {
+  dialog.showModal();
+  one("input", dialog).select();
+  findJumps();
+}
+// The list shows the reply to the newest search. Once the keyboard is in the list, a late reply does not replace it.
+let searches = 0;
+let search = Promise.resolve();
+function findJumps() {
+  search = loadJumps(++searches);
+}
+async function loadJumps(number) {
+  const query = new URLSearchParams({ q: one("input", dialog).value, queue: document.body.dataset.queue || "" });
+  const reply = await fetch(`/ui/jump?${query}`, { headers: { "HX-Request": "true" } });
+  const found = new DOMParser().parseFromString(await reply.text(), "text/html");
+  if (number === searches && reply.ok) one(".hits", dialog).replaceWith(one(".hits", found));
+}
+all(".jump").forEach((button) => button.addEventListener("click", (event) => { event.preventDefault(); openJump(); }));
+one("input", dialog).addEventListener("input", findJumps);
+one("form", dialog).addEventListener("submit", async (event) => {
+  event.preventDefault();
+  await search;
+  one(".hits a", dialog)?.click();
+});
+dialog.addEventListener("focusin", (event) => { if (event.target.closest(".hits")) searches += 1; });
+document.addEventListener("keydown", (event) => {
+  if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    openJump();
+    return;
+  }
+  const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
+  const typing = document.activeElement?.matches("input, textarea, select");
+  if (!step || event.metaKey || event.ctrlKey || event.altKey || (typing && !dialog.open)) return;
+  if (event.key.length === 1 && typing) return;
+  const stops = dialog.open ? [one("input", dialog), ...all(".hits a", dialog)] : all("[data-stop]");
+  if (!stops.length || (!dialog.open && event.key.length > 1)) return;
+  const at = stops.indexOf(document.activeElement);
+  stops[Math.min(Math.max(at + step, 0), stops.length - 1)].focus();
+  event.preventDefault();
+});
+
+// -- copy and select ----------------------------------------------------------------------------------------------------
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest(".copy");
+  if (copy) {
+    await navigator.clipboard.writeText(one("pre", copy.closest(".code")).textContent);
+    copy.textContent = "Copied";
+    setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+  }
+  const reason = event.target.closest("[data-filter]");
+  if (reason) {
+    const input = one("#filter");
+    input.value = input.value ? `${input.value} and ${reason.dataset.filter}` : reason.dataset.filter;
+    input.focus();
+  }
+});
+document.addEventListener("change", (event) => {
+  if (event.target.matches("#all-ids")) for (const box of all("input[name=ids]")) box.checked = event.target.checked;
+  const count = one("#chosen");
+  if (count) {
+    const chosen = all("input[name=ids]:checked").length;
+    count.textContent = chosen ? `${chosen} selected` : count.dataset.none;
+  }
+});
+
+// -- charts ---------------------------------------------------------------------------------------------------------------
+
+const charts = new Map();
+const color = (name) => {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+};
+async function load(url) {
+  const reply = await fetch(url);
+  return reply.ok ? reply.json() : null;
+}
+async function drawCharts() {
+  for (const place of all(".chart")) {
+    const found = place.dataset.json ? JSON.parse(place.dataset.json) : await load(place.dataset.url);
+    if (!found) continue;
+    const lines = place.dataset.lines.split(" ").map((line) => line.split(":"));
+    const per = place.dataset.per === "second" ? found.step_ms / 1000 : 1;
+    const data = [
+      found.at_ms.map((at) => at / 1000),
+      ...lines.map(([name]) => found.series[name].map((value) => (value === null ? null : value / per))),
+    ];
+    charts.get(place)?.destroy();
+    const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    charts.set(place, new uPlot({
+      width: place.clientWidth - 12, height: 170, cursor: { y: false }, legend: { live: true },
+      axes: [{ ...axis, size: 28, grid: { show: false }, space: 70, values: (_, times) => times.map(clock) }, { ...axis, size: 54, values: (_, ticks) => ticks.map((tick) => compact(tick)) }],
+      scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } },
+      series: [{ value: "{HH}:{mm}" }, ...lines.map(([, label, hue]) => ({
+        label: label.replaceAll("_", " "), stroke: color(hue), width: 1.4, points: { show: false },
+        value: (_, value) => (value === null ? "–" : compact(value)),
+      }))],
+    }, data, place));
+  }
+}
+function clock(seconds) {
+  const at = new Date(seconds * 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  return at.getHours() || at.getMinutes() ? `${two(at.getHours())}:${two(at.getMinutes())}` : `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+function compact(value) {
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(0)}k`;
+  return Number.isInteger(value) ? String(value) : value.toFixed(value < 10 ? 2 : 1);
+}
+if (one(".chart")) {
+  drawCharts();
+  setInterval(() => document.visibilityState === "visible" && drawCharts(), 60_000);
+  let resized;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawCharts, 200); });
+}
+
+// -- live tail ------------------------------------------------------------------------------------------------------------
+
+const tail = one("#tail");
+if (tail) {
+  const ROWS_MAX = 300;
+  let source;
+  const cell = (text, name) => {
+    const made = document.createElement("span");
+    made.textContent = text;
+    if (name) made.className = name;
+    return made;
+  };
+  const open = () => {
+    const query = new URLSearchParams();
+    for (const name of ["queue", "kind"]) if (tail.dataset[name]) query.set(name, tail.dataset[name]);
+    source = new EventSource(`/v1/events/stream?${query}`);
+    source.addEventListener("open", () => { one("#tail-state").textContent = "live"; });
+    source.addEventListener("error", () => { one("#tail-state").textContent = "reconnecting"; });
+    source.addEventListener("message", (event) => {
+      const told = JSON.parse(event.data);
+      const row = document.createElement("li");
+      const more = [told.consumer, told.error, told.messages.slice(0, 3).join(" "), told.count > 3 ? `… ${told.count} messages` : ""];
+      row.append(cell(new Date(told.at_ms).toISOString().slice(11, 23), "muted"), cell(told.kind, `state ${told.kind}`),
+        cell(told.queue.replace(/^default\/default\//, ""), "any"), cell(more.filter(Boolean).join("  "), "any muted"));
+      tail.prepend(row);
+      while (tail.children.length > ROWS_MAX) tail.lastChild.remove();
+      one("#tail-empty")?.remove();
+    });
+  };
+  one("#tail-pause").addEventListener("click", (event) => {
+    if (source) { source.close(); source = undefined; } else open();
+    event.target.textContent = source ? "Pause" : "Resume";
+    one("#tail-state").textContent = source ? "live" : "paused";
+  });
+  open();
+}

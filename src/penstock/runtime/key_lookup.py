@@ -1,0 +1,176 @@
+"""Messages by key: the offsets of a partition whose message has a key, without reading the other messages.
+
+Four bytes of each key are known by piece (`PartitionIndex.prints`), in the order of offsets. The first lookup sorts
+them in blocks of 8,192 offsets; from then on a lookup costs a bisection for each block, and a look at the pieces that
+came since. Blocks are not stored: the first lookup after a restart makes them again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from penstock import limits
+from penstock.batch import layout
+from penstock.core.records import Published
+from penstock.runtime.index import PartitionIndex, key_prints, rows_with_print
+
+if TYPE_CHECKING:
+    from penstock.runtime.log import MessageLog
+
+SHIFT = 13
+BLOCK = 1 << SHIFT
+"""Offsets of a block: few enough to be sorted in one step, enough for blocks to be few."""
+RESORT = 512
+"""Offsets behind a block that is not full yet, from which on it is sorted again with them."""
+STEPS = 200
+"""Pieces looked through, or blocks passed over, between two turns of the event loop."""
+
+
+class Block(NamedTuple):
+    """The prints of `[number * BLOCK, stop)`, ascending, and where each is."""
+
+    stop: int
+    prints: array[int]
+    rows: array[int]
+
+    def rows_of(self, wanted: int) -> Sequence[int]:
+        at = bisect_left(self.prints, wanted)
+        if at == len(self.prints) or self.prints[at] != wanted:
+            return ()
+        return self.rows[at : bisect_right(self.prints, wanted, at)]
+
+
+class KeyLookup:
+    def __init__(self, log: MessageLog):
+        self._log = log
+        self._blocks: dict[tuple[int, int], dict[int, Block]] = {}
+        """Partition -> number of a block -> the block. Only those whose prints are all known."""
+        self._room = limits.KEY_PRINTS_BYTES_MAX // 4
+        """Prints that may still be sorted."""
+
+    def find(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[tuple[Published, int] | None]:
+        """(record, offset) of the stored messages with this key from `first` on, and None now and then, to yield to
+        other work. Raises DamagedMessages at a damaged message."""
+        place, wanted = (queue, partition), crc32(key)
+        self._forget(place, first >> SHIFT)
+        offset, steps = first, 0
+        # The index may change whenever something was yielded.
+        while (index := self._log.indexes.get(place)) and offset < index.ends[-1]:
+            offset = max(offset, self._first_with(place, wanted, offset >> SHIFT) << SHIFT)
+            if offset >= index.ends[-1]:
+                break
+            block = self._block(place, index, offset >> SHIFT)
+            if block is not None and offset < block.stop:
+                begin, offset = offset, block.stop
+                base = begin >> SHIFT << SHIFT
+                for row in block.rows_of(wanted):
+                    if base + row >= begin:
+                        yield from self._check(place, base + row, key)
+            else:
+                piece = index.at(offset)
+                begin = max(offset, index.firsts[piece])
+                offset = min(index.ends[piece], ((begin >> SHIFT) + 1) << SHIFT)
+                yield from self._find_in_piece(place, index, piece, key, begin, offset)
+            steps += 1
+            if steps % STEPS == 0:
+                yield None
+
+    def _first_with(self, place: tuple[int, int], wanted: int, number: int) -> int:
+        """The first block from this one on that has the print, or is not full."""
+        blocks = self._blocks.get(place, {})
+        while (block := blocks.get(number)) is not None and block.stop == (number + 1) << SHIFT:
+            prints = block.prints
+            at = bisect_left(prints, wanted)
+            if at < len(prints) and prints[at] == wanted:
+                break
+            number += 1
+        return number
+
+    def _check(self, place: tuple[int, int], offset: int, key: bytes) -> Iterator[tuple[Published, int]]:
+        """The message at this offset, if it is still stored and has this key."""
+        for run in self._log.runs(*place, offset, offset + 1):
+            if run.record.batch.string(layout.KEY, offset - run.record.offset) == key:
+                yield run.record, offset
+
+    def _find_in_piece(
+        self, place: tuple[int, int], index: PartitionIndex, piece: int, key: bytes, begin: int, end: int
+    ) -> Iterator[tuple[Published, int] | None]:
+        """The matches of `[begin, end)`, which is part of this piece."""
+        prints = _aligned_prints(index, piece)
+        if prints is not None:
+            first = index.firsts[piece]
+            for row in rows_with_print(prints[4 * (begin - first) : 4 * (end - first)], key):
+                yield from self._check(place, begin + row, key)
+            return
+        stored = index.stored(piece)
+        records = self._log.records(place, stored)
+        if (stored.locator, stored.skip) not in index.prints:
+            prints = b"".join([key_prints(record.batch) for record in records])
+            if self._held_bytes() + len(prints) <= limits.KEY_PRINTS_BYTES_MAX:
+                index.prints[stored.locator, stored.skip] = prints
+        for record in records:
+            keys = record.batch.strings(layout.KEY) if record.batch.has(layout.KEY) else []
+            for offset, each in enumerate(keys, record.offset):
+                if each == key and begin <= offset < end:
+                    yield record, offset
+        yield None
+
+    def _held_bytes(self) -> int:
+        return sum(len(prints) for index in self._log.indexes.values() for prints in index.prints.values())
+
+    def _block(self, place: tuple[int, int], index: PartitionIndex, number: int) -> Block | None:
+        """This block, as far as it is filled; sorted again if many messages came since."""
+        block = self._blocks.get(place, {}).get(number)
+        if block is not None and block.stop >> SHIFT > number:
+            return block
+        stop = min(index.ends[-1], (number + 1) << SHIFT)
+        if block is not None and stop - block.stop < RESORT:
+            return block
+        sorted_anew = _sorted_block(index, number, stop)
+        if sorted_anew is None:
+            return block
+        room = self._room + (len(block.rows) if block is not None else 0) - len(sorted_anew.rows)
+        if room < 0:
+            return block
+        self._room = room
+        self._blocks.setdefault(place, {})[number] = sorted_anew
+        return sorted_anew
+
+    def _forget(self, place: tuple[int, int], below: int) -> None:
+        """Blocks below this one are not asked for any more."""
+        blocks = self._blocks.get(place, {})
+        for number in [number for number in blocks if number < below]:
+            self._room += len(blocks.pop(number).rows)
+
+    def drop(self, place: tuple[int, int]) -> None:
+        """This partition is gone."""
+        for block in self._blocks.pop(place, {}).values():
+            self._room += len(block.rows)
+
+
+def _aligned_prints(index: PartitionIndex, piece: int) -> bytes | None:
+    """The prints of a piece, if they are known and every message has one; messages without keys may have none."""
+    prints = index.prints.get((index.locators[piece], index.skips[piece]))
+    return prints if prints is not None and len(prints) == 4 * (index.ends[piece] - index.firsts[piece]) else None
+
+
+def _sorted_block(index: PartitionIndex, number: int, stop: int) -> Block | None:
+    """The prints of `[number * BLOCK, stop)`; None if some are not known."""
+    base = number << SHIFT
+    keyed: list[int] = []
+    piece = index.at(base)
+    while piece < len(index) and index.firsts[piece] < stop:
+        prints = _aligned_prints(index, piece)
+        if prints is None:
+            return None
+        first = index.firsts[piece]
+        begin, end = max(base, first), min(stop, index.ends[piece])
+        values = array("I", prints[4 * (begin - first) : 4 * (end - first)])
+        keyed += [print_ << SHIFT | row for row, print_ in enumerate(values, begin - base)]
+        piece += 1
+    keyed.sort()
+    return Block(stop, array("I", [each >> SHIFT for each in keyed]), array("H", [each & BLOCK - 1 for each in keyed]))

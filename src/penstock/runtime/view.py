@@ -1,0 +1,204 @@
+"""Read access to one shard for the facade: its state, its stored messages, its counters.
+
+The objects that a view returns are live. A caller reads them before its next `await` and changes none of them: a change
+is a command for `ShardLoop.submit` or `ShardLoop.lease`. After the shard was read again from its journal the same view
+shows the new state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.core import commands
+from penstock.core.decide import check
+from penstock.core.decide.keys import key_of
+from penstock.core.decide.schedules import schedule_of
+from penstock.core.decide.scopes import scopes_over
+from penstock.core.decide.settling import all_held
+from penstock.core.decide.webhooks import webhook_of
+from penstock.core.explain import Explainer
+from penstock.core.state import FormerQueue, Hold, Queue, Schedule, Shard, Webhook
+from penstock.core.state.keys import StoredKey
+from penstock.core.state.leases import Lease
+from penstock.errors import QueueNotFound
+from penstock.runtime.holding import spanned_bytes
+from penstock.runtime.log import MessageLog
+from penstock.runtime.watchers import Changed
+
+if TYPE_CHECKING:
+    from penstock.runtime.loop import ShardLoop
+
+Check = commands.Publish | commands.SetSchedule | commands.SetWebhook
+
+
+COMMIT_PAUSE_S = 0.001
+
+
+def queue_not_found(path: str) -> QueueNotFound:
+    return QueueNotFound(f"there is no queue {path}", details={"queue": path})
+
+
+class ShardView:
+    """The state of a shard that this process owns."""
+
+    def __init__(self, loop: ShardLoop):
+        self._loop = loop
+        self.now_ms = loop.now_ms
+        self.counters = loop.counters
+        self._paths: list[str] = []
+        self._paths_version: tuple[Shard, int, int] | None = None
+
+    def advance(self) -> int:
+        """Process the deadlines that are due, so that the state is that of the time that is returned."""
+        return self._loop.advance_to_now()
+
+    async def give_way(self) -> None:
+        """Let other work run before a long read goes on. A commit that is being written needs time outside of the event
+        loop: its thread gets the interpreter only while the event loop waits."""
+        await asyncio.sleep(0 if self._loop.commits.is_clean else COMMIT_PAUSE_S)
+
+    def check(self, command: Check) -> None:
+        """Raise the refusal that this command would meet now. Decides and changes nothing."""
+        self._loop.admit(command)
+        check(self._loop.shard, command, self.now_ms())
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def queue(self, path: str) -> Queue:
+        """Raises QueueNotFound."""
+        shard = self._loop.shard
+        number = shard.paths.get(path)
+        if number is None:
+            raise queue_not_found(path)
+        return shard.queues[number]
+
+    def find_queue(self, path: str) -> Queue | None:
+        shard = self._loop.shard
+        number = shard.paths.get(path)
+        return None if number is None else shard.queues[number]
+
+    def queue_numbered(self, number: int) -> Queue | None:
+        return self._loop.shard.queues.get(number)
+
+    def former_queue(self, number: int) -> FormerQueue | None:
+        """One of the queues that were deleted last."""
+        return self._loop.shard.former_queues.get(number)
+
+    def queues(self) -> Collection[Queue]:
+        return self._loop.shard.queues.values()
+
+    def paths(self, prefix: str) -> list[str]:
+        """The paths that begin with `prefix`, sorted."""
+        shard = self._loop.shard
+        version = (shard, shard.next_queue, len(shard.paths))
+        if version != self._paths_version:  # a queue was created or deleted
+            self._paths, self._paths_version = sorted(shard.paths), version
+        return self._paths[bisect_left(self._paths, prefix) : bisect_left(self._paths, f"{prefix}\U0010ffff")]
+
+    # -- leases and transactions --------------------------------------------------------------------------------------
+
+    def leases(self) -> Collection[Lease]:
+        return self._loop.shard.leases.values()
+
+    def leased_from(self, lease: int) -> Queue | None:
+        """The queue of a lease; None if the lease has ended."""
+        shard = self._loop.shard
+        found = shard.leases.get(lease)
+        return None if found is None else shard.queues[found.queue]
+
+    def all_held(self, claims: list[commands.Claim]) -> bool:
+        """True if an ack of these would ack every one of them now."""
+        return all_held(self._loop.shard, claims)
+
+    def was_transacted(self, key: bytes) -> bool:
+        """True if the transaction with this digest was done before."""
+        return key in self._loop.shard.transactions
+
+    # -- schedules, webhooks, holds -----------------------------------------------------------------------------------
+
+    def schedule(self, name: str) -> Schedule:
+        """Raises NotFound."""
+        return schedule_of(self._loop.shard, name)
+
+    def schedules(self) -> Mapping[str, Schedule]:
+        return self._loop.shard.schedules
+
+    def webhook(self, id: str) -> Webhook:
+        """Raises NotFound."""
+        return webhook_of(self._loop.shard, id)
+
+    def webhooks(self) -> Mapping[str, Webhook]:
+        return self._loop.shard.webhooks
+
+    def webhook_of_group(self, path: str, group: str) -> Webhook | None:
+        return self._loop.shard.webhook_groups.get((path, group))
+
+    def key(self, id: str) -> StoredKey:
+        """Raises NotFound."""
+        return key_of(self._loop.shard, id)
+
+    def keys(self) -> Mapping[str, StoredKey]:
+        return self._loop.shard.keys
+
+    def holds(self) -> Mapping[str, Hold]:
+        return self._loop.shard.holds
+
+    def spanned_bytes(self, hold: Hold) -> int:
+        return spanned_bytes(self._loop, hold)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> MessageLog:
+        return self._loop.log
+
+    @property
+    def durable_index(self) -> int:
+        """The last frame of the journal that is durable."""
+        return self._loop.durable_index
+
+    @property
+    def without_room(self) -> bool:
+        """True while nothing can be written, and so nothing can be delivered."""
+        return self._loop.without_room
+
+    def explainer(self, queue: Queue, group: str, now_ms: int) -> Explainer:
+        return Explainer(self._loop.shard, queue, group, now_ms)
+
+    # -- consumers ----------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Lease requests that wait for messages."""
+        return self._loop.waiters.count
+
+    def waiting_in(self, queue: Queue, group: str) -> int:
+        """Consumers of this group that wait for messages of this queue, or of a scope that it is in."""
+        waiters = self._loop.waiters
+        in_scopes = sum([waiters.count_of(scope, group) for scope in set(scopes_over(queue.path))])
+        return waiters.count_of(queue.number, group) + in_scopes
+
+    def last_asked_ms(self, queue: Queue, group: str) -> int | None:
+        """When a consumer of this group last asked for messages of this queue; None: not since the start."""
+        return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
+
+    # -- changes as they become durable -------------------------------------------------------------------------------
+
+    async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
+        """Wait until something is stored in this partition, or the time is over."""
+        await self._loop.grown(queue, partition, wait_ms)
+
+    def watch(self, queue: int, changed: Changed) -> Callable[[], None]:
+        """Call `changed` when the queue has grown or is deleted. Returns a function that ends it."""
+        return self._loop.watchers.watch(queue, changed)
+
+    def watch_end(self, queue: int, deleted: Callable[[], None]) -> Callable[[], None]:
+        """Call `deleted` when the queue is deleted. Returns a function that ends it."""
+        return self._loop.watchers.watch_end(queue, deleted)
+
+    def follow_records(self, follow: Callable[[list[bytes]], None] | None) -> None:
+        """Call `follow` with the encoded records of every commit; None ends it."""
+        self._loop.on_facts = follow

@@ -1,0 +1,114 @@
+"""TLS of the listeners: version 1.3, certificates from files, reloaded without dropping connections.
+
+One `SSLContext` serves HTTP and WebSocket for the life of the process. Loading a certificate into it changes the
+handshakes from then on and leaves open connections alone. gRPC asks for its certificate at each handshake.
+
+A client certificate is checked against the client CA. If the CA file also contains revocation lists, HTTP refuses the
+certificates that they name; gRPC cannot.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+
+from penstock.logs import get_logger
+from penstock.server.config import ConfigError
+
+_log = get_logger("penstock.tls")
+
+
+class _Files(NamedTuple):
+    """The content of the files, read together."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes
+
+
+class ServerTls:
+    """The certificates of a server. Raises ConfigError if they cannot be used."""
+
+    def __init__(self, cert: str, key: str, client_ca: str = ""):
+        self._paths = [("tls_cert", cert), ("tls_key", key), ("tls_client_ca", client_ca)]
+        self._files = self._read()
+        self._grpc_files = self._files
+        self.context = self._context(self._files)
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        return bool(self._files.client_ca)
+
+    def reload(self) -> bool:
+        """Read the files again; True if they changed. If they cannot be used, the former ones stay, and a log event
+        says why."""
+        try:
+            files = self._read()
+            if files == self._files:
+                return False
+            self._context(files)  # a trial: a certificate without its key must not reach the context in use
+            self._load(self.context, files)
+        except ConfigError as error:
+            _log.error("tls_reload_failed", reason=str(error))
+            return False
+        self._files = files
+        _log.info("tls_reloaded")
+        return True
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._grpc_configuration(),
+            self._changed_grpc_configuration,  # type: ignore[arg-type] # None is documented
+            bool(self._files.client_ca),
+        )
+
+    def _grpc_configuration(self) -> grpc.ServerCertificateConfiguration:
+        files = self._grpc_files = self._files
+        return grpc.ssl_server_certificate_configuration([(files.key, files.cert)], files.client_ca or None)
+
+    def _changed_grpc_configuration(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC at each handshake; None: the configuration is as before."""
+        return None if self._grpc_files is self._files else self._grpc_configuration()
+
+    def _read(self) -> _Files:
+        contents = []
+        for name, path in self._paths:
+            try:
+                contents.append(Path(path).read_bytes() if path else b"")
+            except OSError as error:
+                raise ConfigError(f"{name}: cannot read {path}: {error.strerror or error}") from None
+        return _Files(*contents)
+
+    def _context(self, files: _Files) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.set_alpn_protocols(["http/1.1"])
+        self._load(context, files)
+        return context
+
+    def _load(self, context: ssl.SSLContext, files: _Files) -> None:
+        paths = dict(self._paths)
+        try:
+            context.load_cert_chain(paths["tls_cert"], paths["tls_key"], password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise ConfigError(
+                f"tls_cert, tls_key: {paths['tls_cert']} and {paths['tls_key']} are not a certificate and its key: "
+                f"{error}"
+            ) from None
+        if files.client_ca:
+            try:
+                context.load_verify_locations(cadata=files.client_ca.decode("ascii"))
+            except (ssl.SSLError, UnicodeDecodeError) as error:
+                raise ConfigError(f"tls_client_ca: {paths['tls_client_ca']} has no certificates: {error}") from None
+            context.verify_mode = ssl.CERT_REQUIRED
+            if b"-----BEGIN X509 CRL-----" in files.client_ca:
+                # Only a file, not its content, can be loaded with revocation lists.
+                context.load_verify_locations(paths["tls_client_ca"])
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; store it decrypted, readable for the server alone")

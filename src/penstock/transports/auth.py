@@ -1,0 +1,175 @@
+"""From a credential to a principal, for every protocol.
+
+A credential is an API key, a JWT, or a client certificate whose name is the name of a key. A request with a credential
+that is not accepted is refused, whatever else it has. Failures are counted per address: after a few a minute they are
+answered with 429. Valid credentials are accepted all the same, because clients behind one proxy share an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from penstock.broker.audit import AuditTrail
+from penstock.broker.guarded import guarded_broker
+from penstock.clock import Clock
+from penstock.errors import RateLimited, Unauthenticated
+from penstock.security.buckets import FailureBackoff
+from penstock.security.credentials import KeyTable
+from penstock.security.keys import PREFIX, shown_id
+from penstock.security.principal import Principal
+from penstock.security.tokens import TokenVerifier
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+SUBPROTOCOL_PREFIX = "bearer."
+"""A browser cannot set headers of a WebSocket: it offers the subprotocol `bearer.<credential>` as well."""
+
+
+class Authenticator:
+    """Finds the principal of a request, and ends the streams of principals that are accepted no longer."""
+
+    def __init__(self, broker: Broker, keys: KeyTable, tokens: TokenVerifier | None, clock: Clock,
+                 audit: AuditTrail | None = None):  # fmt: skip
+        self._broker = broker
+        self._audit = audit
+        self._keys = keys
+        self.tokens = tokens
+        self._clock = clock
+        self._failures = FailureBackoff()
+        self._guarded: WeakKeyDictionary[Principal, Broker] = WeakKeyDictionary()
+        self._streams: dict[Principal, set[Callable[[], None]]] = {}
+        self._certificates: dict[tuple[str, ...], Principal] = {}
+        broker.keys.attach(keys, self._end)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def authenticate(self, credential: str | None, address: str, certificate: Sequence[str] = ()) -> Principal:
+        """Raises Unauthenticated, or RateLimited. `certificate` has the names of the client certificate."""
+        try:
+            principal = self._principal(credential, certificate)
+        except Unauthenticated as error:
+            if credential is not None:
+                if self._audit is not None:
+                    self._audit.note(None, "authenticate", shown_id(credential), error.code)
+                wait_s = self._failures.failed(address, self._clock.monotonic())
+                if wait_s:
+                    raise RateLimited(
+                        "too many wrong credentials from this address", retry_after_ms=int(wait_s * 1000) + 1
+                    ) from None
+            raise error from None
+        if principal.kind == "key":
+            wait_s = self._keys.wait_s(principal.id, self._clock.monotonic())
+            if wait_s:
+                raise RateLimited("this key has used up its rate", retry_after_ms=int(wait_s * 1000) + 1)
+            self._broker.keys.used(principal.id, self._clock.now_ms())
+        return principal
+
+    def _principal(self, credential: str | None, certificate: Sequence[str]) -> Principal:
+        now_ms = self._clock.now_ms()
+        if credential is None:
+            if certificate:
+                return self._certified(tuple(certificate), now_ms)
+            raise Unauthenticated(
+                "this server needs a credential: send `Authorization: Bearer <key or JWT>` or `X-Api-Key: <key>`"
+            )
+        # Both forms are checked by their own rules; the prefix only decides which rules, and is no secret.
+        if self.tokens is not None and not credential.startswith(PREFIX):
+            return self.tokens.verify(credential, now_ms)
+        principal = self._keys.find(credential, now_ms)
+        if principal is None:
+            raise Unauthenticated("this key is unknown, expired or revoked")
+        return principal
+
+    def _certified(self, names: tuple[str, ...], now_ms: int) -> Principal:
+        """The principal of the keys that have a name of the certificate as theirs."""
+        known = self._certificates.get(names)
+        if known is not None and (not known.expires_at_ms or known.expires_at_ms > now_ms):
+            return known
+        found = [
+            (key, scopes)
+            for key, scopes in self._broker.keys.certificate_entries(names)
+            if not key.expires_at or key.expires_at > now_ms
+        ]
+        if not found:
+            raise Unauthenticated("no key has a name of this client certificate as its name")
+        scopes = [scope for _, each in found for scope in each]
+        expires = min((key.expires_at for key, _ in found if key.expires_at), default=0)
+        principal = Principal("certificate", found[0][0].name, found[0][0].name, scopes, expires)
+        self._certificates[names] = principal
+        return principal
+
+    def broker_for(self, principal: Principal) -> Broker:
+        found = self._guarded.get(principal)
+        if found is None:
+            found = self._guarded[principal] = guarded_broker(self._broker, principal, self._audit)
+        return found
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def follow(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
+        """Call `end` when the principal is accepted no longer. Returns the function that stops it."""
+        self._streams.setdefault(principal, set()).add(end)
+
+        def stop() -> None:
+            ends = self._streams.get(principal)
+            if ends is not None:
+                ends.discard(end)
+                if not ends:
+                    del self._streams[principal]
+
+        return stop
+
+    def end_expired(self) -> None:
+        """End the streams of credentials whose time is over. Called every second."""
+        now_ms = self._clock.now_ms()
+        self._end([each for each in self._streams if each.expires_at_ms and each.expires_at_ms <= now_ms])
+
+    def _end(self, principals: Iterable[Principal]) -> None:
+        for principal in (*principals, *self._changed_certificates()):
+            for end in list(self._streams.pop(principal, ())):
+                end()
+
+    def _changed_certificates(self) -> list[Principal]:
+        """The principals of certificates whose keys have changed; the next request finds the new ones."""
+        before, self._certificates = self._certificates, {}
+        ended = []
+        for names, principal in before.items():
+            try:
+                now = self._certified(names, self._clock.now_ms())
+            except Unauthenticated:
+                ended.append(principal)
+                continue
+            if (now.scopes, now.expires_at_ms) == (principal.scopes, principal.expires_at_ms):
+                self._certificates[names] = principal
+            else:
+                ended.append(principal)
+        return ended
+
+
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The credential in HTTP headers with names in lower case; None: there is none. Raises Unauthenticated for two."""
+    found: list[str] = []
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, rest = value.decode("latin-1").partition(" ")
+            if scheme.lower() != "bearer" or not rest:
+                raise Unauthenticated("send `Authorization: Bearer <key or JWT>`; other schemes are not known here")
+            found.append(rest.strip())
+        elif name == b"x-api-key":
+            found.append(value.decode("latin-1"))
+    if len(found) > 1:
+        raise Unauthenticated("send one credential, not several")
+    return found[0] if found else None
+
+
+def offered_credential(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The credential among the offered subprotocols of a WebSocket handshake."""
+    for name, value in headers:
+        if name == b"sec-websocket-protocol":
+            for offer in value.decode("latin-1").split(","):
+                if offer.strip().startswith(SUBPROTOCOL_PREFIX):
+                    return offer.strip().removeprefix(SUBPROTOCOL_PREFIX)
+    return None

@@ -1,0 +1,30 @@
+"""Requests without a socket, for a program with the broker in its own process."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from penstock.errors import Unavailable
+from penstock.transports.http.answer import Answer
+from penstock.transports.http.app import HttpApp
+from penstock.transports.http.fields import Fields
+from penstock.transports.http.request import Request
+
+_HOST = ((b"host", b"localhost"),)
+
+
+class InProcessHttp:
+    """Calls the handlers of an application. An error is an answer, as over a socket."""
+
+    def __init__(self, app: HttpApp):
+        self._app = app
+
+    async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
+        """Await the answer to a request. A cancellation withdraws it, as a closed connection would."""
+        path, _, query = target.partition("?")
+        fields = Fields(_HOST + headers)
+        request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
+        answer = await self._app.ask(request)
+        if answer is None:
+            raise Unavailable("the broker gave no answer")
+        return answer

@@ -1,0 +1,52 @@
+"""Operations about the process: probes, metrics, and descriptions of the interface."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock._version import __version__
+from penstock.errors import NotFound, Unavailable
+from penstock.transports.http import asyncapi, openapi
+from penstock.transports.http.answer import Answer, json_answer
+from penstock.transports.http.edge import Edge
+from penstock.transports.http.request import Request
+from penstock.wire.audit import AuditQuery, AuditReply
+from penstock.wire.parse import parse_query
+from penstock.wire.replies import FrontPage, ReadinessReply, StatusReply
+
+
+def health(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return json_answer(StatusReply("ok"))
+
+
+def readiness(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    if edge.draining:
+        raise Unavailable("the server is shutting down")
+    if not edge.broker.ready:
+        raise Unavailable("the broker is not ready: its journals are not open, or its data directory is missing")
+    return json_answer(ReadinessReply("ready", *edge.broker.damage))
+
+
+async def metrics(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    body, content_type = await edge.metrics.exposition(edge.broker)
+    return Answer(200, body, content_type)
+
+
+async def audit(edge: Edge, request: Request) -> Answer:
+    query = parse_query(AuditQuery, request.query)
+    if edge.audit is None:
+        raise NotFound("this server keeps no audit trail; start it with --auth keys")
+    entries = await asyncio.to_thread(edge.audit.read, query.after, query.limit)
+    return json_answer(AuditReply(entries))
+
+
+def describe_http(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return Answer(200, openapi.document())
+
+
+def describe_websocket(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return Answer(200, asyncapi.document())
+
+
+def front_page(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return json_answer(FrontPage("penstock", __version__, "/openapi.json", "/metrics"))

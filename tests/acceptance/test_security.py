@@ -1,0 +1,524 @@
+"""A real server with keys, tokens and TLS: HTTP, WebSocket and gRPC."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import hostile_tokens as tokens
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from penstock.errors import QueueNotFound, Unauthenticated
+from penstock.server.tls_dev import make_certificates
+from penstock.sync import Client
+from penstock.v1 import broker_pb2 as pb
+from penstock.v1 import broker_pb2_grpc as stubs
+from tests.acceptance.http_server import Server, running
+
+CLIENT = "spiffe://example/billing"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("guarded")
+    (root / "jwks.json").write_text(json.dumps(tokens.KEY_SET))
+    with running(
+        root / "data", "--auth", "keys", "--jwt-issuer", tokens.ISSUER, "--jwt-audience", tokens.AUDIENCE,
+        "--jwks", str(root / "jwks.json"),
+    ) as server:  # fmt: skip
+        server.key = (root / "data" / "bootstrap.key").read_text().strip()
+        yield server
+
+
+def new_key(server: Server, *scopes: str, **more: object) -> dict[str, str]:
+    asked = {"name": "test", "scopes": list(scopes), **more}
+    answer = server.ask("POST", "/v1/keys", asked, authorization=f"Bearer {server.key}")
+    assert answer.status == 201, answer.body
+    return answer.json
+
+
+def status(server: Server, key: str | None, method: str, target: str, body: object = None) -> int:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return server.ask(method, target, body, **headers).status
+
+
+def message(queue: str) -> dict[str, object]:
+    return {"queue": queue, "messages": [{"payload": 1}]}
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_key_is_private_and_not_logged(guarded):
+    path = guarded.log_path.with_suffix("") / "bootstrap.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert str(path) in guarded.log() and guarded.key not in guarded.log()
+
+
+@pytest.mark.parametrize("target", ["/", "/readyz", "/metrics", "/openapi.json", "/v1/queues", "/nowhere", "/v1/keys"])
+def test_without_a_credential_only_health_answers(guarded, target):
+    assert status(guarded, None, "GET", target) == 401
+    assert status(guarded, None, "GET", "/healthz") == 200
+    assert status(guarded, guarded.key, "GET", target) in (200, 404)
+
+
+def test_scopes_of_a_key(guarded):
+    key = new_key(guarded, "publish:shop/*", "consume:shop/orders")["key"]
+    assert status(guarded, key, "POST", "/v1/publish", message("shop/orders")) == 201
+    assert status(guarded, key, "POST", "/v1/publish", message("bank/orders")) == 404
+    assert status(guarded, key, "POST", "/v1/lease", {"queue": "shop/orders"}) == 200
+    assert status(guarded, key, "POST", "/v1/lease", {"queue": "shop/others"}) == 403
+    assert status(guarded, key, "GET", "/v1/peek?queue=shop/orders") == 403
+    assert status(guarded, key, "GET", "/v1/stats?queue=shop/orders") == 200
+    assert status(guarded, key, "GET", "/v1/keys") == 403
+    assert status(guarded, key, "GET", "/metrics") == 403
+
+
+def test_no_key_creates_more_than_it_has(guarded):
+    admin = new_key(guarded, "key.admin:shop/*", "publish:shop/*")["key"]
+    ask = {"name": "x", "scopes": ["publish:shop/orders"]}
+    assert status(guarded, admin, "POST", "/v1/keys", ask) == 201
+    for scope in ("publish:bank/*", "consume:shop/orders", "publish:*", "key.admin:*", "metrics"):
+        assert status(guarded, admin, "POST", "/v1/keys", {"name": "x", "scopes": [scope]}) == 403
+    wide = new_key(guarded, "publish:shop/*", "consume:shop/*")
+    assert status(guarded, admin, "POST", "/v1/keys/rotate", {"id": wide["id"]}) == 403
+    other = new_key(guarded, "publish:bank/*")
+    assert status(guarded, admin, "DELETE", f"/v1/keys/{other['id']}") == 404
+    listed = guarded.ask("GET", "/v1/keys", authorization=f"Bearer {admin}").json["keys"]
+    assert other["id"] not in [key["id"] for key in listed] and wide["id"] in [key["id"] for key in listed]
+
+
+def test_rotation_accepts_both_secrets_and_revocation_none(guarded):
+    made = new_key(guarded, "publish:shop/*")
+    again = guarded.ask(
+        "POST", "/v1/keys/rotate", {"id": made["id"], "overlap_ms": 60_000}, authorization=f"Bearer {guarded.key}"
+    ).json
+    for key in (made["key"], again["key"]):
+        assert status(guarded, key, "POST", "/v1/publish", message("shop/orders")) == 201
+    assert status(guarded, guarded.key, "DELETE", f"/v1/keys/{made['id']}") == 200
+    for key in (made["key"], again["key"]):
+        assert status(guarded, key, "POST", "/v1/publish", message("shop/orders")) == 401
+
+
+def test_rate_of_a_key(guarded):
+    key = new_key(guarded, "publish:shop/*", rate="2/h")["key"]
+    answers = [guarded.ask("POST", "/v1/publish", message("shop/orders"), x_api_key=key) for _ in range(3)]
+    assert [answer.status for answer in answers] == [201, 201, 429]
+    assert int(answers[2].headers["retry-after"]) > 0
+
+
+def test_keys_survive_a_restart(tmp_path):
+    with running(tmp_path / "data", "--auth", "keys") as server:
+        server.key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        key = new_key(server, "publish:shop/*")["key"]
+        server.kill()
+    with running(tmp_path / "data", "--auth", "keys") as server:
+        assert status(server, key, "POST", "/v1/publish", message("shop/orders")) == 201
+        journals = b"".join(path.read_bytes() for path in (tmp_path / "data" / "shard-0").rglob("*") if path.is_file())
+        assert key.split("_")[2].encode() not in journals
+
+
+def test_wrong_keys_of_one_address_are_slowed_down_and_valid_ones_are_not(tmp_path):
+    with running(tmp_path / "data", "--auth", "keys") as server:
+        server.key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        answers = [server.ask("GET", "/v1/queues", x_api_key="psk_wrong") for _ in range(12)]
+        assert [answer.status for answer in answers] == [401] * 10 + [429] * 2
+        assert status(server, server.key, "GET", "/v1/queues") == 200
+
+
+# -- tokens -------------------------------------------------------------------------------------------------------
+
+
+def test_token_has_the_scopes_of_its_claims(guarded):
+    token = tokens.signed()
+    assert status(guarded, token, "POST", "/v1/publish", message("shop/orders")) == 201
+    assert status(guarded, token, "POST", "/v1/publish", message("bank/orders")) == 404
+    assert status(guarded, token, "GET", "/v1/keys") == 403
+
+
+# A header is trimmed, so a space behind a token is not sent; and gRPC sends ASCII only.
+SENDABLE = {
+    name: text
+    for name, text in tokens.hostile_tokens().items()
+    if len(text) < 8000 and text.strip() == text and text.isascii()
+}
+
+
+def test_hostile_tokens_are_refused_by_every_protocol(guarded):
+    assert len(SENDABLE) >= 60
+    channel = grpc.insecure_channel(guarded.grpc)
+    broker = stubs.BrokerStub(channel)
+    for name, token in SENDABLE.items():
+        assert status(guarded, token, "GET", "/v1/queues") in (401, 429), name
+        with pytest.raises(grpc.RpcError) as refused:
+            broker.ListQueues(pb.ListQueuesRequest(), metadata=(("authorization", f"Bearer {token}"),))
+        assert refused.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED), name
+        with pytest.raises(InvalidStatus) as closed, web_socket(guarded, authorization=f"Bearer {token}"):
+            pass
+        assert closed.value.response.status_code in (401, 429), name
+    channel.close()
+
+
+# -- WebSocket and gRPC -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def web_socket(server: Server, subprotocols=None, **headers: str):
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    url = f"ws://127.0.0.1:{server.port}/v1/ws"
+    with connect(url, additional_headers=given, subprotocols=subprotocols, proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+        yield opened
+
+
+def test_websocket_takes_a_header_or_a_subprotocol_and_no_query(guarded):
+    key = new_key(guarded, "publish:shop/*", "consume:shop/*")["key"]
+    with web_socket(guarded, authorization=f"Bearer {key}") as opened:
+        opened.send(json.dumps({"type": "publish", "id": 1, "queue": "shop/ws", "messages": [{"payload": 1}]}))
+        assert json.loads(opened.recv())["type"] != "error"
+        opened.send(json.dumps({"type": "publish", "id": 2, "queue": "bank/ws", "messages": [{"payload": 1}]}))
+        assert json.loads(opened.recv())["error"]["code"] == "queue_not_found"
+        opened.send(json.dumps({"type": "subscribe", "id": 3, "sub": "a", "role": "reader", "queue": "shop/ws"}))
+        assert json.loads(opened.recv())["error"]["code"] in ("forbidden", "invalid_request")
+    with web_socket(guarded, subprotocols=["penstock.v1+json", f"bearer.{key}"]):
+        pass
+    with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?token={key}", proxy=None):
+        pass
+
+
+def test_revocation_ends_open_streams(guarded):
+    made = new_key(guarded, "consume:shop/*", "publish:shop/*")
+    status(guarded, made["key"], "POST", "/v1/publish", message("shop/streams"))
+    metadata = (("x-api-key", made["key"]),)
+    channel = grpc.insecure_channel(guarded.grpc)
+    poll = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    with web_socket(guarded, x_api_key=made["key"]) as opened:
+        stream = stubs.BrokerStub(channel).Lease.future(
+            pb.LeaseRequest(queue="shop/streams", group="other", wait_ms=60_000, max=1), metadata=metadata
+        )
+        stream.result()
+        waiting = stubs.BrokerStub(channel).Lease.future(
+            pb.LeaseRequest(queue="shop/streams", group="other", wait_ms=60_000, max=1), metadata=metadata
+        )
+        body = json.dumps({"queue": "shop/streams", "group": "third", "wait_ms": 60_000})
+        poll.request("POST", "/v1/lease", body, {"x-api-key": made["key"]})
+        assert len(json.loads(poll.getresponse().read())["messages"]) == 1
+        poll.request("POST", "/v1/lease", body, {"x-api-key": made["key"]})
+        assert status(guarded, guarded.key, "DELETE", f"/v1/keys/{made['id']}") == 200
+        assert poll.getresponse().status == 401
+        with pytest.raises(ConnectionClosed) as closed:
+            opened.recv(timeout=20)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 4001
+        with pytest.raises(grpc.RpcError) as ended:
+            waiting.result(timeout=20)
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    poll.close()
+    channel.close()
+
+
+def test_event_streams_need_peek_and_end_with_their_key(guarded):
+    publisher, reader = new_key(guarded, "publish:shop/*"), new_key(guarded, "peek:shop/*")
+    for key, target, expected in (
+        (publisher, "/v1/events/stream?queue=shop/live", 403),
+        (reader, "/v1/events/stream", 403),
+        (reader, "/v1/events/stream?queue=bank/live", 404),
+    ):
+        assert status(guarded, key["key"], "GET", target) == expected
+    stream = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    stream.request("GET", "/v1/events/stream?queue=shop/live", headers={"x-api-key": reader["key"]})
+    opened = stream.getresponse()
+    assert opened.status == 200 and opened.readline() == b": connected\n"
+    assert status(guarded, guarded.key, "DELETE", f"/v1/keys/{reader['id']}") == 200
+    with contextlib.suppress(ConnectionResetError):
+        assert b"data" not in opened.read()
+    stream.close()
+
+
+def test_grpc_calls_have_the_same_scopes(guarded):
+    key = new_key(guarded, "publish:shop/*")["key"]
+    channel = grpc.insecure_channel(guarded.grpc)
+    broker = stubs.BrokerStub(channel)
+    for metadata, code in (
+        ((), grpc.StatusCode.UNAUTHENTICATED),
+        ((("x-api-key", key),), grpc.StatusCode.PERMISSION_DENIED),
+        ((("authorization", f"Bearer {guarded.key}"),), None),
+    ):
+        try:
+            broker.Peek(pb.PeekRequest(queue="shop/orders"), metadata=metadata)
+            found = None
+        except grpc.RpcError as error:
+            found = error.code()
+        assert found is code or (code is None and found is grpc.StatusCode.NOT_FOUND)
+    channel.close()
+
+
+# -- TLS ----------------------------------------------------------------------------------------------------------
+
+
+def tls_flags(certificates: Path, *more: str) -> list[str]:
+    return ["--tls-cert", str(certificates / "server.pem"), "--tls-key", str(certificates / "server.key"), *more]
+
+
+def trusting(certificates: Path, client: Path | None = None, name: str = "client") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=certificates / "ca.pem")
+    if client is not None:
+        context.load_cert_chain(client / f"{name}.pem", client / f"{name}.key")
+    return context
+
+
+def get(server: Server, context: ssl.SSLContext, target: str, **headers: str) -> int:
+    connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", target, headers={name.replace("_", "-"): text for name, text in headers.items()})
+        return connection.getresponse().status
+
+
+def test_only_tls_1_3_is_spoken(tmp_path):
+    make_certificates(tmp_path / "tls", ["localhost", "127.0.0.1"], CLIENT)
+    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
+        assert server.url.startswith("https://")
+        assert get(server, trusting(tmp_path / "tls"), "/healthz") == 200
+        for port, protocol in ((server.port, "http/1.1"), (int(server.grpc.rpartition(":")[2]), "h2")):
+            for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                context = trusting(tmp_path / "tls")
+                context.maximum_version = newest
+                context.set_alpn_protocols([protocol])
+                with socket.create_connection(("127.0.0.1", port)) as plain:
+                    if newest is ssl.TLSVersion.TLSv1_2:
+                        with pytest.raises((ssl.SSLError, OSError)):
+                            context.wrap_socket(plain, server_hostname="localhost")
+                    else:
+                        with context.wrap_socket(plain, server_hostname="localhost") as secure:
+                            assert secure.version() == "TLSv1.3"
+
+
+def test_certificates_are_reloaded_without_dropping_connections(tmp_path):
+    make_certificates(tmp_path / "tls", ["localhost"], CLIENT)
+    make_certificates(tmp_path / "next", ["localhost"], CLIENT)
+    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
+        before = http.client.HTTPSConnection("localhost", server.port, context=trusting(tmp_path / "tls"), timeout=20)
+        before.request("GET", "/healthz")
+        assert before.getresponse().read() == b'{"status":"ok"}'
+        for name in ("server.key", "server.pem"):
+            shutil.copy(tmp_path / "next" / name, tmp_path / "tls" / f".{name}")
+            (tmp_path / "tls" / f".{name}").replace(tmp_path / "tls" / name)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: "tls_reloaded" in server.log(), timeout=20)
+        assert get(server, trusting(tmp_path / "next"), "/healthz") == 200
+        before.request("GET", "/healthz")
+        assert before.getresponse().status == 200
+        before.close()
+        channel = grpc.secure_channel(
+            f"localhost:{server.grpc.rpartition(':')[2]}",
+            grpc.ssl_channel_credentials((tmp_path / "next" / "ca.pem").read_bytes()),
+        )
+        grpc.channel_ready_future(channel).result(timeout=20)
+        channel.close()
+
+
+def common_name_only(directory: Path, ca: Path, *, expired: bool = False, alternative: bool = False) -> None:
+    """A client certificate of the CA: with a common name alone, or expired."""
+    ca_key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
+    now = datetime.datetime.now(datetime.UTC)
+    key = load_pem_private_key((ca / "client.key").read_bytes(), None)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, CLIENT)]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=-1 if expired else 9))
+    )
+    if alternative:
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(CLIENT)])
+        builder = builder.add_extension(names, critical=False)
+    directory.mkdir()
+    (directory / "client.pem").write_bytes(builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM))
+    shutil.copy(ca / "client.key", directory / "client.key")
+
+
+def test_client_certificate_is_the_key_of_its_name(tmp_path):
+    ours = tmp_path / "tls"
+    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
+    make_certificates(tmp_path / "other", ["localhost"], CLIENT)
+    common_name_only(tmp_path / "common", ours)
+    common_name_only(tmp_path / "expired", ours, expired=True, alternative=True)
+    flags = ["--auth", "keys", *tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"))]
+    with running(tmp_path / "data", *flags) as server:
+        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        own = trusting(ours, ours)
+        assert get(server, own, "/v1/queues") == 401, "no key has this name"
+        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
+        body = json.dumps({"name": CLIENT, "scopes": ["publish:shop/*"]})
+        connection.request("POST", "/v1/keys", body, {"x-api-key": key})
+        made = json.loads(connection.getresponse().read())
+        connection.close()
+        assert get(server, own, "/v1/queues") == 200
+        assert get(server, own, "/v1/keys") == 403
+        assert get(server, trusting(ours, tmp_path / "common"), "/v1/queues") == 401
+        for refused in (trusting(ours), trusting(ours, tmp_path / "other"), trusting(ours, tmp_path / "expired")):
+            with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+                get(server, refused, "/v1/queues")
+        credentials = grpc.ssl_channel_credentials(
+            (ours / "ca.pem").read_bytes(), (ours / "client.key").read_bytes(), (ours / "client.pem").read_bytes()
+        )
+        channel = grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials)
+        assert stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20).total == 0
+        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
+        connection.request("DELETE", f"/v1/keys/{made['id']}", headers={"x-api-key": key})
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert get(server, own, "/v1/queues") == 401, "the identity was revoked"
+        with pytest.raises(grpc.RpcError):
+            stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20)
+        channel.close()
+
+
+def test_unusable_certificates_are_refused_at_the_start(tmp_path):
+    make_certificates(tmp_path / "a", ["localhost"], CLIENT)
+    make_certificates(tmp_path / "b", ["localhost"], CLIENT)
+    command = [
+        sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir",
+        str(tmp_path / "data"), "--tls-cert", str(tmp_path / "a" / "server.pem"), "--tls-key",
+        str(tmp_path / "b" / "server.key"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 78 and "are not a certificate and its key" in done.stderr
+
+
+# -- audit --------------------------------------------------------------------------------------------------------
+
+
+def test_administration_is_in_the_audit_trail(guarded):
+    head = {"authorization": f"Bearer {guarded.key}", "x_request_id": "r-17"}
+    before = guarded.ask("GET", "/v1/audit?after=0&limit=1000", **head).json["entries"]
+    made = new_key(guarded, "publish:shop/*")
+    assert guarded.ask("PUT", "/v1/queues/shop/gone", {}, **head).status == 201
+    token = guarded.ask("DELETE", "/v1/queues/shop/gone", **head).json["error"]["details"]["confirm"]
+    assert guarded.ask("DELETE", f"/v1/queues/shop/gone?confirm={token}", **head).status == 200
+    status(guarded, made["key"], "GET", "/v1/peek?queue=shop/orders")
+    target = f"/v1/audit?after={len(before)}&limit=1000"
+    guarded.wait_until(lambda: "log.peek" in guarded.ask("GET", target, **head).body.decode())
+    found = guarded.ask("GET", target, **head).json["entries"]
+    assert {(entry["operation"], entry["object"], entry["result"]) for entry in found} >= {
+        ("keys.create", "test", "ok"),
+        ("queues.put", "shop/default/gone", "ok"),
+        ("queues.delete", "shop/default/gone", "conflict"),
+        ("queues.delete", "shop/default/gone", "ok"),
+        ("log.peek", "shop/default/orders", "forbidden"),
+    }
+    (deleted,) = [entry for entry in found if (entry["operation"], entry["result"]) == ("queues.delete", "ok")]
+    assert (deleted["address"], deleted["request"], deleted["actor_kind"]) == ("127.0.0.1", "r-17", "key")
+    assert status(guarded, made["key"], "GET", "/v1/audit") == 403
+    path = guarded.log_path.with_suffix("") / "audit.log"
+    assert penstock(guarded, "audit", "verify", str(path)).returncode == 0
+    assert "queues.delete" in penstock(guarded, "audit", "tail", "-o", "json").stdout
+    assert made["key"] not in path.read_text()
+
+
+# -- command line and SDK -----------------------------------------------------------------------------------------
+
+
+def penstock(server: Server, *arguments: str, key: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PENSTOCK_URL": server.url, "PENSTOCK_KEY": key or server.key}
+    command = [sys.executable, "-m", "penstock", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_command_line_administers_keys(guarded):
+    create = ("keys", "create", "--name", "cli", "--scope", "publish:shop/*", "--expires", "90d", "-o", "json")
+    made = json.loads(penstock(guarded, *create).stdout)
+    assert made["name"] == "cli" and made["expires_at_ms"] > made["created_at_ms"]
+    assert penstock(guarded, "publish", "shop/cli", "1", key=made["key"]).returncode == 0
+    refused = penstock(guarded, "keys", "list", key=made["key"])
+    assert refused.returncode == 1 and "key.admin" in refused.stderr and made["key"] not in refused.stderr
+    listed = json.loads(penstock(guarded, "keys", "list", "-o", "json").stdout)["keys"]
+    (shown,) = [key for key in listed if key["id"] == made["id"]]
+    assert "key" not in shown and shown["last_used_at_ms"] > 0
+    assert json.loads(penstock(guarded, "keys", "rotate", made["id"], "--now", "-o", "json").stdout)["key"]
+    assert penstock(guarded, "publish", "shop/cli", "1", key=made["key"]).returncode != 0
+    assert penstock(guarded, "keys", "revoke", made["id"]).returncode == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws", "grpc"])
+def test_sdk_sends_its_key(guarded, scheme):
+    key = new_key(guarded, "publish:shop/*", "consume:shop/*")["key"]
+    address = guarded.grpc if scheme == "grpc" else f"127.0.0.1:{guarded.port}"
+    with Client(f"{scheme}://{address}", key=key, retry_for=0) as client:
+        client.queue(f"shop/sdk-{scheme}").publish(1)
+        with pytest.raises(QueueNotFound):
+            client.queue("bank/sdk").publish(1)
+    with Client(f"{scheme}://{key}@{address}", retry_for=0) as client:
+        client.queue("shop/sdk").publish(1)
+    with Client(f"{scheme}://{address}", retry_for=0) as client, pytest.raises(Unauthenticated):
+        client.queue("shop/sdk").publish(1)
+
+
+# -- secrets and dialects -----------------------------------------------------------------------------------------
+
+
+def test_secrets_and_payloads_do_not_reach_the_log(tmp_path):
+    canaries = [f"CANARY{number:02}" for number in range(50)]
+    taken = iter(canaries)
+    with running(tmp_path / "data", "--auth", "keys", "--log-level", "debug") as server:
+        server.key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        own = {"authorization": f"Bearer {server.key}"}
+        for header in ("authorization", "cookie", "x_api_key", "proxy_authorization", "x_request_id", "user_agent"):
+            for form in ("{}", "Bearer {}", "Basic {}"):
+                server.ask("GET", "/v1/queues", **{header: form.format(next(taken))})
+        for field in ("payload", "key", "id"):
+            server.ask("POST", "/v1/publish", {"queue": "q", "messages": [{"payload": 1, field: next(taken)}]}, **own)
+        server.ask(
+            "POST", "/v1/publish", {"queue": "q", "messages": [{"payload": 1, "headers": {"h": next(taken)}}]}, **own
+        )
+        for body in (b"{%b", b'{"queue": "q", "messages": "%b"}', b'{"%b": 1}', b"\xff%b"):
+            server.ask("POST", "/v1/publish", body % next(taken).encode(), **own)
+        for target in ("/v1/queues?token={}", "/v1/ws?token={}", "/{}", "/v1/peek?queue={}"):
+            server.ask("GET", target.format(next(taken)), **own)
+            server.ask("GET", target.format(next(taken)))
+        for canary in taken:
+            server.ask("GET", "/v1/queues", x_api_key=f"psk_0123456789Ab_{canary:x<43}_000000")
+        metrics = server.ask("GET", "/metrics", **own).body.decode()
+        assert server.terminate() == 0
+        logged = server.log()
+    audit = (tmp_path / "data" / "audit.log").read_text()
+    for text in (logged, metrics):
+        assert server.key not in text and not [canary for canary in canaries if canary in text]
+    # The trail has names of queues and ids of requests, which were asked for, and no credential.
+    assert server.key not in audit and not [canary for canary in canaries[:15] if canary in audit]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "method", "target", "body"),
+    [
+        ("queen", "POST", "/api/v1/push", {"items": [{"queue": "orders", "ns": "shop", "task": "t", "payload": 1}]}),
+        ("pulsar-proxy", "GET", "/poll?topic=orders&client=c", None),
+        ("epochqueue", "GET", "/queues", None),
+        ("disheap", "GET", "/v1/heaps", None),
+    ],
+)
+def test_dialects_need_a_credential_too(tmp_path, dialect, method, target, body):
+    with running(tmp_path / "data", "--auth", "keys", "--dialect", dialect) as server:
+        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        assert status(server, None, method, target, body) == 401
+        assert status(server, key, method, target, body) != 401

@@ -1,0 +1,249 @@
+"""Each kind of file of a store is damaged in each way: the healthy messages are delivered, or the start is refused with
+the file and the offset. No delivery is lost, and none counts as an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+import shutil
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from penstock.engines.local.engine import LocalEngine
+from penstock.engines.local.files import OsFiles
+from penstock.errors import Unavailable
+from penstock.ids import parse_queue
+from penstock.journal.dump import dump
+from penstock.journal.port import Damaged
+from penstock.testing.inprocess import in_process
+
+MESSAGES = [b"message %03d " % number + b"x" * 1500 for number in range(60)]
+KINDS = ["closed journal", "active journal", "segment", "snapshot", "agenda", "ids", "hint", "term"]
+WAYS = ["flip", "cut", "missing", "EIO"]
+
+
+class UnreadableFiles(OsFiles):
+    """Real files, of which one cannot be read as often as `failures` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable = ""
+        self.failures = 0
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        handle = super().open(path, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def open_cell(self, path: str) -> int:
+        handle = super().open_cell(path)
+        self._paths[handle] = path
+        return handle
+
+    def read(self, handle: int, at: int, length: int) -> bytes:
+        if self.failures and self._paths[handle] == self.unreadable:
+            self.failures -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(handle, at, length)
+
+
+def store(root, files=None):
+    """A store whose journal files are small, and which keeps no message in memory."""
+    options = {"segment_bytes": 16_384, "segments_kept": 2, "hot_bytes": 0, "far_entries": 1, "stored_ids": 1}
+    return in_process(
+        lambda: LocalEngine(str(root), files=files, segment_bytes=16_384, zero_ahead_bytes=4096), **options
+    )
+
+
+@pytest.fixture(scope="module", params=["at_least_once", "at_most_once"])
+def template(request, tmp_path_factory):
+    """Sixty messages and one that is due in ten days: in sealed segments, closed journal files and the active one."""
+    root = tmp_path_factory.mktemp(request.param) / "data"
+
+    async def fill() -> None:
+        async with store(root) as box:
+            await box.broker.queues.put(parse_queue("orders"), {"delivery": request.param})
+            await box.publish("later", b"later", delay_ms=[864_000_000])
+            for payload in MESSAGES:
+                await box.publish("orders", payload, id=[payload[:11]])
+            await box.host.upkeep.round()
+
+    asyncio.run(fill())
+    return root
+
+
+def path_of(root, kind: str):
+    shard, blobs = root / "shard-0", root / "shard-0" / "blobs"
+    logs = sorted((shard / "journal").glob("*.log"))
+    found = {
+        "closed journal": logs[-2:-1],
+        "active journal": logs[-1:],
+        "segment": sorted(blobs.glob("segment-*"))[-1:],
+        "snapshot": sorted(blobs.glob("snapshot-*"))[-1:],
+        "agenda": sorted(blobs.glob("agenda-*"))[-1:],
+        "ids": sorted(blobs.glob("ids-*"))[-1:],
+        "hint": [shard / "durable"],
+        "term": [shard / "term"],
+    }[kind]
+    assert found, f"the store has no {kind}"
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_damage_of_one_file(template, tmp_path, kind, way):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    path = path_of(root, kind)
+    files = UnreadableFiles()
+    data = path.read_bytes()
+    if way == "flip":
+        middle = len(data.rstrip(b"\0")) // 2
+        at = max(middle, data.find(b"xxxx", middle))  # in a payload, if the file has any
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    elif way == "cut":
+        path.write_bytes(data[: len(data.rstrip(b"\0")) // 2])
+    elif way == "missing":
+        path.unlink()
+    delivered, letters, refused = [], [], ""
+
+    async def run() -> None:
+        nonlocal refused
+        async with AsyncExitStack() as stack:
+            try:
+                box = await stack.enter_async_context(store(root, files))
+            except Damaged as error:
+                refused = str(error)
+                return
+            if way == "EIO":
+                files.unreadable, files.failures = str(path), 1
+            for _ in range(200):
+                try:
+                    leased = await box.lease("orders", max=7)
+                except Unavailable as error:
+                    assert re.search(r"offset \d+: the disk cannot read this now", error.message)
+                    continue
+                if not leased:
+                    break
+                delivered.extend(leased)
+            letters.extend((await box.broker.dead_letters.page(parse_queue("orders")))["dead_letters"])
+
+    asyncio.run(run())
+    if refused:
+        assert way != "EIO" and re.search(r"offset \d+: ", refused), refused
+        assert path.name in refused or way == "missing"
+        return
+    assert {message.attempt for message in delivered} == {1}
+    payloads = [message.payload for message in delivered]
+    assert len(payloads) == len(set(payloads)), "no message is delivered twice"
+    assert len(payloads) + len(letters) == len(MESSAGES)
+    assert len(letters) == (1 if way == "flip" and kind in ("segment", "closed journal") else 0)
+    for found in letters:
+        assert found.letter.reason == "damaged" and re.search(r"offset \d+: ", found.letter.error)
+
+
+def flip_a_payload(root) -> None:
+    path = path_of(root, "closed journal")
+    data = path.read_bytes()
+    at = data.find(b"xxxx", len(data) // 2)
+    path.write_bytes(data[:at] + b"y" + data[at + 1 :])
+
+
+async def redriven(box, redrive_id: str) -> dict[str, Any]:
+    """The redrive, when it has ended."""
+    async with asyncio.timeout(30):
+        while True:
+            (found,) = box.broker.redrives.list(parse_queue("orders"), redrive_id)["redrives"]
+            if found["status"] != "running":
+                return found
+            await asyncio.sleep(0)
+
+
+def test_a_damaged_message_is_listed_and_can_be_redriven_after_its_file_is_restored(template, tmp_path):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    path = path_of(root, "closed journal")
+    healthy = path.read_bytes()
+    flip_a_payload(root)
+
+    async def run() -> None:
+        reported: list[tuple[str, int, int, int, str]] = []
+        async with store(root) as box:
+            with pytest.raises(Unavailable, match=r"offset \d+: the checksum"):
+                await box.broker.log.read(parse_queue("orders"), partition=0, offset="0")
+            box.host.loop.on_damage = lambda *found: reported.append(found)
+            leased = await box.lease("orders", max=100)
+            assert len(leased) == len(MESSAGES) - 1
+            page = await box.broker.dead_letters.page(
+                parse_queue("orders"), filter='reason = "damaged" and not key = "k"'
+            )
+            (found,) = page["dead_letters"]
+            assert found.letter.error == reported[0][4] and str(path) in found.letter.error
+            assert (found.run.offset, found.run.offset + 1) == reported[0][2:4]
+            assert found.run.batch.payloads() == [b""]
+            assert box.broker.damage == (1, 0)
+            # A copy has nothing to copy.
+            await box.broker.redrives.start(
+                parse_queue("orders"), filter="", target=parse_queue("copies"), redrive_id="copy", dry_run=False
+            )
+            copied = await redriven(box, "copy")
+            assert (copied["redriven"], copied["skipped"]) == (0, 1)
+        path.write_bytes(healthy)
+        async with store(root) as box:
+            await box.broker.redrives.start(parse_queue("orders"), filter="", redrive_id="again", dry_run=False)
+            await redriven(box, "again")
+            assert {message.payload for message in await box.lease("orders", max=100)} == set(MESSAGES) - {
+                message.payload for message in leased
+            }
+
+    asyncio.run(run())
+
+
+def test_upkeep_copies_damaged_messages_with_their_damage(template, tmp_path):
+    """Otherwise the journal could never be trimmed behind them."""
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    flip_a_payload(root)
+    closed = path_of(root, "closed journal")
+
+    async def run() -> None:
+        async with store(root) as box:
+            for number in range(60):
+                await box.publish("others", b"%d" % number + b"z" * 1500)
+            await box.host.upkeep.round()
+            await box.host.upkeep.round()
+            assert not closed.exists()
+            assert len(await box.lease("orders", max=100)) == len(MESSAGES) - 1
+            (found,) = (await box.broker.dead_letters.page(parse_queue("orders")))["dead_letters"]
+            assert found.letter.reason == "damaged" and found.letter.error.startswith("segment-")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hint"])
+def test_inspect_notices_what_is_missing(template, tmp_path, kind):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    (root / "node").write_text("01JP0000000000000000000000\n")
+    said: list[str] = []
+    assert dump(str(root), said.append) == 0, [line for line in said if "DAMAGED" in line or "MISSING" in line]
+    path = path_of(root, kind)
+    path.unlink()
+    assert dump(str(root), said.append) >= 1
+
+
+def test_the_id_of_a_node_is_never_made_anew(template, tmp_path):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+
+    async def run() -> None:
+        engine = LocalEngine(str(root))
+        with pytest.raises(Damaged, match="node, offset 0: the file is missing"):
+            engine.node_id(bytes(16))
+        await engine.close()
+
+    asyncio.run(run())

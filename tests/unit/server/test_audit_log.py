@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.broker.audit import ORIGIN, Origin
+from penstock.clock import SystemClock
+from penstock.errors import Unavailable
+from penstock.security.principal import Principal
+from penstock.server import audit_log
+from penstock.server.audit_log import FIRST, AuditLog, verify
+
+ACTOR = Principal("key", "k1", "billing", ())
+
+
+def write(path, *objects: str) -> None:
+    async def run() -> None:
+        log = AuditLog(path, SystemClock())
+        ORIGIN.set(Origin("10.0.0.1", "r1"))
+        await asyncio.gather(*(log.write(ACTOR, "queues.delete", each, "ok") for each in objects))
+        await log.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def path(tmp_path):
+    write(tmp_path / "audit.log", "a", "b", "c")
+    write(tmp_path / "audit.log", "d")
+    return tmp_path / "audit.log"
+
+
+def test_entries_are_chained_over_restarts(path):
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(entry["sequence"], entry["object"]) for entry in entries] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert [entry["previous"] for entry in entries] == [FIRST, *(entry["hash"] for entry in entries[:-1])]
+    assert (entries[0]["actor"], entries[0]["address"], entries[0]["request"]) == ("k1", "10.0.0.1", "r1")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert verify(path) == (4, entries[3]["hash"], "")
+
+
+def test_every_changed_byte_is_found(path):
+    whole = path.read_bytes()
+    for position in range(len(whole) - 1):
+        changed = bytearray(whole)
+        changed[position] ^= 1
+        path.write_bytes(changed)
+        assert verify(path).problem, position
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_removed_repeated_and_moved_entries_are_found(path, line):
+    lines = path.read_bytes().splitlines(keepends=True)
+    for others in (lines[:line] + lines[line + 1 :], [lines[line], *lines], [*lines[line + 1 :], *lines[: line + 1]]):
+        path.write_bytes(b"".join(others))
+        assert verify(path).problem
+
+
+def test_cut_trail_has_another_newest_hash(path):
+    newest = verify(path).newest
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    found = verify(path)
+    assert not found.problem and found.newest != newest
+
+
+def test_torn_line_is_removed_and_the_chain_goes_on(path):
+    whole = path.read_bytes()
+    for cut in (1, 30, len(whole.splitlines()[-1])):
+        path.write_bytes(whole[:-cut])
+        write(path, "e")
+        assert verify(path).problem == "" and verify(path).entries == 4
+
+
+def test_end_that_is_no_entry_is_refused(path):
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    with pytest.raises(Unavailable, match="not an audit entry"):
+        AuditLog(path, SystemClock())
+
+
+def test_failed_write_fails_all_later_ones(tmp_path, monkeypatch):
+    async def run() -> None:
+        log = AuditLog(tmp_path / "audit.log", SystemClock())
+        await log.write(ACTOR, "queues.delete", "a", "ok")
+
+        def full(*_: object) -> None:
+            raise OSError("no space left")
+
+        monkeypatch.setattr(audit_log.os, "fsync", full)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="audit trail"):
+                await log.write(ACTOR, "queues.delete", "b", "ok")
+        monkeypatch.undo()
+        with pytest.raises(Unavailable):
+            await log.write(ACTOR, "queues.delete", "c", "ok")
+        await log.close()
+
+    asyncio.run(run())
+
+
+def test_refusals_are_sampled(tmp_path):
+    async def run() -> None:
+        log = AuditLog(tmp_path / "audit.log", SystemClock())
+        for _ in range(500):
+            log.note(None, "authenticate", "", "unauthenticated")
+        await log.close()
+
+    asyncio.run(run())
+    assert 100 <= verify(tmp_path / "audit.log").entries <= 102
