@@ -317,7 +317,7 @@ def test_late_reply_to_a_search_does_not_replace_the_list_under_the_keyboard(des
     desk.page.keyboard.press("Control+k")
     desk.page.keyboard.insert_text("slow-")
     desk.page.wait_for_selector(".hits:not(:has-text('other-search')) a:has-text('slow-search')")
-    desk.page.route("**/ui/jump?q=slow-s&*", lambda route: held.append(route))  # noqa: PLW0108 - it sets attributes
+    desk.page.route("**/ui/jump?q=slow-s&*", lambda route: held.append(route))
     with desk.page.expect_request("**/ui/jump?q=slow-s&*"):
         desk.page.keyboard.type("s")
     desk.page.keyboard.press("ArrowDown")
@@ -376,7 +376,7 @@ def test_late_numbers_do_not_replace_what_is_being_read(desk):
     desk.server.publish("opened", {"n": 1})
     desk.open("/ui/q/default/default/opened")
     held = []
-    desk.page.route("**/ui/q/default/default/opened", lambda route: held.append(route))  # noqa: PLW0108
+    desk.page.route("**/ui/q/default/default/opened", lambda route: held.append(route))
     with desk.page.expect_request("**/ui/q/default/default/opened"):
         desk.page.evaluate("document.body.dispatchEvent(new CustomEvent('live'))")
     field = "document.querySelector('#live').append(document.createElement('input'))"
