@@ -141,7 +141,7 @@ async def open_node(settings: Settings) -> Node:
     app.edge.audit = audit
     if settings.store == "local:":
         app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
-    broker.watch_commits(app.metrics.commit_took)
+    broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes

@@ -117,15 +117,6 @@ class Metrics:
             if run.duplicate:
                 self.duplicates += run.count
 
-    def publish_took(self, seconds: float) -> None:
-        self.publish_seconds.observe(seconds)
-
-    def lease_took(self, seconds: float) -> None:
-        self.lease_seconds.observe(seconds)
-
-    def commit_took(self, seconds: float) -> None:
-        self.commit_seconds.observe(seconds)
-
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         # A lease that skips messages yields many short runs with one publish time; they are observed together.
         counts: dict[tuple[str, int, bool], int] = {}

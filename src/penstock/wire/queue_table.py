@@ -101,7 +101,7 @@ class LetterGroupsReply(msgspec.Struct):
 
 
 class StorageReply(msgspec.Struct):
-    """What the server stores, and how fast. Bytes are up to ten seconds old."""
+    """The files of the server and the speed of its commits. Bytes are up to ten seconds old."""
 
     store: str
     fsync: str
