@@ -30,7 +30,7 @@ def tail(
     Example: penstock audit tail --limit 20
     """
     with errors_in_one_line():
-        show(Remote(url).get("/v1/audit", after=after, limit=limit), output, ENTRIES)
+        show(Remote(url).ask("audit", after=after, limit=limit), output, ENTRIES)
 
 
 @audit.command()

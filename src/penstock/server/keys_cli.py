@@ -38,7 +38,7 @@ def create(
     if expires is not None:
         asked["expires_at_ms"] = parse_deliver_at(expires)
     with errors_in_one_line():
-        show(Remote(url).call("POST", "/v1/keys", body=asked), output)
+        show(Remote(url).ask("create_key", **asked), output)
 
 
 @keys.command("list")
@@ -48,7 +48,7 @@ def list_keys(output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> No
     Example: penstock keys list
     """
     with errors_in_one_line():
-        show(Remote(url).get("/v1/keys"), output, KEYS)
+        show(Remote(url).ask("list_keys"), output, KEYS)
 
 
 @keys.command()
@@ -62,9 +62,8 @@ def rotate(
 
     Example: penstock keys rotate 4fQ8sKz0aXbY
     """
-    asked = {"id": id, **({"overlap_ms": 0} if now else {})}
     with errors_in_one_line():
-        show(Remote(url).call("POST", "/v1/keys/rotate", body=asked), output)
+        show(Remote(url).ask("rotate_key", id=id, overlap_ms=0 if now else None), output)
 
 
 @keys.command()
@@ -74,4 +73,4 @@ def revoke(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_D
     Example: penstock keys revoke 4fQ8sKz0aXbY
     """
     with errors_in_one_line():
-        show(Remote(url).call("DELETE", f"/v1/keys/{id}"), output)
+        show(Remote(url).ask("revoke_key", id=id), output)
