@@ -16,6 +16,7 @@ from penstock import limits
 from penstock.broker.confirm import Confirmations
 from penstock.broker.types import Submit
 from penstock.core import commands
+from penstock.core.decide.settling import ERASED
 from penstock.core.state import Queue
 from penstock.encryption.keyring import Unit, namespace_of
 from penstock.encryption.master_keys import MasterKeys
@@ -90,7 +91,6 @@ class Erasure:
                     pending.append(self._submit(commands.PurgeQueue(each.queue.number)))
                 else:
                     pending.append(self._submit(commands.Cancel(each.queue.number, each.places)))
-                    pending.append(self._submit(commands.DeleteLetters(each.queue.number, each.letters)))
 
         await _stored(encryption.erase(_units(target, queues, subjects), settle))
         for each in pending:
@@ -98,7 +98,22 @@ class Erasure:
         # Records that were on their way to the disk meanwhile were encrypted under the former keys.
         await self._view.settled()
         self._view.log.forget([queue.number for queue in queues])
+        for queue in queues:
+            await self._delete_letters(queue)
         return ErasedReply(target, len(queues), messages, letters, encryption.generation)
+
+    async def _delete_letters(self, queue: Queue) -> None:
+        """Delete the dead letters whose messages were erased, by this call or by one that was not finished."""
+        for number, partition in enumerate(queue.partitions):
+            for offset in sorted(partition.dead.offsets()):
+                if self._view.queue_numbered(queue.number) is not queue:
+                    return  # deleted meanwhile
+                if any(
+                    problem == ERASED
+                    for *_, problem in self._view.log.damaged(queue.number, number, offset, offset + 1)
+                ):
+                    await self._submit(commands.DeleteLetters(queue.number, _letters_at(queue, number, offset)))
+                await self._view.give_way()
 
     def _encryption(self) -> ShardEncryption:
         if self._view.encryption is None:
@@ -127,12 +142,8 @@ class Erasure:
         letters: list[commands.Letter] = []
         for subject, number in product(subjects or (), range(len(queue.partitions))):
             for offset in await self._offsets(queue, number, subject):
-                dead = queue.partitions[number].dead
                 places.append((number, offset))
-                for group in dead.groups():
-                    letter = dead.get(group, offset)
-                    if letter is not None:
-                        letters.append(commands.Letter(number, group, offset, letter.dead_at))
+                letters += _letters_at(queue, number, offset)
         return _Found(queue, places, letters)
 
     async def _offsets(self, queue: Queue, number: int, subject: bytes) -> list[int]:
@@ -146,6 +157,13 @@ class Erasure:
         except DamagedMessages:
             pass  # those behind the damage are dropped when they are to be delivered
         return found
+
+
+def _letters_at(queue: Queue, number: int, offset: int) -> list[commands.Letter]:
+    """The dead letters of a message, of all groups."""
+    dead = queue.partitions[number].dead
+    found = [(group, dead.get(group, offset)) for group in dead.groups()]
+    return [commands.Letter(number, group, offset, letter.dead_at) for group, letter in found if letter is not None]
 
 
 def _counts(found: Sequence[_Found], subjects: Sequence[bytes] | None) -> tuple[int, int]:
