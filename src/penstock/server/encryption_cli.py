@@ -9,7 +9,7 @@ import typer
 
 from penstock.server.master_key_file import add_master_key
 from penstock.server.remote import Remote
-from penstock.server.terminal import Yes, confirmed, remote_command
+from penstock.server.terminal import Output, OutputOption, Yes, confirmed, remote_command, show
 
 encryption = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Encryption at rest: keys, rotation, erasing."
@@ -19,15 +19,16 @@ encryption = typer.Typer(
 @encryption.command("new-key")
 def new_key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Key file, created with mode 0600 if it is new.")],
+    output: OutputOption = Output.table,
 ) -> None:
     """Make a key file for --encryption-key, or put a new key in front of its keys, for a rotation.
+
+    After a rotation (`penstock encryption rotate`) the other lines of the file can be removed.
 
     Example: penstock encryption new-key /etc/penstock/encryption.key
     """
     id, keys = add_master_key(file)
-    typer.echo(f"key {id} is the first of {keys} in {file}")
-    if keys > 1:
-        typer.echo("`penstock encryption rotate` makes the server use it; then the other lines can be removed")
+    show({"file": str(file), "master_key": id, "keys": keys}, output)
 
 
 @encryption.command()
