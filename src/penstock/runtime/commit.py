@@ -74,8 +74,9 @@ class CommitEntry:
         self.leased: list[commands.LeasedRun] = []
         """Runs of messages whose payloads the reply contains."""
 
-    def add(self, record: Record) -> None:
-        head, attached = encode(record)
+    def add(self, record: Record, stored: Record | None = None) -> None:
+        """`stored` is the form in which the journal gets it, if that is another."""
+        head, attached = encode(record if stored is None else stored)
         at = self.size
         self.size += len(head)
         if attached is not None:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock import limits
 from penstock.broker.types import CancelResult, DeliveredRun, LeaseReply, ReadReply
-from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
+from penstock.errors import InvalidRequest
+from penstock.ids import check_client_id, check_group, check_member, check_namespace, check_schedule, parse_scope
 from penstock.pending import PendingReply
 from penstock.wire import analytics, holds, messages, readers, schedules, webhooks
 from penstock.wire import groups as group_requests
 from penstock.wire.delivery import Settled
+from penstock.wire.encryption import EncryptionReply, EraseRequest
 from penstock.wire.events import EventRangesQuery, EventsQuery
 from penstock.wire.keys import KeyNamed, KeyReply, KeyRequest, KeyRevokedReply, KeysReply, RotateKeyRequest
 from penstock.wire.parse import parse_queue
@@ -429,6 +431,24 @@ def resend_webhook(broker: Broker, asked: webhooks.ResendRequest) -> Any:
 
 def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> Any:
     return broker.webhooks.attempts(asked.id, asked.limit)
+
+
+# -- encryption at rest -------------------------------------------------------------------------------------------
+
+
+def erase(broker: Broker, asked: EraseRequest, confirmed: messages.ConfirmQuery) -> Any:
+    if (asked.queue is None) == (asked.namespace is None):
+        raise InvalidRequest("give exactly one of queue and namespace", details={"field": "queue"})
+    target = f"{check_namespace(asked.namespace)}/*" if asked.queue is None else parse_queue(asked.queue)
+    return broker.erasure.erase(target, keys=asked.keys, confirm=confirmed.confirm)
+
+
+def encryption(broker: Broker) -> EncryptionReply:
+    return broker.erasure.status()
+
+
+def rotate_encryption_key(broker: Broker) -> Any:
+    return broker.erasure.rotate()
 
 
 # -- API keys -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from penstock.wire import (
     audit,
     cloudevents,
     diagnostics,
+    encryption,
     event_stream,
     events,
     groups,
@@ -503,6 +504,22 @@ _OPERATIONS = (
     Operation(
         "delete_dead_letters", Verb.DLQ, "POST", "/v1/dlq/delete", "Delete dead letters, with a confirmation.",
         replies.DeletedDeadLettersReply, messages.ConfirmQuery, messages.DeleteDeadLettersRequest, errors=WRITES,
+    ),
+    # -- encryption at rest
+    Operation(
+        "erase", Verb.QUEUE_ADMIN, "POST", "/v1/erase",
+        "Destroy the data keys of a queue, of a namespace, or of the messages with a key, with a confirmation.",
+        encryption.ErasedReply, messages.ConfirmQuery, encryption.EraseRequest, queues=("queue", "namespace"),
+        errors=WRITES, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "encryption", Verb.CLUSTER_ADMIN, "GET", "/v1/encryption", "Is there an encryption key, and which?",
+        encryption.EncryptionReply, queues=(), grpc=False,
+    ),
+    Operation(
+        "rotate_encryption_key", Verb.CLUSTER_ADMIN, "POST", "/v1/encryption/rotate",
+        "Read the encryption key again, and wrap the data keys by it.", encryption.EncryptionReply, queues=(),
+        errors=("conflict", "disk_full"), grpc=False,
     ),
     # -- API keys
     Operation(
