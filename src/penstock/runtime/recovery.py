@@ -18,12 +18,13 @@ from penstock.core.state import Queue, Shard
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
-from penstock.journal.port import Damaged, EngineError, ShardJournal
+from penstock.journal.port import Damaged, EngineError, Place, ShardJournal
 from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
+from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import segment_name
-from penstock.runtime.stored_ids import id_blobs_of, read_ids
+from penstock.runtime.stored_ids import Peek, id_blobs_of, read_ids
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -62,26 +63,28 @@ class Recovered(NamedTuple):
     """Frames applied on top of the snapshot."""
 
 
-async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
+async def recover(journal: ShardJournal, node: bytes, memory: NodeMemory | None = None) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it."""
     # Nearly everything that is made here stays: collections would go through it again and again.
     collected = gc.isenabled()
     gc.disable()
     try:
-        return await _recover(journal, node, hot_bytes)
+        return await _recover(journal, node, memory)
     finally:
         if collected:
             gc.enable()
 
 
-async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) -> Recovered:
-    log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
+async def _recover(journal: ShardJournal, node: bytes, memory: NodeMemory | None) -> Recovered:
+    log = MessageLog(journal, memory)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)
-    start_name = ""
-    for start_name, size in (await journal.list_blobs("snapshot-"))[-1:]:
-        start = load_snapshot(start_name, journal.read_blob(start_name, 0, size), partial(read_ids, journal))
+    head = await journal.head()
+    start_name = "" if head is None else head.snapshot
+    if head is not None:
+        (data,) = await journal.fetch([Place(start_name, 0, await _size_of(journal, start_name))])
+        start = load_snapshot(start_name, data, partial(read_ids, await _id_blobs(journal)))
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -110,6 +113,30 @@ async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) ->
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
     return Recovered(shard, log, writer, start.marks, start.next_segment, start.named_blobs, start.sealed, replayed)
+
+
+async def _size_of(journal: ShardJournal, name: str) -> int:
+    size = dict(await journal.list_blobs(name)).get(name)
+    if size is None:
+        raise Damaged(f"{name}, offset 0: the shard starts from this snapshot, but the blob is missing")
+    return size
+
+
+async def _id_blobs(journal: ShardJournal) -> Peek:
+    """A function that reads the blobs of client ids. A snapshot names parts of them in no order, so they are fetched
+    whole if they are not at hand."""
+    if journal.traits.read_ms == 0:
+        return journal.peek
+    blobs = await journal.list_blobs("ids-")
+    fetched = await journal.fetch([Place(name, 0, size) for name, size in blobs])
+    known = {name: data for (name, _), data in zip(blobs, fetched, strict=True)}
+
+    def peek(name: str, skip: int, length: int) -> bytes:
+        if name not in known:
+            raise FileNotFoundError(name)
+        return known[name][skip : skip + length]
+
+    return peek
 
 
 def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
