@@ -225,6 +225,9 @@ class ObservedEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
 
+    async def check(self) -> None:
+        await self._inner.check()
+
     def missing(self) -> str | None:
         return self._inner.missing()
 

@@ -141,6 +141,9 @@ class RemoteEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
 
+    async def check(self) -> None:
+        await self._inner.check()
+
     def missing(self) -> str | None:
         return self._inner.missing()
 

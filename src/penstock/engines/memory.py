@@ -158,6 +158,9 @@ class MemoryEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
 
+    async def check(self) -> None:
+        return
+
     def missing(self) -> str | None:
         return None
 

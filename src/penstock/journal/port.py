@@ -59,6 +59,10 @@ class Damaged(EngineError):
     """The store holds invalid data; the message names the file and the offset."""
 
 
+class Misconfigured(EngineError):
+    """The store is set up so that it cannot be used, or could lose messages; the message names the setting."""
+
+
 class Tail(msgspec.Struct, frozen=True):
     """The end of a journal."""
 
@@ -103,7 +107,9 @@ class ShardJournal(Protocol):
 
     term: int
     tail: Tail
-    traits: Traits
+
+    @property
+    def traits(self) -> Traits: ...
 
     async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         """Store the frame made of these parts as frame `index`; return its locator.
@@ -248,10 +254,16 @@ class ResolvableJournal(Protocol):
 
 class Engine(Protocol):
     def node_id(self, fresh: bytes) -> bytes:
-        """The 16-byte id of this node: the bytes given at the first call, if the store is persistent."""
+        """The 16-byte id of the store: the bytes given at the first call, or those that the store was created with.
+        A store that is not persistent has a new one each time."""
 
     def missing(self) -> str | None:
-        """Why the store is not where it was opened any more; None: it is."""
+        """Why the store must not be used now, as far as the engine knows: it is not where it was opened, or it has
+        become unsafe. None: it can be used."""
+
+    async def check(self) -> None:
+        """Reach the store and make it ready for use, before any other call. Raises Misconfigured or
+        StoreUnavailable."""
 
     async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
         """Open a shard's journal under a new term, which is durable before this returns and fences every earlier

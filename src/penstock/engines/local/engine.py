@@ -65,6 +65,9 @@ class LocalEngine:
         files.sync_dir(self._root)
         return fresh
 
+    async def check(self) -> None:
+        return
+
     def missing(self) -> str | None:
         if self._files.is_at(self._lock, f"{self._root}/lock"):
             return None
