@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidRequest
@@ -32,3 +33,8 @@ def open_engine(url: str, *, data_dir: str, **options: Any) -> Engine:
     raise InvalidRequest(
         f"store {scheme[:32]!r} is not known: use local:, memory: or postgres://", details={"field": "store"}
     )
+
+
+def without_password(url: str) -> str:
+    """The URL of a store as it may be logged."""
+    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1@", re.sub(r"(?<=password=)[^&]*", "***", url))

@@ -7,6 +7,7 @@ use what idle shards leave.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
@@ -36,11 +37,11 @@ class RecentMessages:
             oldest, at = self._order.popleft()
             self._room += oldest.cool(at)
 
-    def forget(self, log: KeepsRecent) -> None:
-        """Drop all records of a log that is not used any more."""
+    def forget(self, log: KeepsRecent, which: Callable[[tuple[int, int]], bool] = lambda _: True) -> None:
+        """Drop all records of a log, or those of some of its partitions."""
         kept: deque[tuple[KeepsRecent, tuple[int, int]]] = deque()
         for each in self._order:
-            if each[0] is log:
+            if each[0] is log and which(each[1]):
                 self._room += log.cool(each[1])
             else:
                 kept.append(each)

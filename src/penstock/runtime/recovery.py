@@ -15,6 +15,7 @@ from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
 from penstock.core.snapshot import ReadIds
 from penstock.core.state import Queue, Shard
+from penstock.encryption.record_cipher import RecordCipher
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
@@ -63,20 +64,27 @@ class Recovered(NamedTuple):
     """Frames applied on top of the snapshot."""
 
 
-async def recover(journal: ShardJournal, node: bytes, memory: NodeMemory | None = None) -> Recovered:
-    """Raises Damaged if the journal does not add up; then nothing may be served from it."""
+async def recover(
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None = None, cipher: RecordCipher | None = None
+) -> Recovered:
+    """Raises Damaged if the journal does not add up; then nothing may be served from it.
+
+    No message is decrypted here: the state follows from the columns that are readable.
+    """
     # Nearly everything that is made here stays: collections would go through it again and again.
     collected = gc.isenabled()
     gc.disable()
     try:
-        return await _recover(journal, node, memory)
+        return await _recover(journal, node, memory, cipher)
     finally:
         if collected:
             gc.enable()
 
 
-async def _recover(journal: ShardJournal, node: bytes, memory: NodeMemory | None) -> Recovered:
-    log = MessageLog(journal, memory)
+async def _recover(
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None, cipher: RecordCipher | None
+) -> Recovered:
+    log = MessageLog(journal, memory, cipher)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)

@@ -267,7 +267,7 @@ class Sealer:
         """The live messages of a piece. A damaged piece is copied byte by byte: what of it can be read stays readable,
         and the damage keeps its dead letters."""
         stored = self._loop.log.pieces
-        records, problem = await when_at_hand(lambda: stored.read(place, piece.locator, piece.skip, piece.length))
+        records, problem, _ = await when_at_hand(lambda: stored.read(place, piece.locator, piece.skip, piece.length))
         if problem:
             raw = await stored.raw(piece.locator, piece.skip, piece.length)
             at = index.at(piece.end - 1)
@@ -278,7 +278,7 @@ class Sealer:
         for record in records:
             for run in _runs(record, live, small=queue.config.indexed):
                 cut = cut_record(run)
-                head, attached = encode(cut)
+                head, attached = encode(self._loop.stored_form(cut))
                 prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
                 copies.append(_Sealed(run.first, run.stop, cut.id, head, attached or b"", prints))
         return copies

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from penstock import limits
-from penstock.core.records import Published
+from penstock.core.records import EncryptedPublished, Published
+from penstock.encryption.record_cipher import DecryptedRecord, NotDecrypted, RecordCipher
 from penstock.errors import Unavailable
 from penstock.journal.codec import PREFIX, UnknownRecord, decode_at
 from penstock.journal.port import Damaged, EngineError, Place, ShardJournal, Source
@@ -53,14 +54,17 @@ class Piece(NamedTuple):
 
     records: list[Published]
     problem: str = ""
-    """File, offset and kind of the first damage in the piece; messages that `records` lacks are damaged."""
+    """File, offset and kind of the first damage in the piece; messages that `records` and `erased` lack are damaged."""
+    erased: Sequence[tuple[int, int]] = ()
+    """(first, stop) offsets of messages whose data keys were destroyed."""
 
 
 class StoredPieces:
     """The pieces of one shard's journal and segments. Those that were read last stay in memory, up to a bound."""
 
-    def __init__(self, journal: ShardJournal, cached: ReadPieces):
+    def __init__(self, journal: ShardJournal, cached: ReadPieces, cipher: RecordCipher | None = None):
         self._journal = journal
+        self._cipher = cipher
         self._cached = cached
         self.all_at_hand = journal.traits.read_ms == 0
         """True if no piece ever has to be fetched."""
@@ -127,19 +131,31 @@ class StoredPieces:
         return self._decode(place, locator, skip, length, data)
 
     def _decode(self, place: tuple[int, int], locator: int, skip: int, length: int, data: bytes) -> Piece:
-        at, records, problem = 0, list[Published](), ""
+        at, records, problem, erased = 0, list[Published](), "", list[tuple[int, int]]()
         while at < len(data):
             try:
-                record, at = decode_at(data, at)
+                record, after = decode_at(data, at)
+                if isinstance(record, Published) and (record.queue, record.partition) == place:
+                    if type(record) is EncryptedPublished:
+                        decrypted = self._decrypt(record)
+                        records += decrypted.records
+                        erased += decrypted.erased
+                    else:
+                        records.append(record)
             except UnknownRecord as error:
                 problem = problem or f"{self.where(locator, skip + at)}: {error}"
-                at = _next_record(data, at)
-            else:
-                if type(record) is Published and (record.queue, record.partition) == place:
-                    records.append(record)
+                after = _next_record(data, at)
+            except NotDecrypted as error:
+                problem = problem or f"{self.where(locator, skip + at)}: the record cannot be decrypted: {error}"
+            at = after
         if len(data) < length:
             problem = problem or f"{self.where(locator, skip + len(data))}: the file ends here"
-        return Piece(records, problem)
+        return Piece(records, problem, erased)
+
+    def _decrypt(self, record: EncryptedPublished) -> DecryptedRecord:
+        if self._cipher is None:
+            raise NotDecrypted("the server has no encryption key")
+        return self._cipher.decrypt(record)
 
     def _bytes(self, place: tuple[int, int], locator: int, skip: int, length: int) -> bytes:
         data = self._peek(locator, skip, length)

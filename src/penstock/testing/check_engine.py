@@ -418,7 +418,9 @@ async def of_three_contenders_the_last_term_wins(open_engine: OpenEngine) -> Non
     """Owners that acquire and append at the same time: what is acknowledged is in the journal, once, and terms never
     go back. An owner of a shared store acquires through an engine of its own, as on another machine."""
     engine = open_engine()
-    shared = (await opened(engine)).journal.traits.shared
+    first = await opened(engine)
+    shared = first.journal.traits.shared
+    await first.journal.close()
     engines = [engine, open_engine(), open_engine()] if shared else [engine] * 3
     acked: list[bytes] = []
 
@@ -432,6 +434,8 @@ async def of_three_contenders_the_last_term_wins(open_engine: OpenEngine) -> Non
                     acked.append(body)
                     await asyncio.sleep(0)
             except Fenced:
+                pass
+            finally:
                 await owner.journal.close()
 
     await asyncio.gather(*map(contend, range(3)))
@@ -443,6 +447,7 @@ async def of_three_contenders_the_last_term_wins(open_engine: OpenEngine) -> Non
     bodies = [body for body in found if body]
     assert set(acked) <= set(bodies) and len(bodies) == len(set(bodies)), "acknowledged frames are there, once"
     assert terms == sorted(terms), "no frame follows the frame of a higher term"
+    await last.journal.close()
     for each in {id(each): each for each in engines}.values():
         await each.close()
 

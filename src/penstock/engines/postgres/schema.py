@@ -17,7 +17,7 @@ PART_BYTES = 256 * 1024
 
 _CREATE = """
 create table {schema}.meta (
-    only boolean primary key default true check (only),
+    singleton boolean primary key default true check (singleton),
     version integer not null,
     id bytea not null
 );
