@@ -95,6 +95,7 @@ class CallHandlers:
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         status = grpc.StatusCode.OK
+        actor, began = "", self._edge.clock.monotonic()
         error: PenstockError | None = None
         ended = False
 
@@ -111,6 +112,7 @@ class CallHandlers:
                 headers, peer = _client_of(context)
                 ORIGIN.set(Origin(peer.address))
                 principal = self._edge.auth.authenticate(credential_of(headers), *peer)
+                actor = f"{principal.kind}:{principal.name}"
                 stop = self._edge.auth.follow(principal, end) if stream or name == "lease" else None
                 yield self._edge.edge_for(principal)
         except PenstockError as refusal:
@@ -132,6 +134,8 @@ class CallHandlers:
         if error is not None:
             status = status_of(error)
         self._edge.metrics.called(name, status.name)
+        if self._edge.metrics.log_call is not None:
+            self._edge.metrics.log_call(name, status.name, self._edge.clock.monotonic() - began, actor)
         if error is not None:
             await abort_with(context, error)
 
