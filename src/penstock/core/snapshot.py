@@ -49,7 +49,7 @@ from penstock.core.state.members import Membership
 from penstock.core.state.retries import Retries, Retry
 
 COMPARABLE = 1
-"""Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
+"""Agendas as sorted lists of what is valid in them; the form of earlier versions."""
 CAPTURED = 3
 """Agendas and client ids as they are: arrays, and chunks that lie elsewhere. Version 2 had client ids as a list."""
 
