@@ -132,7 +132,8 @@ class Granting:
         return bool(granted)
 
     def serve(self, made: list[Record]) -> None:
-        for record in made:
+        """Complete the waiting leases that these records concern."""
+        for record in made if self._loop.waiters.count else ():
             queue = getattr(record, "queue", None)
             if queue is not None:
                 if isinstance(record, QueueDeleted):

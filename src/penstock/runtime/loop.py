@@ -196,10 +196,6 @@ class ShardLoop:
         self.commits.add(entry)
         return pending
 
-    def commit_now(self) -> None:
-        """Commit inline if no other command is expected (`GroupCommit.commit_now`)."""
-        self.commits.commit_now()
-
     @property
     def suspended(self) -> str | None:
         """Why no command is accepted for now."""
@@ -359,7 +355,8 @@ class ShardLoop:
                     if not reader.done():
                         reader.set_result(None)
                 self.watchers.note(record)
-            self.watchers.note_emptied(entry.emptied)
+            if entry.emptied:
+                self.watchers.note_emptied(entry.emptied)
             at += entry.size
         for entry in entries:
             if entry.cut is not None:

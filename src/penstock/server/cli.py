@@ -42,6 +42,7 @@ class _Penstock(LazyCommandGroup):
         "webhooks": CommandReference("penstock.server.webhook_cli", "webhooks"),
         "groups": CommandReference("penstock.server.group_cli", "groups"),
         "holds": CommandReference("penstock.server.hold_cli", "holds"),
+        "logs": CommandReference("penstock.server.log_cli", "logs"),
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
         "audit": CommandReference("penstock.server.audit_cli", "audit"),
         "encryption": CommandReference("penstock.server.encryption_cli", "encryption"),

@@ -16,7 +16,7 @@ from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
-from penstock.dashboard import DashboardSite
+from penstock.dashboard import DashboardSite, SiteOptions
 from penstock.encryption.master_keys import EncryptionKeyError
 from penstock.engines import open_engine, without_password
 from penstock.errors import InvalidRequest, Unavailable
@@ -29,6 +29,7 @@ from penstock.server.audit_log import AuditLog
 from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
 from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
+from penstock.server.log_levels import LogLevels, watch_slow_operations
 from penstock.server.malloc import MallocTrim
 from penstock.server.master_key_file import read_master_keys
 from penstock.server.series_files import SeriesFiles
@@ -158,6 +159,8 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
+    app.edge.log_levels = LogLevels(app, app.request_log, settings.log_level)
+    watching.append(asyncio.ensure_future(watch_slow_operations(app)))
     if settings.store == "local:":
         app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
     broker.watch_commits(app.metrics.commit_seconds.observe)
@@ -192,7 +195,10 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     app.auth = auth
     if auth is None:
         # The pages ask without credentials: a server that asks for some has none.
-        app.site = DashboardSite(InProcessHttp(app).ask)
+        app.site = DashboardSite(
+            InProcessHttp(app).ask,
+            SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask))),
+        )
     gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
     app.websockets = WebSockets(
         broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate
