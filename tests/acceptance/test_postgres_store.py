@@ -70,6 +70,9 @@ def test_a_long_poll_is_answered_by_a_publish(postgres, tmp_path):
         server.kill()
 
 
+SERVE = ("serve", "--listen", "127.0.0.1:0", "--grpc", "off")
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "penstock", *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -93,7 +96,7 @@ def test_store_init_creates_the_schema_once(postgres):
         (("127.0.0.1:", "127.0.0.1:1,127.0.0.1:1/x?schema="), ""),
     ],
 )
-@pytest.mark.parametrize("command", [["store", "init"], ["serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--store"]])
+@pytest.mark.parametrize("command", [["store", "init"], [*SERVE, "--store"]], ids=["init", "serve"])
 def test_a_store_that_cannot_be_used_is_one_sentence_and_78(postgres, tmp_path, command, change, expected):
     given = ["--data-dir", str(tmp_path / "data")] if command[0] == "serve" else []
     done = run(*command, postgres.url().replace(*change), *given)

@@ -6,6 +6,7 @@ import asyncio
 
 import asyncpg
 import pytest
+from patience import until
 from postgres_server import PostgresServer
 
 from penstock.engines.postgres import safety
@@ -114,23 +115,22 @@ def test_unsafe_server_is_refused_at_open_and_noticed_later(unsafe_server, name,
         if name == "synchronous_standby_names":
             assert f"{name} is empty" in await refusal(url)
             await with_admin(unsafe_server, f"alter system set {name} = 'nobody'", "select pg_reload_conf()")
-            while "no standby is synchronous" not in await refusal(url):
-                await asyncio.sleep(0.05)
+            text = ""
+            while "no standby is synchronous" not in text:
+                text = await refusal(url)
             await with_admin(unsafe_server, f"alter system reset {name}", "select pg_reload_conf()")
             return
         engine = PostgresEngine(url, watch_s=0.05)
         owner = await opened(engine)
         await owner.append([b"safe"])
         await with_admin(unsafe_server, f"alter system set {name} = {value}", "select pg_reload_conf()")
-        while engine.missing() is None:
-            await asyncio.sleep(0.02)
+        await until(lambda: engine.missing() is not None)
         assert f"{name} is {value}" in (engine.missing() or "")
         with pytest.raises(StoreUnavailable, match=f"{name} is {value}"):
             await owner.append([b"unsafe"])
         assert f"{name} is {value}" in await refusal(url)
         await with_admin(unsafe_server, f"alter system reset {name}", "select pg_reload_conf()")
-        while engine.missing() is not None:
-            await asyncio.sleep(0.02)
+        await until(lambda: engine.missing() is None)
         await owner.journal.close()
         await engine.close()
 
