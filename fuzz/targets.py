@@ -152,7 +152,7 @@ def blob(data: bytes) -> None:
 
 
 def _load_snapshot(name: str, data: bytes) -> object:
-    return load_snapshot(name, data, lambda _, length: bytes(length))
+    return load_snapshot(name, data, lambda _kind, _stored, length: bytes(length))
 
 
 def blob_content(data: bytes) -> None:

@@ -237,6 +237,8 @@ SNAPSHOT_SLICE_QUEUES = 10
 """Small queues that a snapshot captures between two turns of the event loop."""
 STORED_IDS_MIN = 4_096
 """Client ids of a queue that are written to a blob together: fewer than this are part of each snapshot."""
+STORED_LETTERS_MIN = 128
+"""Dead letters that are written to a blob together: fewer than this are part of each snapshot."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 

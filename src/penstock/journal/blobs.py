@@ -1,4 +1,4 @@
-"""Encode snapshots, sealed segments, far agenda entries and client ids as blobs. Format: docs/formats/snapshot.md."""
+"""Encode snapshots, sealed segments and chunks of state as blobs. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SNAPSHOT_MAGIC = b"PENSTKSN"
 SEGMENT_MAGIC = b"PENSTKSG"
 AGENDA_MAGIC = b"PENSTKAG"
 IDS_MAGIC = b"PENSTKID"
+LETTERS_MAGIC = b"PENSTKDL"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
@@ -55,6 +56,19 @@ class IdsDescription(msgspec.Struct):
     parts: list[IdsPart]
 
 
+class LettersPart(msgspec.Struct, array_like=True):
+    """The owner of one chunk of dead letters; a blob holds its chunks in the order of these descriptions."""
+
+    queue: str
+    partition: int
+    group: int
+    letters: int
+
+
+class LettersDescription(msgspec.Struct):
+    parts: list[LettersPart]
+
+
 class Seal:
     """Computes the checksum and the header of a blob from the parts of its body."""
 
@@ -83,8 +97,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC):
-        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment, no part of an agenda and no client ids")
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, LETTERS_MAGIC):
+        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment and no chunks of state")
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -114,8 +128,10 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
         ) from None
 
 
-def encode_description(description: SegmentDescription | AgendaDescription | IdsDescription) -> bytes:
-    """The encoded description that precedes the content of a segment, a part of an agenda or client ids."""
+def encode_description(
+    description: SegmentDescription | AgendaDescription | IdsDescription | LettersDescription,
+) -> bytes:
+    """The encoded description that precedes the content of a segment, or chunks of state."""
     text = msgspec.msgpack.encode(description)
     return _LENGTH.pack(len(text)) + text
 
@@ -133,6 +149,11 @@ def decode_agenda(name: str, data: bytes) -> tuple[AgendaDescription, memoryview
 def decode_ids(name: str, data: bytes) -> tuple[IdsDescription, memoryview]:
     """Decode the description and the chunks of client ids."""
     return _decode_described(name, data, IDS_MAGIC, "blob of client ids", IdsDescription)
+
+
+def decode_letters(name: str, data: bytes) -> tuple[LettersDescription, memoryview]:
+    """Decode the description and the chunks of dead letters."""
+    return _decode_described(name, data, LETTERS_MAGIC, "blob of dead letters", LettersDescription)
 
 
 def _decode_described(name: str, data: bytes, expected: bytes, kind: str, shape: type[D]) -> tuple[D, memoryview]:

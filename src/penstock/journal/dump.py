@@ -22,10 +22,12 @@ from penstock.ids import ulid_text
 from penstock.journal.blobs import (
     AGENDA_MAGIC,
     IDS_MAGIC,
+    LETTERS_MAGIC,
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     decode_agenda,
     decode_ids,
+    decode_letters,
     decode_segment,
     decode_snapshot,
 )
@@ -66,7 +68,7 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
 
 
 def _is_store_file(file: Path) -> bool:
-    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-"))
+    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-", "letters-"))
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
@@ -81,6 +83,8 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
             return _dump_agenda(file.name, data, write, records)
         if data[:8] == IDS_MAGIC:
             return _dump_ids(file.name, data, write)
+        if data[:8] == LETTERS_MAGIC:
+            return _dump_letters(file.name, data, write)
         if data[:8] == SNAPSHOT_MAGIC:
             return _dump_snapshot(file.name, data, write)
     except (Damaged, UnknownRecord) as error:
@@ -152,10 +156,16 @@ def _dump_snapshot(name: str, data: bytes, write: Write) -> int:
             progress = {group: (floor, cursor) for group, floor, cursor, *_ in partition["progress"]}
             write(
                 f"      partition {number}: offsets {partition['start']} to {partition['end']}, "
-                f"scheduled {_entries(partition['schedule'])} entries, dead {len(partition['dead'])}, "
+                f"scheduled {_entries(partition['schedule'])} entries, dead {_letters(partition)}, "
                 f"(floor, cursor) by group {progress}"
             )
     return 0
+
+
+def _letters(partition: dict[str, Any]) -> int:
+    """The number of dead letters of a partition in a snapshot."""
+    chunks = [chunk for _, chunks in partition.get("letters", ()) for chunk in chunks]
+    return len(partition.get("dead", ())) + sum(int(letters) for letters, *_ in chunks)
 
 
 def _entries(agenda: Any) -> int:
@@ -185,6 +195,14 @@ def _dump_ids(name: str, data: bytes, write: Write) -> int:
     write(f"  client ids: {sum(part.ids for part in about.parts)} in {len(about.parts)} chunks")
     for part in about.parts:
         write(f"    of {part.queue}: {part.ids}")
+    return 0
+
+
+def _dump_letters(name: str, data: bytes, write: Write) -> int:
+    about, _ = decode_letters(name, data)
+    write(f"  dead letters: {sum(part.letters for part in about.parts)} in {len(about.parts)} chunks")
+    for part in about.parts:
+        write(f"    of {part.queue}, partition {part.partition}, group {part.group}: {part.letters}")
     return 0
 
 

@@ -54,6 +54,7 @@ async def open_shard(
     hot_bytes: int = limits.HOT_BYTES_MAX,
     far_entries: int = limits.FAR_ENTRIES_MIN,
     stored_ids: int = limits.STORED_IDS_MIN,
+    stored_letters: int = limits.STORED_LETTERS_MIN,
     slice_queues: int = limits.SNAPSHOT_SLICE_QUEUES,
 ) -> ShardHost:
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
@@ -82,6 +83,7 @@ async def open_shard(
         kept=segments_kept,
         far_entries=far_entries,
         stored_ids=stored_ids,
+        stored_letters=stored_letters,
         slice_queues=slice_queues,
         pace=Pace(clock),
         shard_changed=recovered.replayed > 0,

@@ -182,8 +182,10 @@ class MessageLog:
         hot = self._hot.get((queue, partition))
         index = self.indexes.get((queue, partition))
         stop = min(stop, hot.first_offset()) if hot else stop
-        piece = index.at(first) if index is not None and first < stop else 0
-        while index is not None and piece < len(index) and index.firsts[piece] < stop:
+        if index is None or first >= stop:
+            return
+        piece = index.at(first)
+        while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
             records, problem = self._load((queue, partition), piece)
             if problem:

@@ -13,17 +13,20 @@ from penstock.core.apply import apply
 from penstock.core.offsets.agenda import ENTRY_BYTES, Read
 from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
-from penstock.core.snapshot import ReadIds
 from penstock.core.state import Queue, Shard
+from penstock.core.state.stored_chunk import ReadStored
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged, EngineError, ShardJournal
-from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
+from penstock.runtime import chunk_blobs
+from penstock.runtime.chunk_blobs import blob_name
+from penstock.runtime.far import agenda_blobs_of, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
 from penstock.runtime.stored import segment_name
-from penstock.runtime.stored_ids import id_blobs_of, read_ids
+from penstock.runtime.stored_ids import id_blobs_of
+from penstock.runtime.stored_letters import letter_blobs_of
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -43,7 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     marks: list[Mark]
     next_segment: int
     named_blobs: set[int]
-    """Numbers of the blobs of agenda entries and client ids that it names."""
+    """Numbers of the blobs with chunks of state that it names."""
     sealed: int = 0
     """Up to this frame the journal may be left behind."""
 
@@ -81,7 +84,9 @@ async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) ->
     read = partial(read_chunk, journal)
     start_name = ""
     for start_name, size in (await journal.list_blobs("snapshot-"))[-1:]:
-        start = load_snapshot(start_name, journal.read_blob(start_name, 0, size), partial(read_ids, journal))
+        start = load_snapshot(
+            start_name, journal.read_blob(start_name, 0, size), partial(chunk_blobs.read_chunk, journal)
+        )
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -112,7 +117,7 @@ async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) ->
     return Recovered(shard, log, writer, start.marks, start.next_segment, start.named_blobs, start.sealed, replayed)
 
 
-def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
+def load_snapshot(name: str, data: bytes, read: ReadStored) -> Snapshot:
     """Raises Damaged with the blob's name, whatever is wrong with it."""
     values = decode_snapshot(name, data)
     try:
@@ -138,7 +143,7 @@ def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
 
 def named_by(queue: Queue) -> frozenset[int]:
     """Blobs that the state of a queue is spread over."""
-    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue))
+    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue) | letter_blobs_of(queue))
 
 
 async def _check_pieces(journal: ShardJournal, log: MessageLog) -> None:
@@ -164,7 +169,7 @@ async def _check_agendas(journal: ShardJournal, shard: Shard) -> None:
     sizes = dict(await journal.list_blobs("agenda-"))
     for owned in (owned for queue in shard.queues.values() for owned in agendas_of(queue)):
         for chunk in owned.agenda.chunks():
-            name = agenda_name(chunk.blob)
+            name = blob_name("agenda", chunk.blob)
             if sizes.get(name, -1) < chunk.start + chunk.entries * ENTRY_BYTES:
                 found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
                 raise Damaged(f"{name}, offset {chunk.start}: due times are stored here, but the blob {found}")

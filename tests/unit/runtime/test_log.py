@@ -303,3 +303,13 @@ def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes, below):
         assert (twin.size, twin.sealed_size) == (sum(index.sizes), 7000 * len(moved))
     assert (index.count, index.sealed_count) == (read.count, read.sealed_count)
     assert (index.size, index.sealed_size) == (read.size, read.sealed_size)
+
+
+def test_messages_in_memory_are_checked_for_damage_without_a_read(monkeypatch):
+    shelf = Shelf(hot_bytes=1_000)
+    for _ in range(20):
+        shelf.commit([((1, 0), [b"x" * 300])])
+    read = []
+    monkeypatch.setattr(shelf.log.pieces, "read", lambda *where: read.append(where))
+    assert list(shelf.log.damaged(1, 0, 19, 20)) == []
+    assert read == []
