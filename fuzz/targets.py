@@ -32,6 +32,7 @@ from penstock.journal.blobs import (
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     SegmentDescription,
+    SegmentPart,
     decode_segment,
     decode_snapshot,
     encode_description,
@@ -243,7 +244,7 @@ def _snapshot_seed() -> bytes:
 
 
 def _segment_seed() -> bytes:
-    return encode_description(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
+    return encode_description(SegmentDescription([SegmentPart("default/default/q", 0, 0, 3, 3)])) + _body(RECORDS[2:3])
 
 
 _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)

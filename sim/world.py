@@ -101,6 +101,7 @@ class World:
             (sealing, "WEIGH_PIECES"): self.plan.portion,
             (sealing, "CHANGE_PIECES"): self.plan.portion,
             (sealing, "SEGMENT_PIECES_MAX"): 4 * self.plan.portion,
+            (sealing, "SEGMENT_BYTES_MAX"): self.plan.shared_bytes,
             (limits, "DISK_RESERVE_BYTES"): self.plan.reserve_bytes,
             (upkeep, "RECLAIM_BYTES"): self.plan.reclaim_bytes,
             (upkeep, "RECLAIM_WHEN_SHORT_BYTES"): self.plan.reclaim_bytes // 4,

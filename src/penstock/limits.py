@@ -226,7 +226,7 @@ PENDING_COMMANDS_MAX = 20_000
 WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
-"""Recent message bytes kept in memory; everything older is read from the log."""
+"""Memory of recent messages; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """Cached bytes of the latest log read, per partition, for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB

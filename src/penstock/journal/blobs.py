@@ -24,12 +24,28 @@ _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
 
 
-class SegmentDescription(msgspec.Struct):
+class SegmentPart(msgspec.Struct, array_like=True):
+    """Messages of one partition; a segment holds its parts in the order of these descriptions."""
+
     queue: str
     partition: int
     first: int
     stop: int
     messages: int
+
+
+class SegmentDescription(msgspec.Struct, omit_defaults=True):
+    parts: list[SegmentPart] = []
+    queue: str = ""
+    """Segments from before partitions shared one have these fields instead of parts."""
+    partition: int = 0
+    first: int = 0
+    stop: int = 0
+    messages: int = 0
+
+    def __post_init__(self) -> None:
+        if self.queue and not self.parts:
+            self.parts = [SegmentPart(self.queue, self.partition, self.first, self.stop, self.messages)]
 
 
 class AgendaPart(msgspec.Struct, array_like=True):

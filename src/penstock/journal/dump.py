@@ -133,10 +133,11 @@ def _is_left_over(view: memoryview, at: int, index: int) -> bool:
 
 def _dump_segment(name: str, data: bytes, write: Write, records: bool) -> int:
     about, body = decode_segment(name, data)
-    write(
-        f"  segment of {about.queue}, partition {about.partition}: {about.messages} messages, "
-        f"offsets {about.first} to {about.stop - 1}"
-    )
+    for part in about.parts:
+        write(
+            f"  segment of {part.queue}, partition {part.partition}: {part.messages} messages, "
+            f"offsets {part.first} to {part.stop - 1}"
+        )
     if records:
         for position, record in decode(body):
             write(f"    +{position} {describe(record)}")

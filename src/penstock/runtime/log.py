@@ -30,6 +30,8 @@ class StoredRun(NamedTuple):
     stop: int
 
 
+RECORD_BYTES = 800
+"""Memory of a record in memory beyond its frame: many small messages are bounded like a few large ones."""
 _DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
 
 
@@ -100,14 +102,14 @@ class MessageLog:
                 hot_records = self._hot[place] = HotRecords()
             hot_records.append(record)
             self._hot_order.append(place)
-            self._hot_room -= len(record.batch.frame)
+            self._hot_room -= len(record.batch.frame) + RECORD_BYTES
             while self._hot_room < 0:
                 self._cool()
 
     def _cool(self) -> None:
         place = self._hot_order.popleft()
         records = self._hot[place]
-        self._hot_room += len(records.popleft().batch.frame)
+        self._hot_room += len(records.popleft().batch.frame) + RECORD_BYTES
         if not records:
             del self._hot[place]
 

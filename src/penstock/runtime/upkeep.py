@@ -4,7 +4,7 @@ None of it is on the path of a message. A round has these steps:
 
 1. *Retention*: in queues of mode `keep`, messages beyond the limits are removed; dead letters are pruned.
 2. *Dead pieces*: stored pieces without live messages are forgotten.
-3. *Sealing*: live messages in old journal files move into segments of their partition (`sealing.py`). Segments that are
+3. *Sealing*: live messages in old journal files move into segments (`sealing.py`). Segments that are
    mostly dead are rewritten with them.
 4. *Far entries*: delays and expiries that are due in an hour or later are written to blobs (`far.py`).
 5. *Snapshot*: the state, and the place of every message, after one exact journal frame (`snapshots.py`).
@@ -37,7 +37,7 @@ from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark, named_by
 from penstock.runtime.retention import first_kept
-from penstock.runtime.sealing import UNLIMITED, Sealer
+from penstock.runtime.sealing import STEP_LOCATORS, UNLIMITED, Sealer
 from penstock.runtime.snapshots import ShardReloaded, Snapshots
 from penstock.runtime.space import survey
 from penstock.runtime.stored import segment_name
@@ -62,8 +62,6 @@ COPIED_SHARE_MAX = 0.9
 """A nearly full disk gains too little from removing a journal file if more of it than this has to be copied."""
 STEP_QUEUES = 100
 """Queues whose blobs are looked up in one step."""
-STEP_LOCATORS = 20_000
-"""Locators of stored pieces that are looked at in one step."""
 ROLL_BYTES_MIN = 64 * limits.KIB
 """A smaller current journal file is not worth a new one."""
 
