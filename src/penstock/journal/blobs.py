@@ -1,4 +1,4 @@
-"""Encode snapshots, sealed segments and chunks of state as blobs. Format: docs/formats/snapshot.md."""
+"""Encode snapshots, sealed segments, chunks of state and keyrings as blobs. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ SEGMENT_MAGIC = b"PENSTKSG"
 AGENDA_MAGIC = b"PENSTKAG"
 IDS_MAGIC = b"PENSTKID"
 LETTERS_MAGIC = b"PENSTKDL"
+KEYRING_MAGIC = b"PENSTKKR"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
@@ -113,8 +114,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, LETTERS_MAGIC):
-        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment and no chunks of state")
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, LETTERS_MAGIC, KEYRING_MAGIC):
+        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment, no chunks of state and no keyring")
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -142,6 +143,14 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
         raise Damaged(
             f"{name}, offset {HEADER.size}: the checksum matches, but the body is not a snapshot: {error}"
         ) from None
+
+
+def decode_keyring(name: str, data: bytes) -> memoryview:
+    """The body of a keyring, which is still wrapped."""
+    magic, body = open_blob(name, data)
+    if magic != KEYRING_MAGIC:
+        raise Damaged(f"{name}, offset 0: the blob is not a keyring")
+    return body
 
 
 def encode_description(

@@ -61,6 +61,9 @@ class DeadLetters:
         for chunk in self.order(group).chunks:
             yield from chunk.keys()
 
+    def offsets(self) -> set[int]:
+        return {offset for group in self._groups.values() for offset, _ in group.by_offset}
+
     def lowest(self) -> int | None:
         """The lowest offset of a letter; None if there is none."""
         return min([group.by_offset.chunks[0].firsts[0] for group in self._groups.values()], default=None)
