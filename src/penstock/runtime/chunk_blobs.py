@@ -34,6 +34,8 @@ REWRITE_BELOW = 0.5
 SMALL_BLOBS_MAX = 8
 """If there are more blobs than this that are not even half full, they are written again as one."""
 
+Peek = Callable[[str, int, int], bytes | None]
+"""(blob, skip, length) -> bytes, as `ShardJournal.peek`."""
 BlobKind = Literal["agenda", "ids", "letters"]
 KINDS: tuple[BlobKind, ...] = ("agenda", "ids", "letters")
 _MAGIC = {"agenda": AGENDA_MAGIC, "ids": IDS_MAGIC, "letters": LETTERS_MAGIC}
@@ -49,12 +51,12 @@ async def blob_sizes(journal: ShardJournal, kind: BlobKind) -> dict[int, int]:
     return {int(name.removeprefix(f"{kind}-")): size for name, size in await journal.list_blobs(f"{kind}-")}
 
 
-def read_chunk(journal: ShardJournal, kind: BlobKind, stored: StoredChunk, length: int) -> bytes:
+def read_chunk(peek: Peek, kind: BlobKind, stored: StoredChunk, length: int) -> bytes:
     """Raises Damaged with the blob's name and the offset."""
     name = blob_name(kind, stored.blob)
     try:
-        data = journal.read_blob(name, stored.start, length)
-    except (FileNotFoundError, KeyError):
+        data = peek(name, stored.start, length) or b""
+    except FileNotFoundError:
         raise Damaged(f"{name}, offset 0: {_CONTENT[kind]} are stored here, but the blob is missing") from None
     if len(data) != length or google_crc32c.value(data) != stored.crc:
         found = "the checksum does not match" if len(data) == length else f"{len(data)} of {length} bytes are left"

@@ -28,7 +28,7 @@ VOID_ENTRIES_MIN = 4096
 def read_chunk(journal: ShardJournal, chunk: Chunk) -> bytes:
     """Raises Damaged with the blob's name and the offset."""
     stored = StoredChunk(chunk.blob, chunk.start, chunk.crc)
-    return chunk_blobs.read_chunk(journal, "agenda", stored, chunk.entries * ENTRY_BYTES)
+    return chunk_blobs.read_chunk(journal.peek, "agenda", stored, chunk.entries * ENTRY_BYTES)
 
 
 class Owned:
