@@ -81,6 +81,7 @@ class Process:
             segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, memory=NodeMemory(plan.hot_bytes),
             far_entries=plan.far_entries,
             stored_ids=plan.stored_ids,
+            stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)

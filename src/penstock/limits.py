@@ -229,7 +229,7 @@ PENDING_COMMANDS_MAX = 20_000
 WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
-"""Recent message bytes that a node keeps in memory; everything older is read from the log."""
+"""Memory of recent messages of a node; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """Bytes of the log that a node read last and keeps for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB
@@ -241,6 +241,8 @@ SNAPSHOT_SLICE_QUEUES = 10
 """Small queues that a snapshot captures between two turns of the event loop."""
 STORED_IDS_MIN = 4_096
 """Client ids of a queue that are written to a blob together: fewer than this are part of each snapshot."""
+STORED_LETTERS_MIN = 128
+"""Dead letters that are written to a blob together: fewer than this are part of each snapshot."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 

@@ -151,7 +151,8 @@ class Partition:
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes may still be read: retained, not done in a group, or a dead letter."""
         floors = [progress.floor for progress in self.progress.values()]
-        return self.live_in(min([self.start, *floors, *self.dead.offsets()]), self.end, keeps=keeps)
+        lowest = self.dead.lowest()
+        return self.live_in(min([self.start, *floors, *([] if lowest is None else [lowest])]), self.end, keeps=keeps)
 
     def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
         """The same for `[first, stop)` alone; costs what lies there."""
@@ -171,15 +172,7 @@ class Partition:
                     break
         if lowest < min(stop, self.end):
             alive.append((max(first, lowest), min(stop, self.end)))
-        if self.dead and len(self.dead) <= stop - first:
-            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
-        elif self.dead:
-            groups = list(self.progress)
-            alive += [
-                (offset, offset + 1)
-                for offset in range(first, stop)
-                if any(self.dead.get(group, offset) is not None for group in groups)
-            ]
+        alive += self.dead.runs_in(first, stop)
         return RangeSet(sorted(alive))
 
 

@@ -20,11 +20,25 @@ from penstock.wire.operations import OPERATIONS
 from penstock.wire.settings import QueueSettings
 
 SOURCE = Path(__file__).parents[4] / "src"
-KEYS = {"list_keys", "create_key", "rotate_key", "revoke_key", "audit"}
+KEYS = {
+    "list_keys", "create_key", "rotate_key", "revoke_key", "audit", "encryption", "erase", "rotate_encryption_key",
+}  # fmt: skip
 """The administration of keys is over HTTP, and so is the audit trail."""
-PROCESS = {"health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections"}
+PROCESS = {
+    "health",
+    "readiness",
+    "metrics",
+    "openapi",
+    "asyncapi",
+    "front_page",
+    "connections",
+    "log_levels",
+    "set_log_levels",
+}
 """HTTP operations about the process; gRPC has health and reflection services for that."""
-PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series"}
+PAGES = {
+    "queue_table", "dead_letter_reasons", "event_stream", "series", "storage", "consumers", "resend_webhook",
+}  # fmt: skip
 """HTTP operations that web pages need."""
 
 
