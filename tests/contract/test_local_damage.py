@@ -180,7 +180,7 @@ def test_old_content_of_a_reused_file_is_not_damage(journal):
 
 
 def test_what_an_old_message_holds_is_not_taken_for_a_frame(journal):
-    """The payload of a message is a piece of another journal: whole frames of any index, inside of what is left over."""
+    """The payload of a message is a piece of another journal: whole frames of any index, inside of the rest."""
     foreign, _ = frames_of([b"x" * 50] * 40, first=1_000_000)
     near, _ = frames_of([b"x" * 50] * 40, first=30)
     older, chain = frames_of([b"".join(foreign), b"".join(near)] * 3)
