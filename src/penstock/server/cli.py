@@ -45,6 +45,7 @@ class _Penstock(LazyCommandGroup):
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
         "audit": CommandReference("penstock.server.audit_cli", "audit"),
         "keys": CommandReference("penstock.server.keys_cli", "keys"),
+        "users": CommandReference("penstock.server.users_cli", "users"),
         "tls": CommandReference("penstock.server.tls_cli", "tls"),
         "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline", "The pipeline"),
     }

@@ -25,6 +25,7 @@ the result back.
     webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
     rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
     key ID SCOPE … [expires_in=MS] [rate=RATE]  rotate_key ID overlap_ms=MS    revoke_key ID    keys (all of them)
+    user EMAIL ROLE                             change_user EMAIL [role=R] [password=1]    remove_user EMAIL    users
     time +MS                                    advance the clock; timers that fire produce records
     restart snapshot|journal                    rebuild the state from the snapshot or from the journal
     open [after=MS]                             a node acquires the shard, which had no owner for this time
@@ -426,6 +427,23 @@ class Script:
                 for secret in key.secrets
             ]
             self._out.append(f"{id} may {' '.join(key.scopes)}, secrets: {', '.join(secrets)}")
+
+    def _do_user(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._entropy += 1
+        self._submit(commands.AddUser(words[0], words[1], f"hash {self._entropy}"))
+
+    def _do_change_user(self, words: list[str], options: dict[str, str]) -> None:
+        self._entropy += 1
+        hash = f"hash {self._entropy}" if "password" in options else ""
+        self._submit(commands.ChangeUser(words[0], options.get("role", ""), hash))
+
+    def _do_remove_user(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        self._submit(commands.RemoveUser(words[0]))
+
+    def _do_users(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
+        for email, user in sorted(self.shard.users.items()):
+            times = f"since {self._time(user.created_at)}, changed {self._time(user.changed_at)}"
+            self._out.append(f"{email} is {user.role}, {user.hash}, {times}")
 
     def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))

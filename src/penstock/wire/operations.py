@@ -30,8 +30,10 @@ from penstock.wire import (
     series,
     settings,
     stats,
+    users,
     webhooks,
 )
+from penstock.wire import limits as limits_wire
 from penstock.wire.messages import NoQuery, Request
 from penstock.wire.status import STATUS
 
@@ -507,9 +509,62 @@ _OPERATIONS = (
         "revoke_key", Verb.KEY_ADMIN, "DELETE", "/v1/keys/{id}", "End an API key, and its streams.",
         keys.KeyRevokedReply, keys.KeyNamed, queues=(), errors=WRITES, grpc=False,
     ),
+    # -- people
+    Operation(
+        "list_users", Verb.KEY_ADMIN, "GET", "/v1/users", "People who log in.", users.UsersReply, queues=(), grpc=False,
+    ),
+    Operation(
+        "add_user", Verb.KEY_ADMIN, "POST", "/v1/users", "Add a person, with a role and a password.", None,
+        body=users.UserRequest, queues=(), errors=("conflict", "disk_full", "rate_limited"), created=users.UserReply,
+        idempotent=False, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "change_user", Verb.KEY_ADMIN, "PATCH", "/v1/users/{email}",
+        "Give a person another role or another password. Their sessions end.", users.UserReply, users.UserNamed,
+        users.UserChanges, queues=(), errors=WRITES, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "remove_user", Verb.KEY_ADMIN, "DELETE", "/v1/users/{email}", "Remove a person, and end their sessions.",
+        users.UserRemovedReply, users.UserNamed, queues=(), errors=WRITES, grpc=False,
+    ),
+    # -- the identity behind a request
+    Operation(
+        "session", Verb.NONE, "GET", "/v1/session", "The identity behind this request, and its scopes.",
+        users.SessionReply, queues=(), grpc=False,
+    ),
+    Operation(
+        "login", Verb.NONE, "POST", "/v1/session",
+        "Log in with email and password. The answer sets the cookie of the session, and has its CSRF token.", None,
+        body=users.LoginRequest, queues=(), errors=("rate_limited",), created=users.SessionReply, idempotent=False,
+        body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "logout", Verb.NONE, "DELETE", "/v1/session", "End the session of this request.", users.SessionEndedReply,
+        queues=(), grpc=False,
+    ),
+    Operation(
+        "change_password", Verb.NONE, "POST", "/v1/session/password",
+        "Change the password of the person who asks. Their sessions end, and the answer begins a new one.", None,
+        body=users.PasswordRequest, queues=(), errors=WRITES, created=users.SessionReply, idempotent=False,
+        body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "create_ticket", Verb.NONE, "POST", "/v1/tickets",
+        "A ticket that opens one WebSocket within 30 s, for clients that can set no header.", None, queues=(),
+        errors=("not_found", "rate_limited"), created=users.TicketReply, idempotent=False, grpc=False,
+    ),
+    Operation(
+        "access_limits", Verb.NONE, "GET", "/v1/limits",
+        "The limits of addresses, keys, namespaces and queues, and how often each refused something.",
+        limits_wire.AccessLimitsReply, queues=(), grpc=False,
+    ),
     Operation(
         "audit", Verb.AUDIT_READ, "GET", "/v1/audit", "Entries of the audit trail, oldest first.", audit.AuditReply,
         audit.AuditQuery, queues=(), errors=("not_found",), grpc=False,
+    ),
+    Operation(
+        "verify_audit", Verb.AUDIT_READ, "GET", "/v1/audit/verify", "Whether the chain of the audit trail holds.",
+        audit.AuditStateReply, queues=(), errors=("not_found",), grpc=False,
     ),
     # -- the process
     _process("health", "/healthz", "Is the process up?", replies.StatusReply, Verb.NONE),

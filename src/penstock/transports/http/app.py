@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from penstock import limits
@@ -19,13 +19,17 @@ from penstock.eager import Finished, Suspended, begin
 from penstock.errors import Internal, PenstockError, Unauthenticated, Unavailable
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
+from penstock.security.sessions import Session
 from penstock.transports.access import Access
-from penstock.transports.auth import Authenticator, credential_of
+from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
+from penstock.transports.http.cors import is_preflight, preflight_answer, shared_answer
 from penstock.transports.http.edge import Edge, PrincipalEdge
-from penstock.transports.http.pages import Site, page
+from penstock.transports.http.in_process import InProcessHttp
+from penstock.transports.http.pages import Ask, Site, page, to_login
 from penstock.transports.http.request import ClientGone, Request
+from penstock.transports.login import check_csrf, session_cookie
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 
@@ -37,10 +41,13 @@ _log = get_logger("penstock.http")
 
 
 REQUEST_ID_CHARS_MAX = 128
-HEALTH_PATH = "/healthz"
-"""The only path that needs no credential."""
+OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
+"""The operations that need no credential: the probe, and the login."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SERVER_OPERATIONS: dict[str, str | None] = {
-    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "event_stream": None,
+    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "verify_audit": "audit.read",
+    "event_stream": None, "session": None,
+    "login": None, "logout": None, "change_password": None, "create_ticket": None, "access_limits": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
@@ -71,13 +78,20 @@ class HttpApp:
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.auth: Authenticator | None = None
-        """None: the server asks for no credentials."""
         self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
         """None: the server has no WebSockets, and ignores an offered upgrade."""
         self.site: Site | None = None
         """Web pages; None: the server has none."""
+
+    @property
+    def auth(self) -> Authenticator | None:
+        """None: the server asks for no credentials."""
+        return self.edge.auth
+
+    @auth.setter
+    def auth(self, auth: Authenticator | None) -> None:
+        self.edge.auth = auth
 
     def opens_websocket(self, path: str) -> bool:
         return self.websockets is not None and self.websockets.opens(path)
@@ -95,16 +109,26 @@ class HttpApp:
         Returns the pending reply that the answer waits for, if any: the caller may cancel or withdraw it.
         """
         operation, edge = "none", self.edge
+        if request.fields.origin is not None and self.access.shares_with(request.fields.origin):
+            send = partial(_send_shared, send, request.fields.origin)
         try:
             self.access.check(request.fields)
-            if self.auth is not None and request.path != HEALTH_PATH:
-                edge = self.edge_for(self.authenticate(request))
+            if request.method == "OPTIONS" and is_preflight(request):
+                self._send(operation, send, preflight_answer(self._table.allowed(request.path)))
+                return None
+            is_page = self.site is not None and self.site.serves(request.path, request.fields.accept)
+            if self.auth is not None:
+                ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+                if not self._is_open(request):
+                    edge = self.edge_for(self.authenticate(request, cookies=True))
+                    if request.by_cookie and not is_page and request.method not in SAFE_METHODS:
+                        check_csrf(cast(Session, request.principal), request.fields.headers)
             if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
                 request.must_close = True
                 raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
-            if self.site is not None and self.site.serves(request.path, request.fields.accept):
+            if is_page and self.site is not None:
                 operation = "page"
-                outcome: Answer | PendingReply[Answer] = self._run(page(self.site, request))
+                outcome: Answer | PendingReply[Answer] = self._run(page(self.site, self._ask_for(request), request))
             elif request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()
                 outcome = Answer(204, b"", headers=((b"allow", allow),))
@@ -113,6 +137,9 @@ class HttpApp:
                 operation = found.name
                 if found.large and self.memory.is_full:
                     raise self.memory.refusal()
+                if request.principal is not None and self.auth is not None:
+                    settles = operation.rpartition(".")[2] in SETTLING
+                    self.auth.quotas.demand_request(request.principal, settles=settles)
                 if operation in SERVER_OPERATIONS and request.principal is not None:
                     if (verb := SERVER_OPERATIONS[operation]) is not None:
                         request.principal.demand_everywhere(verb)
@@ -120,7 +147,10 @@ class HttpApp:
                 handled = found.handler(edge, request)
                 outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
         except Exception as error:
-            self._send(operation, send, self._error_answer(operation, error))
+            if isinstance(error, Unauthenticated) and operation == "none" and is_browser(self.site, request):
+                self._send(operation, send, to_login(request, error))
+            else:
+                self._send(operation, send, self._error_answer(operation, error))
             return None
         if isinstance(outcome, Answer):
             self._send(operation, send, outcome)
@@ -132,14 +162,27 @@ class HttpApp:
             self._follow(self.auth, request.principal, outcome, operation, send)
         return outcome
 
-    def authenticate(self, request: Request, credential: str | None = None) -> Principal:
+    def authenticate(self, request: Request, credential: str | None = None, *, cookies: bool = False) -> Principal:
         """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
         assert self.auth is not None
-        ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+        address = request.peer.address
         if request.principal is None:
             credential = credential or credential_of(request.fields.headers)
-            request.principal = self.auth.authenticate(credential, request.peer.address, request.peer.certificate)
+            if cookies and credential is None and (cookie := session_cookie(request.fields.headers)) is not None:
+                request.principal, request.by_cookie = self.auth.session_of(cookie, address), True
+            else:
+                request.principal = self.auth.authenticate(credential, address, request.peer.certificate)
         return request.principal
+
+    def _ask_for(self, request: Request) -> Ask:
+        """Calls of the API on behalf of a request for a page."""
+        return partial(InProcessHttp(self).ask, on_behalf_of=request)
+
+    def _is_open(self, request: Request) -> bool:
+        """Whether a request needs no credential."""
+        if (request.method, request.path) in OPEN:
+            return True
+        return self.site is not None and self.site.is_open(request.path)
 
     def edge_for(self, principal: Principal) -> Edge:
         assert self.auth is not None
@@ -227,6 +270,15 @@ class HttpApp:
             return error_answer(error)
         _log.error("request_failed", operation=operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
+
+
+def is_browser(site: Site | None, request: Request) -> bool:
+    """Whether a request is for a page, whose visitor can log in."""
+    return site is not None and site.serves(request.path, request.fields.accept) and not site.is_open(request.path)
+
+
+def _send_shared(send: Callable[[Answer | None], None], origin: bytes, answer: Answer | None) -> None:
+    send(answer if answer is None else shared_answer(answer, origin))
 
 
 def _request_id(request: Request) -> str:

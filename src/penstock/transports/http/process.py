@@ -11,6 +11,7 @@ from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
 from penstock.wire.audit import AuditQuery, AuditReply
+from penstock.wire.messages import NoQuery
 from penstock.wire.parse import parse_query
 from penstock.wire.replies import FrontPage, ReadinessReply, StatusReply
 
@@ -38,6 +39,13 @@ async def audit(edge: Edge, request: Request) -> Answer:
         raise NotFound("this server keeps no audit trail; start it with --auth keys")
     entries = await asyncio.to_thread(edge.audit.read, query.after, query.limit)
     return json_answer(AuditReply(entries))
+
+
+async def verify_audit(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    if edge.audit is None:
+        raise NotFound("this server keeps no audit trail; start it with --auth keys")
+    return json_answer(await asyncio.to_thread(edge.audit.verify))
 
 
 def describe_http(edge: Edge, request: Request) -> Answer:  # noqa: ARG001

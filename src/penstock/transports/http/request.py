@@ -54,7 +54,9 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 class Request:
     """A request with its whole body."""
 
-    __slots__ = ("_body", "fields", "gone", "method", "must_close", "path", "peer", "principal", "query", "size")
+    __slots__ = (
+        "_body", "by_cookie", "fields", "gone", "method", "must_close", "path", "peer", "principal", "query", "size",
+    )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
         self.method = method
@@ -66,6 +68,8 @@ class Request:
         self.peer: Peer = UNKNOWN_PEER
         self.principal: Principal | None = None
         """The identity behind the request, if the server asks for credentials."""
+        self.by_cookie = False
+        """The identity is that of a cookie, which browsers send unasked."""
         self.gone: Callable[[], Awaitable[bool]] = never_gone
         """Returns when the client has closed the connection: True if only its half of it."""
         self._body = body

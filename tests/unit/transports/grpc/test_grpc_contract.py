@@ -20,8 +20,11 @@ from penstock.wire.operations import OPERATIONS
 from penstock.wire.settings import QueueSettings
 
 SOURCE = Path(__file__).parents[4] / "src"
-KEYS = {"list_keys", "create_key", "rotate_key", "revoke_key", "audit"}
-"""The administration of keys is over HTTP, and so is the audit trail."""
+KEYS = {
+    "list_keys", "create_key", "rotate_key", "revoke_key", "audit", "verify_audit", "list_users", "add_user",
+    "change_user", "remove_user", "session", "login", "logout", "change_password", "create_ticket", "access_limits",
+}  # fmt: skip
+"""The administration of keys and people is over HTTP, and so are logins and the audit trail."""
 PROCESS = {"health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections"}
 """HTTP operations about the process; gRPC has health and reflection services for that."""
 PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series"}
