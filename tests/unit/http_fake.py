@@ -310,16 +310,18 @@ class Http:
         fields = Fields([(name.lower().encode(), value.encode("latin-1")) for name, value in given.items() if value])
         request = Request(method, path, query.encode(), fields, body or b"")
 
-        async def gone() -> bool:
+        async def leave() -> None:
             await then()
-            return False
+            request.disconnected = True
+            request._notice()
 
-        if then is not None:
-            request.gone = gone
+        leaving = None if then is None else asyncio.ensure_future(leave())
         answer = await self.app.ask(request)
+        if leaving is not None:
+            leaving.cancel()
         if answer is None:
             return None
-        line, *lines = answer_head(answer, 0, close=request.must_close).decode().strip().split("\r\n")
+        line, *lines = answer_head(answer, close=request.must_close).decode().strip().split("\r\n")
         answered = dict(each.split(": ", 1) for each in lines)
         assert int(answered.get("content-length", 0)) == len(answer.body)
         return Response(int(line.split()[1]), answered, answer.body)

@@ -102,8 +102,7 @@ class CommitEntry:
         if self.refusal is not None:
             self.completion.fail(self.refusal)
         else:
-            self.completion.prepare(self.reply)  # does nothing if the reply was prepared while the disk worked
-            self.completion.send()
+            self.completion.complete(self.reply)
 
 
 class GroupCommit:

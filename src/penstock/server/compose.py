@@ -137,7 +137,7 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
-    broker.watch_commits(app.metrics.commit_took)
+    broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes

@@ -3,9 +3,9 @@
 One `SSLContext` serves HTTP and WebSocket for the life of the process. Loading a certificate into it changes the
 handshakes from then on and leaves open connections alone. gRPC asks for its certificate at each handshake.
 
-A client certificate is checked against the client CA and against revocation lists, which are in a file of their own or in
-that of the CA. HTTP refuses a revoked certificate in the handshake. gRPC for Python knows no lists, so each call of one
-is refused (`is_revoked`). A list that is out of date refuses every certificate, as OpenSSL does.
+A client certificate is checked against the client CA and against revocation lists, which are in a file of their own or
+in that of the CA. HTTP refuses a revoked certificate in the handshake. gRPC for Python knows no lists, so each call of
+one is refused (`is_revoked`). A list that is out of date refuses every certificate, as OpenSSL does.
 """
 
 from __future__ import annotations

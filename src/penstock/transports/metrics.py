@@ -67,10 +67,10 @@ class Metrics:
         self._traffic: Counter[str] = Counter()
         """Messages published and delivered per queue, to find the busiest queues."""
         self._duplicates = 0
-        self._publish_seconds = Histogram()
-        self._lease_seconds = Histogram()
+        self.publish_seconds = Histogram()
+        self.lease_seconds = Histogram()
         self._delivery_seconds = Histogram()
-        self._commit_seconds = Histogram()
+        self.commit_seconds = Histogram()
         self.count_connections: Callable[[], int] = lambda: 0
         """Open HTTP connections, called at every scrape. The HTTP server sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
@@ -94,15 +94,6 @@ class Metrics:
             self._traffic[run.queue] += run.count
             if run.duplicate:
                 self._duplicates += run.count
-
-    def publish_took(self, seconds: float) -> None:
-        self._publish_seconds.observe(seconds)
-
-    def lease_took(self, seconds: float) -> None:
-        self._lease_seconds.observe(seconds)
-
-    def commit_took(self, seconds: float) -> None:
-        self._commit_seconds.observe(seconds)
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         # A lease that skips messages yields many short runs with one publish time; they are observed together.
@@ -153,14 +144,14 @@ class Metrics:
         yield CounterMetricFamily(
             "penstock_read_errors", "Reads of stored messages that the disk refused.", broker.damage[1]
         )
-        yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable reply.")
-        yield self._lease_seconds.family(
+        yield self.publish_seconds.family("penstock_publish_duration_seconds", "From request to durable reply.")
+        yield self.lease_seconds.family(
             "penstock_lease_duration_seconds", "From lease request to reply, waiting for messages included."
         )
         yield self._delivery_seconds.family(
             "penstock_delivery_latency_seconds", "From publish to first delivery, delays included."
         )
-        yield self._commit_seconds.family(
+        yield self.commit_seconds.family(
             "penstock_commit_duration_seconds", "Time to write one group commit to the journal and sync it."
         )
         connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from penstock import limits
 from penstock.broker.audit import ORIGIN, Origin
 from penstock.clock import Clock
 from penstock.eager import Finished, Suspended, begin
-from penstock.errors import Internal, PenstockError, Unauthenticated, Unavailable
+from penstock.errors import Internal, PenstockError, Unauthenticated
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
 from penstock.security.sessions import Session
@@ -24,7 +23,7 @@ from penstock.transports.access import Access
 from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
-from penstock.transports.http.cors import is_preflight, preflight_answer, shared_answer
+from penstock.transports.http.cors import is_preflight, options_answer, shared_answer
 from penstock.transports.http.edge import Edge, PrincipalEdge
 from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.http.pages import Ask, Site, page, to_login
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("penstock.http")
 
+Send: TypeAlias = Callable[[Request, Answer | None], None]
 
 REQUEST_ID_CHARS_MAX = 128
 OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
@@ -102,65 +102,48 @@ class HttpApp:
         if self.websockets is not None:
             self.websockets.drain()
 
-    def respond(self, request: Request, send: Callable[[Answer | None], None]) -> PendingReply[Answer] | None:
+    def respond(self, request: Request, send: Send) -> None:
         """Run the operation of a request. `send` is called once, with the answer, or with None if the client has
         disconnected.
 
-        Returns the pending reply that the answer waits for, if any: the caller may cancel or withdraw it.
+        An answer that waits for a reply leaves it in `request.pending`: the caller may cancel or withdraw it.
         """
-        operation, edge = "none", self.edge
+        edge = self.edge
         if request.fields.origin is not None and self.access.shares_with(request.fields.origin):
-            send = partial(_send_shared, send, request.fields.origin)
+            send = partial(_send_shared, send)
         try:
             self.access.check(request.fields)
-            if request.method == "OPTIONS" and is_preflight(request):
-                self._send(operation, send, preflight_answer(self._table.allowed(request.path)))
-                return None
-            is_page = self.site is not None and self.site.serves(request.path, request.fields.accept)
-            if self.auth is not None:
-                ORIGIN.set(Origin(request.peer.address, _request_id(request)))
-                if not self._is_open(request):
-                    edge = self.edge_for(self.authenticate(request, cookies=True))
-                    if request.by_cookie and not is_page and request.method not in SAFE_METHODS:
-                        check_csrf(cast(Session, request.principal), request.fields.headers)
-            if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
-                request.must_close = True
-                raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
-            if is_page and self.site is not None:
-                operation = "page"
+            if self.edge.auth is not None:
+                edge = self._admit(request)
+            if self.site is not None and self.site.serves(request.path, request.fields.accept):
+                request.operation = "page"
                 outcome: Answer | PendingReply[Answer] = self._run(page(self.site, self._ask_for(request), request))
             elif request.method == "OPTIONS":
-                allow = ", ".join(self._table.allowed(request.path)).encode()
-                outcome = Answer(204, b"", headers=((b"allow", allow),))
+                outcome = options_answer(request, self._table.allowed(request.path))
             else:
                 found = self._table.find(request.method, request.path)
-                operation = found.name
+                request.operation = found.name
                 if found.large and self.memory.is_full:
                     raise self.memory.refusal()
-                if request.principal is not None and self.auth is not None:
-                    settles = operation.rpartition(".")[2] in SETTLING
-                    self.auth.quotas.demand_request(request.principal, settles=settles)
-                if operation in SERVER_OPERATIONS and request.principal is not None:
-                    if (verb := SERVER_OPERATIONS[operation]) is not None:
+                if request.principal is not None:
+                    self._charge(request.principal, found.name)
+                if request.principal is not None and found.name in SERVER_OPERATIONS:
+                    if (verb := SERVER_OPERATIONS[found.name]) is not None:
                         request.principal.demand_everywhere(verb)
                     edge = self.edge
                 handled = found.handler(edge, request)
                 outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
         except Exception as error:
-            if isinstance(error, Unauthenticated) and operation == "none" and is_browser(self.site, request):
-                self._send(operation, send, to_login(request, error))
-            else:
-                self._send(operation, send, self._error_answer(operation, error))
-            return None
+            self._send(request, send, self._error_answer(request, error))
+            return
         if isinstance(outcome, Answer):
-            self._send(operation, send, outcome)
-            return None
-        outcome.deliver(partial(self._deliver, operation, send))
-        if not outcome.done():
-            self.edge.broker.commit_now()
+            self._send(request, send, outcome)
+            return
+        request.pending = outcome
+        outcome.deliver(partial(self._deliver, request, send))
+        self.edge.broker.commit_now()
         if self.auth is not None and request.principal is not None and not outcome.done():
-            self._follow(self.auth, request.principal, outcome, operation, send)
-        return outcome
+            self._follow(self.auth, request.principal, request, outcome, send)
 
     def authenticate(self, request: Request, credential: str | None = None, *, cookies: bool = False) -> Principal:
         """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
@@ -174,15 +157,34 @@ class HttpApp:
                 request.principal = self.auth.authenticate(credential, address, request.peer.certificate)
         return request.principal
 
+    def _admit(self, request: Request) -> Edge:
+        """The edge for the identity behind a request. Raises Unauthenticated, RateLimited or Forbidden."""
+        ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+        if self._is_open(request):
+            return self.edge
+        principal = self.authenticate(request, cookies=True)
+        if request.by_cookie and request.method not in SAFE_METHODS and not self._is_page(request):
+            check_csrf(cast(Session, principal), request.fields.headers)
+        return self.edge_for(principal)
+
+    def _charge(self, principal: Principal, operation: str) -> None:
+        """Count a request of a principal. Raises RateLimited."""
+        auth = self.edge.auth
+        if auth is not None:
+            auth.quotas.demand_request(principal, settles=operation.rpartition(".")[2] in SETTLING)
+
     def _ask_for(self, request: Request) -> Ask:
         """Calls of the API on behalf of a request for a page."""
         return partial(InProcessHttp(self).ask, on_behalf_of=request)
 
     def _is_open(self, request: Request) -> bool:
         """Whether a request needs no credential."""
-        if (request.method, request.path) in OPEN:
+        if (request.method, request.path) in OPEN or (request.method == "OPTIONS" and is_preflight(request)):
             return True
         return self.site is not None and self.site.is_open(request.path)
+
+    def _is_page(self, request: Request) -> bool:
+        return self.site is not None and self.site.serves(request.path, request.fields.accept)
 
     def edge_for(self, principal: Principal) -> Edge:
         assert self.auth is not None
@@ -195,41 +197,39 @@ class HttpApp:
         self,
         auth: Authenticator,
         principal: Principal,
+        request: Request,
         outcome: PendingReply[Answer],
-        operation: str,
-        send: Callable[[Answer | None], None],
+        send: Send,
     ) -> None:
         """Answer 401 if the credential ends while the request waits: a long poll must not deliver after that."""
 
         def end() -> None:
             if not outcome.done():
                 outcome.cancel()
-                self._send(operation, send, error_answer(Unauthenticated("this credential has ended")))
+                self._send(request, send, error_answer(Unauthenticated("this credential has ended")))
 
         stop = auth.follow(principal, end)
-        outcome.deliver(partial(self._stop_and_deliver, stop, operation, send))
 
-    def _stop_and_deliver(
-        self, stop: Callable[[], None], operation: str, send: Callable[[Answer | None], None],
-        pending: PendingReply[Answer],
-    ) -> None:  # fmt: skip
-        stop()
-        self._deliver(operation, send, pending)
+        def deliver(pending: PendingReply[Answer]) -> None:
+            stop()
+            self._deliver(request, send, pending)
+
+        outcome.deliver(deliver)
 
     async def ask(self, request: Request) -> Answer | None:
         """Await the answer to a request; None: the client has disconnected. A cancellation withdraws the request."""
         answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
-        def send(answer: Answer | None) -> None:
+        def send(_: Request, answer: Answer | None) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
-        pending = self.respond(request, send)
+        self.respond(request, send)
         try:
             return await answered
         except asyncio.CancelledError:
-            if pending is not None:
-                pending.cancel()
+            if request.pending is not None:
+                request.pending.cancel()
             raise
 
     def _run(self, handling: Coroutine[Any, Any, Answer]) -> Answer | PendingReply[Answer]:
@@ -247,38 +247,36 @@ class HttpApp:
         task.add_done_callback(self._tasks.discard)
         return pending
 
-    def _deliver(self, operation: str, send: Callable[[Answer | None], None], pending: PendingReply[Answer]) -> None:
+    def _deliver(self, request: Request, send: Send, pending: PendingReply[Answer]) -> None:
         if pending.cancelled():
             return
         try:
             answer: Answer | None = pending.result()
         except Exception as error:
-            answer = self._error_answer(operation, error)
-        self._send(operation, send, answer)
+            answer = self._error_answer(request, error)
+        self._send(request, send, answer)
 
-    def _send(self, operation: str, send: Callable[[Answer | None], None], answer: Answer | None) -> None:
+    def _send(self, request: Request, send: Send, answer: Answer | None) -> None:
         if answer is not None:
-            self.metrics.answered(operation, answer.status)
+            self.metrics.answered(request.operation, answer.status)
             if answer.on_sent is not None:
                 answer.on_sent()
-        send(answer)
+        send(request, answer)
 
-    def _error_answer(self, operation: str, error: Exception) -> Answer | None:
+    def _error_answer(self, request: Request, error: Exception) -> Answer | None:
         if isinstance(error, ClientGone):
             return None
+        if isinstance(error, Unauthenticated) and self._is_page(request):
+            return to_login(request, error)
         if isinstance(error, PenstockError):
             return error_answer(error)
-        _log.error("request_failed", operation=operation, exc_info=error)
+        _log.error("request_failed", operation=request.operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
 
 
-def is_browser(site: Site | None, request: Request) -> bool:
-    """Whether a request is for a page, whose visitor can log in."""
-    return site is not None and site.serves(request.path, request.fields.accept) and not site.is_open(request.path)
-
-
-def _send_shared(send: Callable[[Answer | None], None], origin: bytes, answer: Answer | None) -> None:
-    send(answer if answer is None else shared_answer(answer, origin))
+def _send_shared(send: Send, request: Request, answer: Answer | None) -> None:
+    """Send an answer that pages of another origin, which is allowed, may read."""
+    send(request, answer if answer is None else shared_answer(answer, request.fields.origin or b""))
 
 
 def _request_id(request: Request) -> str:

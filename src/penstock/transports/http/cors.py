@@ -24,7 +24,10 @@ def is_preflight(request: Request) -> bool:
     )
 
 
-def preflight_answer(methods: list[str]) -> Answer:
+def options_answer(request: Request, methods: list[str]) -> Answer:
+    """The methods that a path takes."""
+    if not is_preflight(request):
+        return Answer(204, b"", headers=((b"allow", ", ".join(methods).encode()),))
     headers = (
         (b"access-control-allow-methods", ", ".join(methods).encode()),
         (b"access-control-allow-headers", REQUEST_HEADERS),

@@ -60,11 +60,11 @@ class Edge:
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
-        self.metrics.publish_took(self.clock.monotonic() - started)
+        self.metrics.publish_seconds.observe(self.clock.monotonic() - started)
 
     def count_lease(self, runs: Sequence[DeliveredRun], started: float) -> None:
         self.metrics.delivered(runs, self.clock.now_ms())
-        self.metrics.lease_took(self.clock.monotonic() - started)
+        self.metrics.lease_seconds.observe(self.clock.monotonic() - started)
 
 
 class PrincipalEdge(Edge):
