@@ -1,4 +1,4 @@
-"""People who log in: an administrator that adds, changes and removes them, and the ledger's model of them (I22).
+"""People that log in: an administrator that adds, changes and removes them, and the ledger's model of them (I22).
 
 An answered addition or change is there after every crash, an answered removal is final.
 """

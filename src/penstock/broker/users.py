@@ -41,7 +41,7 @@ class Users:
     def attach(
         self, hasher: Hasher, on_changed: Callable[[str], None], sessions: Callable[[str], int] = lambda _: 0
     ) -> None:
-        """`on_changed` gets the email of a person whose role or password changed, or who was removed; `sessions` tells
+        """`on_changed` gets the email of a person whose role or password changed, or was removed; `sessions` tells
         how many sessions a person has."""
         self._hasher, self._on_changed, self._sessions = hasher, on_changed, sessions
 

@@ -1,4 +1,4 @@
-"""Limits of addresses, principals, namespaces and queues, and what they have used.
+"""Limits of addresses, principals, namespaces and queues, and their use.
 
 An address is limited before its credential is looked at; a principal by requests, messages and bytes; a namespace by
 the writes to it, of all principals together. Settling a message is counted and never refused: consumers must be able to
@@ -36,7 +36,7 @@ class AccessLimits(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a request writes to one namespace."""
+    """Messages and bytes that a request writes to one namespace."""
 
     messages: int
     size: int

@@ -20,7 +20,7 @@ TICKET_PREFIX = "pst_"
 
 
 class Session(Principal):
-    """A person who has logged in. Each login is a principal of its own, so that a logout ends its streams alone."""
+    """A person that has logged in. Each login is a principal of its own, so that a logout ends its streams alone."""
 
     __slots__ = ("csrf", "role", "seen_s")
 

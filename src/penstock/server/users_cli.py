@@ -1,4 +1,4 @@
-"""`penstock users`: people who log in to the dashboard."""
+"""`penstock users`: people that log in to the dashboard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RoleOption = Annotated[
 
 users = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich",
-    help="People who log in to the dashboard of a server with --auth keys.",
+    help="People that log in to the dashboard of a server with --auth keys.",
 )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ from penstock.core.state import Partition, Progress, Shard
 from penstock.core.state.members import Share
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
+from penstock.testing.script_access import AccessLines
 
 START_MS = 1_760_000_000_000
 SEPARATOR = "----"
@@ -73,7 +74,7 @@ class BadScript(Exception):
     """A line is not a command; the message shows it."""
 
 
-class Script:
+class Script(AccessLines):
     """One shard without a journal, a clock or a network."""
 
     def __init__(self) -> None:
@@ -406,44 +407,6 @@ class Script:
         for secret in self.shard.webhooks[words[0]].secrets_at(self.now_ms):
             until = "" if secret.until is None else f" until {self._time(secret.until)}"
             self._out.append(f"signs with {secret.sealed.decode()}{until}")
-
-    def _do_key(self, words: list[str], options: dict[str, str]) -> None:
-        self._entropy += 1
-        expires = self.now_ms + int(options["expires_in"]) if "expires_in" in options else 0
-        hash = b"hash %d" % self._entropy
-        self._submit(commands.CreateKey(words[0], words[0], words[1:], hash, expires, options.get("rate", "")))
-
-    def _do_rotate_key(self, words: list[str], options: dict[str, str]) -> None:
-        self._entropy += 1
-        self._submit(commands.RotateKey(words[0], b"hash %d" % self._entropy, int(options["overlap_ms"])))
-
-    def _do_revoke_key(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        self._submit(commands.RevokeKey(words[0]))
-
-    def _do_keys(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        for id, key in sorted(self.shard.keys.items()):
-            secrets = [
-                secret.hash.decode() + (f" until {self._time(secret.until)}" if secret.until else "")
-                for secret in key.secrets
-            ]
-            self._out.append(f"{id} may {' '.join(key.scopes)}, secrets: {', '.join(secrets)}")
-
-    def _do_user(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        self._entropy += 1
-        self._submit(commands.AddUser(words[0], words[1], f"hash {self._entropy}"))
-
-    def _do_change_user(self, words: list[str], options: dict[str, str]) -> None:
-        self._entropy += 1
-        hash = f"hash {self._entropy}" if "password" in options else ""
-        self._submit(commands.ChangeUser(words[0], options.get("role", ""), hash))
-
-    def _do_remove_user(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        self._submit(commands.RemoveUser(words[0]))
-
-    def _do_users(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        for email, user in sorted(self.shard.users.items()):
-            times = f"since {self._time(user.created_at)}, changed {self._time(user.changed_at)}"
-            self._out.append(f"{email} is {user.role}, {user.hash}, {times}")
 
     def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))

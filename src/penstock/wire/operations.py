@@ -511,7 +511,8 @@ _OPERATIONS = (
     ),
     # -- people
     Operation(
-        "list_users", Verb.KEY_ADMIN, "GET", "/v1/users", "People who log in.", users.UsersReply, queues=(), grpc=False,
+        "list_users", Verb.KEY_ADMIN, "GET", "/v1/users", "People that log in.", users.UsersReply, queues=(),
+        grpc=False,
     ),
     Operation(
         "add_user", Verb.KEY_ADMIN, "POST", "/v1/users", "Add a person, with a role and a password.", None,
@@ -544,7 +545,7 @@ _OPERATIONS = (
     ),
     Operation(
         "change_password", Verb.NONE, "POST", "/v1/session/password",
-        "Change the password of the person who asks. Their sessions end, and the answer begins a new one.", None,
+        "Change the password of the person that asks. Their sessions end, and the answer begins a new one.", None,
         body=users.PasswordRequest, queues=(), errors=WRITES, created=users.SessionReply, idempotent=False,
         body_max=limits.CONFIG_BYTES_MAX, grpc=False,
     ),

@@ -1,4 +1,4 @@
-"""People who log in, their sessions, and tickets, in requests and replies."""
+"""People that log in, their sessions, and tickets, in requests and replies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LoginRequest(Request):
 
 
 class PasswordRequest(Request):
-    """A new password of the person who asks."""
+    """A new password of the person that asks."""
 
     password: GivenPassword
     """The present one."""

@@ -1,4 +1,4 @@
-"""Applying changes of people who log in."""
+"""Applying changes of people that log in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People who log in: added, changed, removed.
+"""People that log in: added, changed, removed.
 
 The machine checks identity and number. Emails, roles and passwords were checked by the facade, which knows the actor.
 """

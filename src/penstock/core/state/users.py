@@ -1,4 +1,4 @@
-"""People who log in, as state. Their sessions are not records and not here."""
+"""People that log in, as state. Their sessions are not records and not here."""
 
 from __future__ import annotations
 

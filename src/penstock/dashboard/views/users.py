@@ -1,4 +1,4 @@
-"""People who log in: add, change, remove."""
+"""People that log in: add, change, remove."""
 
 from __future__ import annotations
 
