@@ -55,6 +55,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch_queue": {},
     "put_hold": {"queues": {}},
     "change_webhook": {"description": "d"},
+    "resend_webhook": {"message_id": "01JPAAAAAAAAAAAAAAAAAAAAAA"},
     "change_user": {"role": "viewer"},
     "login": {"email": "ada@example.com", "password": "wrong"},
     "change_password": {"password": "wrong", "new_password": "long enough for me"},

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from penstock.broker.alarms import Alarms
 from penstock.broker.analytics import Analytics
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterOperations
+from penstock.broker.erasure import Erasure
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
@@ -37,17 +40,23 @@ from penstock.broker.types import Entropy
 from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
+from penstock.core.config import DEFAULT
 from penstock.runtime.events import EventLog
 from penstock.runtime.history import MessageHistory
 from penstock.runtime.host import ShardHost
 
 
 class Broker:
-    def __init__(self, host: ShardHost, entropy: Entropy, *, auto_create: bool = True, vault: Vault | None = None):
-        """`auto_create`: a publish creates the queues that it names. Without a vault there are no webhooks."""
+    def __init__(
+        self, host: ShardHost, entropy: Entropy, *, auto_create: bool = True, vault: Vault | None = None,
+        encrypt_all: bool = False,
+    ):  # fmt: skip
+        """`auto_create`: a publish creates the queues that it names. Without a vault there are no webhooks.
+        `encrypt_all`: new queues are encrypted, unless their settings say otherwise."""
         self._host = host
         self._loop = loop = host.loop
         view, submit = host.view, host.loop.submit
+        view.new_queue = replace(DEFAULT, encryption=encrypt_all)
         identity = Identity(host.node, host.number)
         confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
         intake = Intake(view, submit, auto_create=auto_create)
@@ -71,6 +80,7 @@ class Broker:
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
         self.webhooks = Webhooks(view, submit, intake, entropy, vault)
+        self.erasure = Erasure(view, submit, confirmations)
         self.keys = Keys(view, submit, entropy)
         self.users = Users(view, submit)
         self.explanations = Explanations(view, self.webhooks, self.stats)
@@ -97,6 +107,11 @@ class Broker:
     def damage(self) -> tuple[int, int]:
         """Since the start: (messages that became dead letters as damaged, reads that the disk refused)."""
         return self._loop.damaged_messages, self._loop.log.pieces.read_errors
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of records that were given to the journal since the start."""
+        return self._loop.commits.taken_bytes
 
     @property
     def waiting(self) -> int:

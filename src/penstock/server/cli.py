@@ -44,6 +44,7 @@ class _Penstock(LazyCommandGroup):
         "holds": CommandReference("penstock.server.hold_cli", "holds"),
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
         "audit": CommandReference("penstock.server.audit_cli", "audit"),
+        "encryption": CommandReference("penstock.server.encryption_cli", "encryption"),
         "keys": CommandReference("penstock.server.keys_cli", "keys"),
         "users": CommandReference("penstock.server.users_cli", "users"),
         "tls": CommandReference("penstock.server.tls_cli", "tls"),

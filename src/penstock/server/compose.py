@@ -17,6 +17,7 @@ from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
 from penstock.dashboard import DashboardSite
+from penstock.encryption.master_keys import EncryptionKeyError
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
@@ -29,7 +30,9 @@ from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
 from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.malloc import MallocTrim
+from penstock.server.master_key_file import read_master_keys
 from penstock.server.series_files import SeriesFiles
+from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
@@ -92,6 +95,10 @@ async def open_node(settings: Settings) -> Node:
 
     if settings.lake:
         _check_lake(settings.lake)
+    try:
+        masters = read_master_keys(settings.encryption_key) if settings.encryption_key else None
+    except EncryptionKeyError as error:
+        raise ConfigError(error.message) from None
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -105,15 +112,23 @@ async def open_node(settings: Settings) -> Node:
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         host = await open_shard(
-            engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim
-        )
+            engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
+            masters=masters,
+        )  # fmt: skip
+    except EncryptionKeyError as error:
+        await engine.close()
+        raise ConfigError(error.message) from None
     except (EngineError, OSError) as error:
         await engine.close()
         kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
         raise kind(f"the store cannot be opened: {error}") from error
     host.loop.on_damage = on_damage
     vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
-    broker = Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault)
+    broker = Broker(
+        host, secrets.randbits, auto_create=settings.auto_create, vault=vault, encrypt_all=settings.encrypt_all
+    )
+    if masters is not None:
+        broker.erasure.read_masters = partial(read_master_keys, settings.encryption_key)
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
@@ -137,6 +152,8 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
+    if settings.store == "local:":
+        app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
     broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)

@@ -67,6 +67,8 @@ def serve(
     limit_queue_in_flight: Annotated[int | None, _flag("limit_queue_in_flight", metavar="NUMBER")] = None,
     log_mask: Annotated[list[str] | None, _flag("log_mask", metavar="PATH")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
+    encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,
+    encrypt_all: Annotated[bool | None, _flag("encrypt_all")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with settings; flags override it.")

@@ -67,7 +67,7 @@ class InProcess:
 
     async def start(self) -> None:
         options = dict(self._options)
-        auto_create = options.pop("auto_create", True)
+        auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
         self.engine = self._open_engine()
         try:
             self.host = await open_shard(
@@ -78,7 +78,9 @@ class InProcess:
             raise
         # The same key each time, so that secrets encrypted before a restart can be decrypted after it.
         vault = Vault(lambda: bytes(range(32)))
-        self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create, vault=vault)
+        self.broker = Broker(
+            self.host, self._random.getrandbits, auto_create=auto_create, vault=vault, encrypt_all=encrypt_all
+        )
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
         await self.broker.close(final_snapshot=final_snapshot)
@@ -137,7 +139,7 @@ async def in_process(
     seed: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcess]:
-    """A running broker; `options` are those of `open_shard` and `auto_create` of `Broker`."""
+    """A running broker; `options` are those of `open_shard`, and `auto_create` and `encrypt_all` of `Broker`."""
     if open_engine is None:
         memory = MemoryEngine()
         open_engine = lambda: memory  # noqa: E731  one store for all restarts

@@ -103,4 +103,4 @@ class QueueSettings(_Settings, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     durability: Literal["default"] = "default"
     compression: Literal["none"] = "none"
-    encryption: Annotated[bool, Meta(extra_json_schema={"const": False})] = False
+    encryption: bool = False

@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_the_contract():
         ({"delivery": "exactly_once"}, "delivery"),
         ({"durability": "none"}, "durability"),
         ({"compression": "zstd"}, "compression"),
-        ({"encryption": True}, "encryption"),
+        ({"encryption": "yes"}, "encryption"),
         ({"dead_letter": "yes"}, "dead_letter"),
         ({"backoff": "none"}, "backoff"),
         ({"backoff": {"kind": "linear"}}, "backoff.kind"),

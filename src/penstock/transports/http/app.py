@@ -45,9 +45,9 @@ OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/sessi
 """The operations that need no credential: the probe, and the login."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SERVER_OPERATIONS: dict[str, str | None] = {
-    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "verify_audit": "audit.read",
-    "event_stream": None, "session": None,
-    "login": None, "logout": None, "change_password": None, "create_ticket": None, "access_limits": None,
+    "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
+    "verify_audit": "audit.read", "event_stream": None, "session": None, "login": None, "logout": None,
+    "change_password": None, "create_ticket": None, "access_limits": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""

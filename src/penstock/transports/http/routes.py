@@ -66,6 +66,7 @@ HANDLERS: dict[str, Handler] = {
     "change_password": session.change_password,
     "create_ticket": session.create_ticket,
     "access_limits": session.access_limits,
+    "storage": process.storage,
     "health": process.health,
     "readiness": process.readiness,
     "metrics": process.metrics,

@@ -26,8 +26,9 @@ KEYS = {
 }  # fmt: skip
 """The administration of keys and people is over HTTP, and so are logins and the audit trail."""
 PROCESS = {"health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections"}
+ENCRYPTION = {"encryption", "erase", "rotate_encryption_key"}
 """HTTP operations about the process; gRPC has health and reflection services for that."""
-PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series"}
+PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series", "consumers", "resend_webhook", "storage"}
 """HTTP operations that web pages need."""
 
 
@@ -60,7 +61,9 @@ def test_methods_are_the_operations_of_the_contract():
     streams = {f"{operation.grpc_method}Stream" for operation in operations if operation.streams}
     assert set(SERVICE.methods_by_name) == {operation.grpc_method for operation in operations} | streams
     assert streams == {*REPLIES, *STREAMS}
-    assert {operation.name for operation in OPERATIONS.values() if not operation.grpc} == PROCESS | PAGES | KEYS
+    assert {operation.name for operation in OPERATIONS.values() if not operation.grpc} == {
+        *PROCESS, *PAGES, *KEYS, *ENCRYPTION,
+    }  # fmt: skip
 
 
 CONTENT = {"payload", "json"}
