@@ -41,7 +41,7 @@ ARCHIVES = 0.2
 """The share of runs with an archiver, for which retention waits."""
 
 API_KEYS = 0.1
-"""The share of runs with an administrator of API keys."""
+"""The share of runs with an administrator of API keys and people."""
 
 STANDSTILLS = 0.25
 """The share of runs with a broker process that stops at times, and continues."""

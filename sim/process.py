@@ -29,6 +29,7 @@ from sim.network import Call, Network
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
 from sim.store import Link, RemoteEngine
+from sim.users import PlainPasswords
 from sim.violation import Violation
 
 ROOT = "/data"
@@ -86,6 +87,7 @@ class Process:
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)
         self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
+        self.broker.users.attach(PlainPasswords(), lambda _: None)
         await self.check_state()
 
     async def stop(self) -> None:

@@ -84,6 +84,7 @@ FINDERS = {
     "snapshot_reuses_a_changed_queue": 0,
     "transact_acks_first": 0,
     "transact_forgotten": 9,
+    "users_not_in_the_snapshot": 8,
     "window_of_one_partition": 5,
 }
 """Planted bug -> a seed that found it. Any change of the workload makes other worlds of the same seeds: it only says
