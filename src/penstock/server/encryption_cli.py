@@ -19,16 +19,17 @@ encryption = typer.Typer(
 @encryption.command("new-key")
 def new_key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Key file, created with mode 0600 if it is new.")],
+    output: OutputOption = Output.table,
 ) -> None:
     """Make a key file for --encryption-key, or put a new key in front of its keys, for a rotation.
+
+    After a rotation (`penstock encryption rotate`) the other lines of the file can be removed.
 
     Example: penstock encryption new-key /etc/penstock/encryption.key
     """
     with errors_in_one_line():
         id, keys = add_master_key(file)
-        typer.echo(f"key {id} is the first of {keys} in {file}")
-        if keys > 1:
-            typer.echo("`penstock encryption rotate` makes the server use it; then the other lines can be removed")
+        show({"file": str(file), "master_key": id, "keys": keys}, output)
 
 
 @encryption.command()
